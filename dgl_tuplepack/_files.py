@@ -1,0 +1,82 @@
+"""Reading and writing of small text files: written beside their place, then renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack.errors import FormatError
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` to `path` as a whole or not at all.
+
+    Raises
+    ------
+    FormatError
+        The place cannot be written; nothing is left behind.
+    """
+    path = Path(path)
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    except OSError as error:
+        raise FormatError(_cannot("write", path, error)) from error
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files that only the owner reads; a result has the usual mode.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except OSError as error:
+        raise FormatError(_cannot("write", path, error)) from error
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Text of the file `path`.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, unreadable or not text.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(_cannot("read", path, error)) from error
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Value of the JSON file `path`."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise FormatError(f"{path} is no valid JSON ({error}); it is damaged or another kind of file.") from error
+
+
+def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
+    """Refuse a JSON document that is not of this `kind`, or newer than `version`."""
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != kind:
+        raise FormatError(
+            f"{path} is not a {kind} file (its format is {found!r}); give a file that this package has written."
+        )
+    if document.get("version") != version:
+        raise FormatError(
+            f"{path} has version {document.get('version')!r} of {kind}, but this release reads version {version}; "
+            "use the release that wrote it, or write it again."
+        )
+
+
+def _cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return f"cannot {verb} {path}: {reason}; check the path and its permissions."

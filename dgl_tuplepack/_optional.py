@@ -1,0 +1,41 @@
+"""Optional packages: what is missing is named at its first use, with the extra that brings it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import ModuleType
+
+from dgl_tuplepack.errors import MissingDependencyError
+
+KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
+_EXTRAS = {"torch": "torch", "dgl": "dgl", "ogb": "ogb", "matplotlib": "plots"}
+
+
+def load(name: str) -> ModuleType:
+    """Import the optional package `name`, or say how to get it.
+
+    Parameters
+    ----------
+    name
+        One of torch, dgl, ogb, matplotlib, or a module inside one of them.
+
+    Raises
+    ------
+    MissingDependencyError
+        The package is absent, or present but unable to load (DGL 2.1.0 beside a newer torch, say).
+    """
+    package = name.partition(".")[0]
+    if package == "dgl":
+        # Without a choice DGL prints a notice and writes a file into the home directory.
+        os.environ.setdefault("DGLBACKEND", "pytorch")
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError, RuntimeError) as error:
+        absent = isinstance(error, ModuleNotFoundError) and error.name == package
+        state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
+        raise MissingDependencyError(
+            f"{package} {state}; it is needed here. Install it with "
+            f'pip install "dgl_tuplepack[{_EXTRAS[package]}]". Known to work together: {KNOWN_GOOD}; '
+            "scripts/constraints.txt pins the whole tested set."
+        ) from error

@@ -1,0 +1,50 @@
+"""Exceptions of the package: one small hierarchy, input errors are also ``ValueError``.
+
+Every message says what is wrong, the value found, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+
+class TuplepackError(Exception):
+    """Base of every exception that this package raises on purpose."""
+
+
+class InputError(TuplepackError, ValueError):
+    """Something handed in by the caller is not acceptable."""
+
+
+class SizesError(InputError):
+    """Graph sizes or a size histogram are malformed, empty or too large."""
+
+
+class LimitsError(InputError):
+    """Limits are malformed, or do not match the components of the sizes."""
+
+
+class GraphTooLargeError(LimitsError):
+    """At least one graph exceeds the limits on its own, so no pack can hold it."""
+
+
+class MethodError(InputError):
+    """An unknown packing method, or a heuristic that cannot be used."""
+
+
+class PlanError(InputError):
+    """A plan breaks its own limits, or belongs to other sizes than those given."""
+
+
+class SamplerError(InputError):
+    """The settings of a sampler contradict each other or the running processes."""
+
+
+class SchemaError(InputError):
+    """Graphs or labels do not have the types, features or shapes that are expected."""
+
+
+class FormatError(InputError):
+    """A file is missing, damaged, foreign or of a newer version."""
+
+
+class MissingDependencyError(TuplepackError, ImportError):
+    """An optional package is absent or cannot be loaded."""

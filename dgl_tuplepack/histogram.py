@@ -1,0 +1,289 @@
+"""Histogram of sizes: every distinct size (size class) with its number of graphs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._files import check_header, read_json, read_text, write_text
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.sizes import INT64_MAX, GraphSizes, IntArray, as_int64, component_names, exact_sum
+
+_FORMAT, _VERSION = "dgl_tuplepack.histogram", 1
+_EXAMPLES = ("ogbg-molhiv",)
+
+
+@dataclass(frozen=True, eq=False)
+class SizeHistogram:
+    """Size classes and their counts; all that planning needs to know of a dataset.
+
+    Parameters
+    ----------
+    sizes
+        int64 ``[C, k]``, the distinct sizes; kept in ascending lexicographic order.
+    counts
+        int64 ``[C]``, graphs of each size, >= 1.
+    components
+        k names; ``("nodes", "edges")`` where k = 2 if not given.
+    graph_classes
+        Where known, the size class of each graph, int64 ``[N]`` (index into `sizes` as kept).
+
+    Raises
+    ------
+    SizesError
+        No graphs at all, a repeated size, or totals beyond 2**63 - 1.
+    """
+
+    sizes: IntArray
+    counts: IntArray
+    components: tuple[str, ...] = ()
+    graph_classes: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        sizes = as_int64(self.sizes, "sizes of a histogram")
+        counts = as_int64(self.counts, "counts of a histogram")
+        if not counts.size or not counts.all():
+            raise SizesError(
+                "a histogram needs at least one graph in every size class, but "
+                + (f"the class at index {int(np.argmin(counts))} has none" if counts.size else "it has no classes")
+                + "; an empty dataset cannot be packed, and empty classes are to be left out."
+            )
+        if sizes.ndim != 2 or sizes.shape[0] != len(counts) or sizes.shape[1] == 0:
+            raise SizesError(
+                f"a histogram needs sizes of shape [classes, components] and one count for each class, but got "
+                f"shapes {sizes.shape} and {counts.shape}."
+            )
+        components = component_names(self.components, sizes.shape[1])
+        order = np.lexsort(sizes.T[::-1])
+        if self.graph_classes is not None and not np.array_equal(order, np.arange(len(order))):
+            raise SizesError("sizes with graph_classes must be in ascending order; use SizeHistogram.from_sizes.")
+        sizes, counts = sizes[order], counts[order]
+        repeated = np.flatnonzero((sizes[1:] == sizes[:-1]).all(axis=1))
+        if len(repeated):
+            raise SizesError(
+                f"the size {tuple(sizes[repeated[0]].tolist())} stands twice in the histogram; add its counts up."
+            )
+        for column, name in enumerate(components):
+            total = exact_sum(sizes[:, column], counts)
+            if total > INT64_MAX:
+                raise SizesError(f"the {name} of all graphs add up to {total}, above 2**63-1; split the dataset.")
+        if exact_sum(counts) > INT64_MAX:
+            raise SizesError(f"the histogram counts {exact_sum(counts)} graphs, above 2**63-1; split the dataset.")
+        for field, value in (("sizes", sizes), ("counts", counts), ("components", components)):
+            if isinstance(value, np.ndarray):
+                value.setflags(write=False)
+            object.__setattr__(self, field, value)
+
+    @classmethod
+    def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
+        """Count the sizes of graphs and remember which graph is of which size class.
+
+        Raises
+        ------
+        SizesError
+            There is no graph.
+
+        Notes
+        -----
+        Time O(N) for small sizes, else O(N log N); memory O(N).
+
+        Examples
+        --------
+        >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
+        {(2, 2): 1, (3, 4): 2}
+        """
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes)
+        if not len(sizes):
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        classes, graph_classes, counts = _distinct_rows(sizes.array)
+        return cls(classes, counts, sizes.components, graph_classes)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[tuple[int, ...] | int, int], components: Sequence[str] = ()) -> SizeHistogram:
+        """Histogram from ``{size: count}``; sizes of no graphs are left out.
+
+        Examples
+        --------
+        >>> SizeHistogram.from_counts({(3, 4): 2, (2, 2): 1}).num_graphs
+        3
+        """
+        rows = [size if isinstance(size, tuple) else (size,) for size, count in counts.items() if count]
+        if len({len(row) for row in rows}) > 1:
+            raise SizesError(f"all sizes need the same number of components, but got {rows[:5]!r}.")
+        return cls(np.array(rows), np.array([c for c in counts.values() if c]), tuple(components))
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graphs N."""
+        return exact_sum(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def totals(self) -> dict[str, int]:
+        """Sum over all graphs of each component."""
+        return {name: exact_sum(self.sizes[:, column], self.counts) for column, name in enumerate(self.components)}
+
+    def maxima(self) -> dict[str, int]:
+        """Largest value of each component."""
+        return dict(zip(self.components, self.sizes.max(axis=0).tolist(), strict=True))
+
+    def to_counts(self) -> dict[tuple[int, ...], int]:
+        """``{size: count}`` in ascending order of size."""
+        return dict(zip(map(tuple, self.sizes.tolist()), self.counts.tolist(), strict=True))
+
+    def without_ids(self) -> SizeHistogram:
+        """The same counts without the knowledge of single graphs."""
+        return SizeHistogram(self.sizes, self.counts, self.components) if self.graph_classes is not None else self
+
+    def __add__(self, other: SizeHistogram) -> SizeHistogram:
+        if not isinstance(other, SizeHistogram):
+            return NotImplemented
+        if self.components != other.components:
+            raise SizesError(
+                f"histograms of {self.components} and of {other.components} cannot be added; "
+                "count the same components, in the same order, in both."
+            )
+        sizes = np.concatenate([self.sizes, other.sizes])
+        classes, members, _ = _distinct_rows(sizes)
+        counts = np.zeros(len(classes), dtype=np.int64)
+        np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
+        return SizeHistogram(classes, counts, self.components)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SizeHistogram):
+            return NotImplemented
+        return (
+            self.components == other.components
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: ``rows`` of size and count."""
+        rows = np.column_stack([self.sizes, self.counts]).tolist()
+        return {"components": list(self.components), "rows": rows}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> SizeHistogram:
+        """Inverse of `to_dict`."""
+        rows = np.array(document["rows"])
+        if rows.ndim != 2 or rows.shape[1] < 2:
+            raise SizesError(f"a histogram needs rows of a size and a count, but they have shape {rows.shape}.")
+        return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
+        if _suffix(path) == ".csv":
+            header = ",".join([*self.components, "count"])
+            rows = [",".join(map(str, row)) for row in self.to_dict()["rows"]]
+            write_text(path, "\n".join([header, *rows]) + "\n")
+        else:
+            document = {"format": _FORMAT, "version": _VERSION, **self.to_dict()}
+            write_text(path, json.dumps(document) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
+        """Read what `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
+
+        Raises
+        ------
+        FormatError
+            The file is missing, foreign, newer or damaged; a bad line is named.
+        """
+        if _suffix(path) == ".csv":
+            return _from_csv(read_text(path), str(path))
+        document = read_json(path)
+        if isinstance(document, list):
+            document = {"components": (), "rows": document}
+        else:
+            check_header(document, path, _FORMAT, _VERSION)
+        try:
+            return cls.from_dict(document)
+        except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FormatError(f"{path} holds no valid histogram: {error}") from error
+
+
+def load_example(name: str) -> SizeHistogram:
+    """Histogram that comes with the package: ``"ogbg-molhiv"``, its 32,901 training graphs.
+
+    Raises
+    ------
+    SizesError
+        There is no example of that name.
+
+    Examples
+    --------
+    >>> histogram = load_example("ogbg-molhiv")
+    >>> len(histogram), histogram.num_graphs, histogram.maxima()
+    (795, 32901, {'nodes': 222, 'edges': 502})
+    """
+    if name not in _EXAMPLES:
+        raise SizesError(f"there is no example named {name!r}; choose one of {', '.join(_EXAMPLES)}.")
+    text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
+    return _from_csv(text, name)
+
+
+def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Distinct rows in ascending order, the index of each row among them, and their counts."""
+    radix = [int(m) + 1 for m in rows.max(axis=0)]
+    cells = 1
+    for r in radix:
+        cells *= r
+    if cells > INT64_MAX:
+        distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
+    # One integer key a row, in lexicographic order: sorting (or counting) integers is far faster than rows.
+    keys = rows[:, 0].copy()
+    for column, r in enumerate(radix[1:], start=1):
+        keys *= r
+        keys += rows[:, column]
+    if cells <= 4 * len(rows) + 1024:
+        cell_counts = np.bincount(keys, minlength=cells)
+        present = np.flatnonzero(cell_counts)
+        counts = cell_counts[present]
+        members = (np.cumsum(cell_counts > 0) - 1)[keys]
+    else:
+        present, members, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    distinct = np.stack(np.unravel_index(present, radix), axis=1)
+    return distinct.astype(np.int64), members.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".csv"):
+        raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
+    return suffix
+
+
+def _from_csv(text: str, name: str) -> SizeHistogram:
+    lines = list(csv.reader(io.StringIO(text)))
+    if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
+        raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]}.")
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            row = [int(cell) for cell in line]
+        except ValueError:
+            row = []
+        if len(row) != len(lines[0]) or min(row) < 0:
+            raise FormatError(
+                f"line {number} of {name} is {','.join(line)!r}, but must hold {len(lines[0])} whole numbers >= 0; "
+                "correct or remove it."
+            )
+        rows.append(row)
+    try:
+        return SizeHistogram.from_dict({"components": [cell.strip() for cell in lines[0][:-1]], "rows": rows})
+    except InputError as error:
+        raise FormatError(f"{name} holds no valid histogram: {error}") from error

@@ -1,0 +1,234 @@
+"""Limits of one pack: inclusive maxima of its real nodes, edges and graphs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
+from dgl_tuplepack.sizes import INT64_MAX, BoolArray, GraphSizes, IntArray, edge_component, node_component
+
+NodeLimits = int | Mapping[str, int]
+EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
+
+_NAMED_GRAPHS = 10
+
+
+class Limits:
+    """Inclusive maxima of the real content of one pack, padding excluded.
+
+    Parameters
+    ----------
+    nodes
+        Most nodes in a pack, >= 1; for heterographs a dict keyed by node type.
+    edges
+        Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation
+        name where that is unambiguous). None: edges are not counted.
+    graphs
+        Most graphs in a pack, >= 1; None: no cap.
+
+    Raises
+    ------
+    LimitsError
+        A limit is no integer, below 1 or above 2**63 - 1.
+
+    Examples
+    --------
+    >>> limits = Limits(nodes=222, edges=502, graphs=256)
+    >>> limits
+    Limits(nodes=222, edges=502, graphs=256)
+    >>> limits.fits([[222, 502], [223, 10]]).tolist()
+    [True, False]
+    """
+
+    __slots__ = ("components", "graphs", "values")
+
+    components: tuple[str, ...]
+    values: tuple[int, ...]
+    graphs: int | None
+
+    def __init__(self, nodes: NodeLimits, edges: EdgeLimits | None = None, graphs: int | None = None) -> None:
+        maxima: dict[str, int] = {}
+        if isinstance(nodes, Mapping):
+            maxima.update({node_component(node_type): value for node_type, value in nodes.items()})
+        else:
+            maxima["nodes"] = nodes
+        if isinstance(edges, Mapping):
+            maxima.update({edge_component(edge_type): value for edge_type, value in edges.items()})
+        elif edges is not None:
+            maxima["edges"] = edges
+        self._set(maxima, graphs)
+
+    @classmethod
+    def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
+        """Limits of any named components, in the order given.
+
+        Examples
+        --------
+        >>> Limits.from_components({"nodes": 100, "edges": 220, "triplets": 700}, graphs=32)
+        Limits.from_components({'nodes': 100, 'edges': 220, 'triplets': 700}, graphs=32)
+        """
+        limits = cls.__new__(cls)
+        limits._set(maxima, graphs)
+        return limits
+
+    @classmethod
+    def from_padded_shape(cls, nodes: int, edges: int, graphs: int) -> Limits:
+        """Limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
+
+        One node and one graph slot are reserved for padding.
+
+        Examples
+        --------
+        >>> Limits.from_padded_shape(nodes=256, edges=512, graphs=64)
+        Limits(nodes=255, edges=512, graphs=63)
+        """
+        nodes, edges, graphs = (_as_limit(n, v) for n, v in zip(_FIELDS, (nodes, edges, graphs), strict=True))
+        for name, value in (("nodes", nodes), ("graphs", graphs)):
+            if value < 2:
+                raise LimitsError(
+                    f"a padded shape needs at least 2 {name} (one is reserved for padding), but got {value}; "
+                    f"ask for {name}=2 or more."
+                )
+        return cls(nodes - 1, edges, graphs - 1)
+
+    def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
+        if not maxima:
+            raise LimitsError("limits need at least one component, but none was given; set nodes=...")
+        object.__setattr__(self, "components", tuple(str(name) for name in maxima))
+        object.__setattr__(self, "values", tuple(_as_limit(name, value) for name, value in maxima.items()))
+        object.__setattr__(self, "graphs", None if graphs is None else _as_limit("graphs", graphs))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Limits are immutable; {name!r} cannot be set, make new Limits instead")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Limits.from_components, (self.maxima, self.graphs)
+
+    @property
+    def maxima(self) -> dict[str, int]:
+        """Component name -> inclusive maximum."""
+        return dict(zip(self.components, self.values, strict=True))
+
+    @property
+    def array(self) -> IntArray:
+        """The maxima as int64 ``[k]``."""
+        return np.array(self.values, dtype=np.int64)
+
+    @property
+    def nodes(self) -> int | dict[str, int]:
+        """Most nodes; a dict keyed by node type for heterographs."""
+        return self._of_kind("nodes")
+
+    @property
+    def edges(self) -> int | dict[str, int] | None:
+        """Most edges, None where edges are not counted; a dict keyed by edge type for heterographs."""
+        return self._of_kind("edges") or None
+
+    def _of_kind(self, kind: str) -> int | dict[str, int]:
+        maxima = self.maxima
+        if kind in maxima:
+            return maxima[kind]
+        return {name.partition(":")[2]: v for name, v in maxima.items() if name.startswith(kind + ":")}
+
+    def replace_graphs(self, graphs: int | None) -> Limits:
+        """The same limits with another cap on graphs."""
+        return Limits.from_components(self.maxima, graphs)
+
+    def aligned(self, components: Sequence[str]) -> Limits:
+        """The same limits in the order, and under the names, of `components`.
+
+        Raises
+        ------
+        LimitsError
+            A component has no limit, or a limit belongs to no component.
+        """
+        maxima = self.maxima
+        names = {_matching_name(component, maxima): component for component in components}
+        missing = [component for name, component in names.items() if name is None]
+        unknown = [name for name in maxima if name not in names]
+        if missing or unknown or len(names) != len(components):
+            raise LimitsError(
+                f"the limits are for {list(self.components)}, but the sizes have {list(components)}; "
+                "give exactly one limit for each component of the sizes."
+            )
+        return Limits.from_components(
+            {component: maxima[name] for name, component in names.items() if name is not None}, self.graphs
+        )
+
+    def fits(self, sizes: GraphSizes | Any) -> BoolArray:
+        """Whether each graph alone stays inside the limits, bool ``[N]``."""
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
+        return np.asarray((sizes.array <= self.aligned(sizes.components).array).all(axis=1), dtype=np.bool_)
+
+    def check(self, sizes: GraphSizes | Any) -> None:
+        """Raise unless every graph fits.
+
+        Raises
+        ------
+        GraphTooLargeError
+            Names up to ten graphs that do not fit, their sizes, and the smallest limits that would do.
+        """
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
+        too_large = np.flatnonzero(~self.fits(sizes))
+        if len(too_large):
+            raise GraphTooLargeError(self._describe(sizes, too_large))
+
+    def _describe(self, sizes: GraphSizes, too_large: IntArray) -> str:
+        def named(row: IntArray) -> str:
+            return ", ".join(f"{v} {name}" for v, name in zip(row.tolist(), sizes.components, strict=True))
+
+        shown = "; ".join(f"graph {i} ({named(sizes.array[i])})" for i in too_large[:_NAMED_GRAPHS].tolist())
+        more = f" and {len(too_large) - _NAMED_GRAPHS} more" if len(too_large) > _NAMED_GRAPHS else ""
+        needed = named(np.maximum(sizes.array.max(axis=0), self.aligned(sizes.components).array))
+        return (
+            f"{len(too_large)} of {len(sizes)} graphs exceed {self!r} on their own: {shown}{more}. "
+            f"Raise the limits (the smallest that hold every graph: {needed}) or leave these graphs out."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"maxima": self.maxima, "graphs": self.graphs}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Limits):
+            return NotImplemented
+        return (self.components, self.values, self.graphs) == (other.components, other.values, other.graphs)
+
+    def __hash__(self) -> int:
+        return hash((self.components, self.values, self.graphs))
+
+    def __repr__(self) -> str:
+        if set(self.components) <= {"nodes", "edges"} and self.components[0] == "nodes":
+            edges = f", edges={self.edges}" if "edges" in self.components else ""
+            return f"Limits(nodes={self.nodes}{edges}, graphs={self.graphs})"
+        return f"Limits.from_components({self.maxima}, graphs={self.graphs})"
+
+
+_FIELDS = ("nodes", "edges", "graphs")
+
+
+def _as_limit(name: str, value: Any) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise LimitsError(
+            f"the limit of {name} must be an integer, but is {value!r}; give a whole number from 1 to 2**63-1."
+        ) from None
+    if isinstance(value, bool) or not 1 <= number <= INT64_MAX:
+        raise LimitsError(
+            f"the limit of {name} must lie in 1..2**63-1, but is {value!r}; give a whole number in that range."
+        )
+    return number
+
+
+def _matching_name(component: str, maxima: Mapping[str, int]) -> str | None:
+    """Name under which the limit of `component` was given: its own, or the relation of an edge type."""
+    if component in maxima:
+        return component
+    parts = component.split(":")
+    short = f"edges:{parts[2]}" if parts[0] == "edges" and len(parts) == 4 else component
+    return short if short in maxima else None

@@ -1,0 +1,148 @@
+"""Sizes of graphs: one row of k integers for each graph, (nodes, edges) for homogeneous graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.errors import SizesError
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+INT64_MAX = int(np.iinfo(np.int64).max)
+HOMOGENEOUS = ("nodes", "edges")
+
+
+def node_component(node_type: str) -> str:
+    """Name of the component that counts the nodes of one type of a heterograph."""
+    return f"nodes:{node_type}"
+
+
+def edge_component(edge_type: str | tuple[str, str, str]) -> str:
+    """Name of the component that counts the edges of one type (canonical, or its relation alone)."""
+    return f"edges:{edge_type}" if isinstance(edge_type, str) else "edges:" + ":".join(edge_type)
+
+
+def as_int64(values: Any, what: str) -> IntArray:
+    """Return `values` as an int64 array; refuse what is no integer, negative, or too large.
+
+    Raises
+    ------
+    SizesError
+        Names the first offending value and where it stands.
+    """
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.zeros(array.shape, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise SizesError(
+            f"{what} must be integers, but have dtype {array.dtype} (for example {array.flat[0]!r}); "
+            "convert them first, for instance with .astype(numpy.int64)."
+        )
+    bad = (array < 0) | (array > INT64_MAX)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise SizesError(
+            f"{what} must lie in 0..2**63-1, but the value at index {where if len(where) > 1 else where[0]} "
+            f"is {array[where]}; correct or remove it."
+        )
+    return array.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSizes:
+    """Sizes of N graphs, k components each.
+
+    Parameters
+    ----------
+    array
+        Integers ``[N, k]``, each >= 0 (a 1-D array counts as k = 1); kept as read-only int64.
+    components
+        k distinct names; ``("nodes", "edges")`` where k = 2 and ``("nodes",)`` where k = 1 if not given.
+
+    Raises
+    ------
+    SizesError
+        Values are negative, no integers or too large; names are missing, repeated or too few.
+
+    Examples
+    --------
+    >>> sizes = GraphSizes([[3, 4], [2, 2]])
+    >>> sizes.num_nodes.tolist(), sizes.totals()
+    ([3, 2], {'nodes': 5, 'edges': 6})
+    """
+
+    array: IntArray
+    components: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        array = as_int64(self.array, "graph sizes")
+        if array.ndim == 1:
+            array = array[:, None]
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise SizesError(
+                f"graph sizes must have shape [graphs, components], but have shape {array.shape}; "
+                "give one row for each graph."
+            )
+        array.setflags(write=False)
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "components", component_names(self.components, array.shape[1]))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def num_nodes(self) -> IntArray:
+        """Nodes of each graph, int64 ``[N]``, over all node types."""
+        return self._column_sum("nodes")
+
+    @property
+    def num_edges(self) -> IntArray:
+        """Edges of each graph, int64 ``[N]``, over all edge types."""
+        return self._column_sum("edges")
+
+    def _column_sum(self, kind: str) -> IntArray:
+        columns = components_of_kind(self.components, kind)
+        return np.asarray(self.array[:, columns].sum(axis=1), dtype=np.int64)
+
+    def totals(self) -> dict[str, int]:
+        """Sum over all graphs of each component (exact, of any magnitude)."""
+        return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
+
+    def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
+        """Sizes of the graphs `ids`, in that order."""
+        return GraphSizes(self.array[np.asarray(ids, dtype=np.int64)], self.components)
+
+
+def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
+    """Check k component names, or give the usual ones for k = 1 and k = 2."""
+    names = tuple(names)
+    if not names and k <= 2:
+        return HOMOGENEOUS[:k]
+    if len(names) != k or len(set(names)) != k or not all(isinstance(n, str) and n for n in names):
+        raise SizesError(
+            f"sizes with {k} components need {k} distinct component names, but got {names!r}; "
+            "pass components=(...), for example ('nodes', 'edges', 'triplets')."
+        )
+    return names
+
+
+def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
+    """Columns that count `kind` ("nodes" or "edges"), one for each type of a heterograph."""
+    return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
+
+
+def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
+    """Sum of int64 `values` >= 0 (each times its weight) as a Python integer, free of overflow."""
+    if not values.size:
+        return 0
+    if weights is None:
+        return int((values & 0xFFFFFFFF).sum()) + (int((values >> 32).sum()) << 32)
+    if int(values.max()) * exact_sum(weights) <= INT64_MAX:
+        return int(values @ weights)
+    return sum(v * w for v, w in zip(values.tolist(), weights.tolist(), strict=True))
