@@ -1,0 +1,62 @@
+"""Pack many small graphs into full, static-shape batches for DGL."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from dgl_tuplepack._version import __version__
+
+if TYPE_CHECKING:
+    from dgl_tuplepack import nn as nn
+    from dgl_tuplepack.bounds import lower_bound as lower_bound
+    from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
+    from dgl_tuplepack.histogram import load_example as load_example
+    from dgl_tuplepack.limits import Limits as Limits
+    from dgl_tuplepack.packing import pack as pack
+    from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
+    from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
+    from dgl_tuplepack.padding import unpad as unpad
+    from dgl_tuplepack.plan import PackPlan as PackPlan
+    from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
+    from dgl_tuplepack.sizes import GraphSizes as GraphSizes
+    from dgl_tuplepack.sources import sizes_of as sizes_of
+    from dgl_tuplepack.sources import with_ids as with_ids
+
+# Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
+_PUBLIC = {
+    "sizes_of": "sources",
+    "GraphSizes": "sizes",
+    "SizeHistogram": "histogram",
+    "load_example": "histogram",
+    "Limits": "limits",
+    "pack": "packing",
+    "PackPlan": "plan",
+    "lower_bound": "bounds",
+    "PackBatchSampler": "sampler",
+    "PaddedCollate": "padding",
+    "PaddedBatch": "padding",
+    "unpad": "padding",
+    "with_ids": "sources",
+}
+_NEED_TORCH = ("sampler", "padding", "nn")
+
+__all__ = ["__version__", "errors", "nn", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    module = "nn" if name == "nn" else _PUBLIC.get(name)
+    if module is None and name != "errors":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if module in _NEED_TORCH:
+        from dgl_tuplepack._optional import load
+
+        load("torch")
+    found = importlib.import_module(f"{__name__}.{module or name}")
+    value = getattr(found, name) if name in _PUBLIC else found
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,27 @@
+"""The only numba decorator of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Types of arguments that a kernel only reads; arrays that may be written are accepted too.
+VECTOR = "Array(int64, 1, 'C', readonly=True)"
+MATRIX = "Array(int64, 2, 'C', readonly=True)"
+
+
+def jit(signature: str) -> Callable[[Function], Function]:
+    """Compile for one explicit signature: cached on disk, serial, without the GIL.
+
+    An explicit signature compiles (or loads from the cache) at import, so that a new worker process
+    does not compile again; the plain function stays reachable as ``.py_func``.
+    """
+
+    def decorate(function: Function) -> Function:
+        return cast(Function, numba.njit(signature, cache=True, nogil=True)(function))
+
+    return decorate

@@ -1,0 +1,44 @@
+"""Figures of merit, computed from a plan alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dgl_tuplepack.plan import PackPlan
+
+
+def harmonic_mean(efficiency: Mapping[str, float]) -> float:
+    """Harmonic mean of the efficiencies of all components; 0 where one of them is 0.
+
+    Examples
+    --------
+    >>> round(harmonic_mean({"nodes": 0.9, "edges": 0.6}), 2)
+    0.72
+    """
+    values = list(efficiency.values())
+    return len(values) / sum(1 / value for value in values) if all(values) else 0.0
+
+
+def empty_slots(plan: PackPlan) -> dict[str, int]:
+    """Slots of each component that hold padding in one epoch, against the limits of the plan."""
+    totals = plan.histogram.totals()
+    return {name: plan.num_packs * limit - totals[name] for name, limit in plan.limits.maxima.items()}
+
+
+def summarise(plan: PackPlan) -> dict[str, Any]:
+    """Plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
+    return {
+        "method": plan.method,
+        "heuristic": plan.heuristic,
+        "graphs": plan.histogram.num_graphs,
+        "packs": plan.num_packs,
+        "lower_bound": plan.lower_bound,
+        "gap": plan.gap,
+        "efficiency": plan.efficiency,
+        "effective_limits": plan.effective_limits.to_dict(),
+        "effective_efficiency": plan.effective_efficiency,
+        "harmonic_mean": harmonic_mean(plan.efficiency),
+        "empty_slots": empty_slots(plan),
+        "max_graphs": plan.max_graphs,
+    }

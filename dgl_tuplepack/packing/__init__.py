@@ -1,0 +1,99 @@
+"""Packing methods, one algorithm per file, behind one function and one registry."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dgl_tuplepack.bounds import check_sizes
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.baselines import edge_only, node_only, none
+from dgl_tuplepack.packing.best_fit import best_fit
+from dgl_tuplepack.packing.first_fit import first_fit
+from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.next_fit import next_fit
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sizes import GraphSizes
+
+Method = Callable[[SizeHistogram, Limits, Heuristic, int, bool], PackPlan]
+
+METHODS: dict[str, Method] = {
+    "best_fit": best_fit,
+    "first_fit": first_fit,
+    "none": none,
+    "node_only": node_only,
+    "edge_only": edge_only,
+    "next_fit": next_fit,
+}
+
+
+def pack(
+    sizes: SizeHistogram | GraphSizes | Any,
+    limits: Limits,
+    method: str = "best_fit",
+    heuristic: Heuristic = "product",
+    seed: int = 0,
+    random_ties: bool = False,
+) -> PackPlan:
+    """Plan packs for every graph of a histogram, within the limits.
+
+    Parameters
+    ----------
+    sizes
+        A histogram, or graph sizes (anything `GraphSizes` takes), to be counted first.
+    limits
+        Inclusive maxima of one pack, one for each component of the sizes.
+    method
+        "best_fit", "first_fit" (the paper's two), "none", "node_only", "edge_only" (its baselines; the
+        latter two ignore the other limits, and their plans carry raised ones), or "next_fit" (random order).
+    heuristic
+        Order of sizes and of open packs: "product", "sum", "maximum", "minimum", "node", "edge", a tuple of
+        k weights, or a callable of k integers that returns an integer.
+    seed
+        0..2**64-1; decides where anything is random. Equal seeds give equal plans on every platform.
+    random_ties
+        Take equal priorities in random order, instead of the paper's.
+
+    Returns
+    -------
+    PackPlan
+        Valid and complete; see its `num_packs`, `gap` and `efficiency`.
+
+    Raises
+    ------
+    SizesError
+        There are no graphs, or sizes are malformed.
+    GraphTooLargeError
+        A graph alone exceeds the limits; up to ten are named.
+    LimitsError
+        The limits are for other components than the sizes.
+    MethodError
+        The method or the heuristic is unknown or cannot be used.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import Limits, load_example
+    >>> plan = pack(load_example("ogbg-molhiv"), Limits(222, 502, 256), heuristic="node")
+    >>> plan.num_packs, plan.lower_bound, round(plan.efficiency["nodes"], 4)
+    (3789, 3743, 0.9878)
+    """
+    if method not in METHODS:
+        raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
+    histogram = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
+    limits = limits.aligned(histogram.components)
+    check_sizes(histogram, limits)
+    return METHODS[method](histogram, limits, heuristic, as_seed(seed), random_ties)
+
+
+def as_seed(seed: int) -> int:
+    """Check that a seed is an integer in 0..2**64-1."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**64:
+        raise MethodError(f"a seed must be an integer in 0..2**64-1, but is {seed!r}.")
+    return number

@@ -1,0 +1,58 @@
+"""What best fit and first fit share: from a histogram to a plan through one compiled loop."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.histogram_fit import fit_histogram, patterns_of
+from dgl_tuplepack.kernels.priority import priorities
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.heuristics import Heuristic, Priority, as_priority
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sizes import INT64_MAX, IntArray
+
+
+def fit(
+    method: str,
+    histogram: SizeHistogram,
+    limits: Limits,
+    heuristic: Heuristic,
+    seed: int,
+    random_ties: bool,
+    *,
+    fullest_first: bool,
+) -> PackPlan:
+    """Place size classes, largest priority first, into groups of identical packs."""
+    priority = as_priority(heuristic, limits)
+    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(len(histogram)))
+    groups = fit_histogram(
+        histogram.sizes,
+        histogram.counts,
+        _order(histogram, priority, key if random_ties else None),
+        limits.array,
+        INT64_MAX if limits.graphs is None else limits.graphs,
+        priority.kind,
+        priority.weights,
+        priority.table,
+        fullest_first,
+        random_ties,
+        key,
+    )
+    offsets, classes, multiplicities, repeats = patterns_of(groups)
+    bound = lower_bound(histogram, limits)
+    return PackPlan(histogram, limits, offsets, classes, multiplicities, repeats, bound, method, priority.name, seed)
+
+
+def _order(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None) -> IntArray:
+    """Size classes by priority, then size, then count, all falling; with a key, equal priorities at random."""
+    values = priorities(priority.kind, priority.weights, priority.table, histogram.sizes)
+    if key is None:
+        columns = [histogram.counts, *histogram.sizes.T[::-1], values]
+    else:
+        ties = np.arange(len(histogram))
+        shuffle_segments(ties, np.array([0, len(ties)]), key)
+        columns = [ties, values]
+    return np.lexsort(columns)[::-1].astype(np.int64)

@@ -1,0 +1,146 @@
+"""Heuristics: monotone maps from a size to an integer priority, 0 for an empty remainder.
+
+Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Deviations: "minimum" is the true minimum (the
+paper's companion code computes the maximum under that name); weights are scaled to integers, and a
+callable is tabulated over all sizes inside the limits, so that every priority is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+
+import numpy as np
+
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.sizes import INT64_MAX, IntArray, components_of_kind
+
+Heuristic = str | Sequence[float] | Callable[..., int]
+
+NAMES = ("product", "sum", "maximum", "minimum", "node", "edge")
+
+_MOST_TABLE_CELLS = 1 << 24
+_EMPTY = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Priority:
+    """A heuristic as the kernels take it; `name` is what a plan records."""
+
+    name: str
+    kind: int
+    weights: IntArray
+    table: IntArray
+
+
+def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
+    """Translate a heuristic into what the kernels take.
+
+    Parameters
+    ----------
+    heuristic
+        A name; or k weights >= 0 of a weighted sum; or a callable that takes k integers and returns an
+        integer >= 0, 0 where all are 0, and never smaller when one of them grows.
+    limits
+        Limits of the packs, aligned with the sizes: remainders lie in 0..limit.
+
+    Raises
+    ------
+    MethodError
+        The name is unknown, priorities could overflow int64, or a callable breaks its rules.
+    """
+    if callable(heuristic):
+        return _tabulated(heuristic, limits)
+    if not isinstance(heuristic, str):
+        return _weighted(f"weights {tuple(heuristic)!r}", _integer_weights(heuristic, limits), limits)
+    if heuristic == "product":
+        if math.prod(limits.values) > INT64_MAX:
+            raise MethodError(
+                f"the heuristic 'product' overflows int64 for {limits!r}; use 'sum', 'maximum' or weights there."
+            )
+        return Priority(heuristic, PRODUCT, _EMPTY, _EMPTY)
+    if heuristic in ("maximum", "minimum"):
+        return Priority(heuristic, MAXIMUM if heuristic == "maximum" else MINIMUM, _EMPTY, _EMPTY)
+    if heuristic == "sum":
+        return _weighted(heuristic, [1] * len(limits.values), limits)
+    if heuristic in ("node", "edge"):
+        chosen = components_of_kind(limits.components, heuristic + "s")
+        if not chosen:
+            raise MethodError(
+                f"the heuristic {heuristic!r} needs a component that counts {heuristic}s, but the sizes have "
+                f"{list(limits.components)}; choose another heuristic or weights."
+            )
+        return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
+    raise MethodError(
+        f"unknown heuristic {heuristic!r}; choose one of {', '.join(NAMES)}, a tuple of weights, or a callable."
+    )
+
+
+def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
+    """The smallest integers in the same proportion."""
+    k = len(limits.values)
+    if (
+        len(weights) != k
+        or not all(isinstance(w, Real | np.integer) and math.isfinite(w) and w >= 0 for w in weights)
+        or not any(weights)
+    ):
+        raise MethodError(
+            f"weights must be {k} finite numbers >= 0 (for {', '.join(limits.components)}), not all 0, "
+            f"but are {weights!r}."
+        )
+    fractions = [Fraction(float(w)).limit_denominator(10**6) for w in weights]
+    scaled = [f * math.lcm(*(f.denominator for f in fractions)) for f in fractions]
+    common = math.gcd(*(int(s) for s in scaled)) or 1
+    return [int(s) // common for s in scaled]
+
+
+def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
+    if sum(w * limit for w, limit in zip(weights, limits.values, strict=True)) > INT64_MAX or not any(weights):
+        raise MethodError(
+            f"the heuristic {name} overflows int64 (or is 0 everywhere) for {limits!r}; use smaller weights."
+        )
+    return Priority(name, WEIGHTED_SUM, np.array(weights, dtype=np.int64), _EMPTY)
+
+
+def _tabulated(heuristic: Callable[..., int], limits: Limits) -> Priority:
+    name = f"callable {getattr(heuristic, '__name__', type(heuristic).__name__)}"
+    shape = tuple(limit + 1 for limit in limits.values)
+    if math.prod(shape) > _MOST_TABLE_CELLS:
+        raise MethodError(
+            f"a callable is tabulated over every size inside the limits, at most {_MOST_TABLE_CELLS} of them, "
+            f"but {limits!r} has {math.prod(shape)}; use weights or a named heuristic there."
+        )
+    table = np.fromiter(
+        (_checked(name, size, heuristic(*size)) for size in np.ndindex(shape)), np.int64, math.prod(shape)
+    )
+    grid = table.reshape(shape)
+    if table[0] != 0:
+        raise MethodError(f"the {name} must be 0 for an empty remainder, but is {table[0]}; subtract that.")
+    for axis, component in enumerate(limits.components):
+        falls = np.argwhere(np.diff(grid, axis=axis) < 0)
+        if len(falls):
+            raise MethodError(
+                f"the {name} must not fall when {component} grow, but it does after the size "
+                f"{tuple(falls[0].tolist())}; heuristics are monotone."
+            )
+    strides = np.array([math.prod(shape[i + 1 :]) for i in range(len(shape))], dtype=np.int64)
+    return Priority(name, TABLE, strides, table)
+
+
+def _checked(name: str, size: tuple[int, ...], value: object) -> int:
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if not 0 <= number <= INT64_MAX:
+        raise MethodError(
+            f"the {name} must return an integer in 0..2**63-1, but returned {value!r} for the size {size}; "
+            "scale and round its result."
+        )
+    return number

@@ -1,0 +1,40 @@
+"""Next fit in random order: what batch samplers with a size limit do while they stream."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.next_fit import next_fit_offsets
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sizes import INT64_MAX
+
+
+def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
+    """Shuffle all graphs by `seed`, fill one pack, and open the next one when a graph does not fit.
+
+    A baseline to compare with, not a way to save padding; `heuristic` and `random_ties` have no effect.
+
+    Notes
+    -----
+    Time O(N k), memory O(N).
+
+    Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
+    """
+    items = np.repeat(np.arange(len(histogram)), histogram.counts)
+    shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(seed), np.uint64(0), np.uint64(0)))
+    cap = INT64_MAX if limits.graphs is None else limits.graphs
+    pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
+    packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
+    # Entries: the distinct (pack, class) pairs in ascending order.
+    keys, multiplicities = np.unique(packs * len(histogram) + items, return_counts=True)
+    offsets = np.searchsorted(keys // len(histogram), np.arange(len(pack_offsets)))
+    repeats = np.ones(len(pack_offsets) - 1, dtype=np.int64)
+    bound = lower_bound(histogram, limits)
+    return PackPlan(
+        histogram, limits, offsets, keys % len(histogram), multiplicities, repeats, bound, "next_fit", None, seed
+    )

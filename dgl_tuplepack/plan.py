@@ -1,0 +1,260 @@
+"""The plan: which sizes share a pack, and how many packs look alike."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numba
+import numpy as np
+
+from dgl_tuplepack._files import check_header, read_json, write_text
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.errors import FormatError, InputError, PlanError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.sizes import INT64_MAX, IntArray, as_int64, exact_sum
+
+_FORMAT, _VERSION = "dgl_tuplepack.plan", 1
+
+
+def library_versions() -> dict[str, str]:
+    """Versions that a plan records: of this package and of what computed with it."""
+    return {
+        "dgl_tuplepack": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class PackPlan:
+    """A list of patterns that together hold every graph of a histogram exactly once.
+
+    A *pattern* is a multiset of size classes with a repeat count: that many packs hold just these sizes.
+
+    Parameters
+    ----------
+    histogram
+        What was packed.
+    limits
+        Limits that every pack keeps, one for each component of the histogram.
+    offsets
+        int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
+    classes
+        Size class of each entry (row of ``histogram.sizes``), int64.
+    multiplicities
+        Graphs of that class in the pattern, int64, >= 1.
+    repeats
+        Packs that follow each pattern, int64 ``[Q]``, >= 1.
+    lower_bound
+        Number of packs that no plan can stay below.
+    method, heuristic, seed, versions
+        How the plan was made.
+
+    Raises
+    ------
+    PlanError
+        The patterns break a limit, or do not hold every graph exactly once (see `validate`).
+    """
+
+    histogram: SizeHistogram
+    limits: Limits
+    offsets: IntArray
+    classes: IntArray
+    multiplicities: IntArray
+    repeats: IntArray
+    lower_bound: int
+    method: str
+    heuristic: str | None = None
+    seed: int = 0
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "histogram", self.histogram.without_ids())
+        object.__setattr__(self, "limits", self.limits.aligned(self.histogram.components))
+        for name in ("offsets", "classes", "multiplicities", "repeats"):
+            array = as_int64(getattr(self, name), f"{name} of a plan")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self.validate()
+
+    @functools.cached_property
+    def num_packs(self) -> int:
+        """Number of packs P."""
+        return exact_sum(self.repeats)
+
+    @property
+    def num_patterns(self) -> int:
+        """Number of patterns Q."""
+        return len(self.repeats)
+
+    @property
+    def gap(self) -> int:
+        """Packs above the lower bound; 0 means proven optimal."""
+        return self.num_packs - self.lower_bound
+
+    @functools.cached_property
+    def pattern_contents(self) -> IntArray:
+        """Content of one pack of each pattern, int64 ``[Q, k]``."""
+        weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
+        return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
+
+    @functools.cached_property
+    def pattern_graphs(self) -> IntArray:
+        """Graphs in one pack of each pattern, int64 ``[Q]``."""
+        return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
+
+    @property
+    def max_graphs(self) -> int:
+        """Most graphs in any pack."""
+        return int(self.pattern_graphs.max())
+
+    @property
+    def efficiency(self) -> dict[str, float]:
+        """Component -> real content / (packs x limit), against the limits of the plan, in [0, 1]."""
+        return self._efficiency(self.limits)
+
+    @property
+    def effective_limits(self) -> Limits:
+        """The limits lowered to the largest content that any pack really has (at least 1)."""
+        largest = np.maximum(self.pattern_contents.max(axis=0), 1).tolist()
+        maxima = dict(zip(self.histogram.components, largest, strict=True))
+        return Limits.from_components(maxima, self.max_graphs)
+
+    @property
+    def effective_efficiency(self) -> dict[str, float]:
+        """Efficiency against `effective_limits`: the convention of the Tuple Packing paper."""
+        return self._efficiency(self.effective_limits)
+
+    def _efficiency(self, limits: Limits) -> dict[str, float]:
+        totals = self.histogram.totals()
+        return {name: totals[name] / (self.num_packs * limit) for name, limit in limits.maxima.items()}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the histogram, the limits and the patterns, as 64 hexadecimal digits."""
+        digest = hashlib.sha256()
+        header = [list(self.histogram.components), self.limits.to_dict()]
+        digest.update(json.dumps(header, sort_keys=True).encode())
+        for array in (
+            self.histogram.sizes, self.histogram.counts,
+            self.offsets, self.classes, self.multiplicities, self.repeats,
+        ):  # fmt: skip
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return digest.hexdigest()
+
+    def validate(self) -> None:
+        """Check that every graph is in exactly one pack and that no pack exceeds a limit.
+
+        Raises
+        ------
+        PlanError
+            Names the first pattern, or the first size, that is wrong.
+        """
+        self._check_structure()
+        self._check_limits()
+        packed = np.zeros(len(self.histogram), dtype=np.int64)
+        np.add.at(packed, self.classes, self.multiplicities * self._entry_repeats())
+        wrong = np.flatnonzero(packed != self.histogram.counts)
+        if len(wrong):
+            size = tuple(self.histogram.sizes[wrong[0]].tolist())
+            raise PlanError(
+                f"the plan packs {packed[wrong[0]]} graphs of size {size}, but the histogram has "
+                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it anew."
+            )
+
+    def _check_structure(self) -> None:
+        entries = len(self.classes)
+        if (
+            any(array.ndim != 1 for array in (self.offsets, self.classes, self.multiplicities, self.repeats))
+            or len(self.offsets) != len(self.repeats) + 1
+            or len(self.multiplicities) != entries
+            or not len(self.repeats)
+            or self.offsets[0] != 0
+            or self.offsets[-1] != entries
+            or (np.diff(self.offsets) <= 0).any()
+        ):
+            raise PlanError("the arrays of the plan do not fit together; it is damaged, make it anew.")
+        if (self.classes >= len(self.histogram)).any():
+            raise PlanError(
+                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)}; "
+                "it is damaged, make it anew."
+            )
+        if not self.multiplicities.all() or not self.repeats.all():
+            raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
+        # Dividing instead of multiplying: a damaged plan must not overflow.
+        if (self.multiplicities > self.histogram.counts[self.classes] // self._entry_repeats()).any():
+            raise PlanError("the plan packs more graphs of a size than there are; it is damaged, make it anew.")
+        if not 1 <= self.lower_bound <= self.num_packs:
+            raise PlanError(
+                f"the plan has {self.num_packs} packs and claims a lower bound of {self.lower_bound}; "
+                "it is damaged, make it anew."
+            )
+
+    def _entry_repeats(self) -> IntArray:
+        return np.repeat(self.repeats, np.diff(self.offsets))
+
+    def _check_limits(self) -> None:
+        # Contents cannot overflow: multiplicities are at most the counts, and the totals fit int64.
+        exceeded = self.pattern_contents > self.limits.array
+        over_cap = self.pattern_graphs > (INT64_MAX if self.limits.graphs is None else self.limits.graphs)
+        bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
+        if len(bad):
+            content = dict(zip(self.histogram.components, self.pattern_contents[bad[0]].tolist(), strict=True))
+            raise PlanError(
+                f"pattern {bad[0]} of the plan holds {content} in {self.pattern_graphs[bad[0]]} graphs, "
+                f"beyond {self.limits!r}; no pack may exceed a limit, make the plan anew."
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, as a whole or not at all."""
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        document = {
+            "format": _FORMAT, "version": _VERSION, "histogram": self.histogram.to_dict(),
+            "limits": self.limits.to_dict(), **arrays, "lower_bound": self.lower_bound, "method": self.method,
+            "heuristic": self.heuristic, "seed": self.seed, "versions": dict(self.versions),
+            "fingerprint": self.fingerprint,
+        }  # fmt: skip
+        write_text(path, json.dumps(document) + "\n")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PackPlan:
+        """Read a plan that `save` wrote, and validate it.
+
+        Raises
+        ------
+        FormatError
+            The file is missing, foreign, newer, or altered.
+        """
+        document = read_json(path)
+        check_header(document, path, _FORMAT, _VERSION)
+        try:
+            limits = Limits.from_components(document["limits"]["maxima"], document["limits"]["graphs"])
+            made = {name: document[name] for name in ("lower_bound", "method", "heuristic", "seed", "versions")}
+            arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
+            plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)
+            intact = plan.fingerprint == document["fingerprint"]
+        except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise FormatError(f"{path} holds no valid plan: {error!s:.500}") from error
+        if not intact:
+            raise FormatError(f"{path} was altered: its content does not match its fingerprint; make the plan anew.")
+        return plan
+
+    def __repr__(self) -> str:
+        fractions = ", ".join(f"{name} {value:.2%}" for name, value in self.efficiency.items())
+        return (
+            f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs, lower bound "
+            f"{self.lower_bound}, method {self.method!r}, {self.limits!r}, efficiency: {fractions})"
+        )
+
+
+_ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
