@@ -1,0 +1,109 @@
+"""What padding would otherwise disturb: statistics across nodes, and means over graphs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dgl_tuplepack.errors import SchemaError
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the real entries alone; 0, with zero gradients, where there are none.
+
+    Parameters
+    ----------
+    values
+        Floats ``[G, ...]``, for example one loss for each graph slot.
+    mask
+        Bool ``[G]`` or any leading part of the shape of `values`; True = real.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`.
+
+    Raises
+    ------
+    SchemaError
+        The mask is not bool, or its shape is not a leading part of the shape of `values`.
+
+    Notes
+    -----
+    Padded *values* may be anything, but keep what leads to them finite: the gradient of a NaN label's loss is
+    NaN, and NaN times 0 is NaN.
+
+    Examples
+    --------
+    >>> masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
+    tensor(2.)
+    """
+    _check_mask(values, mask)
+    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
+    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum()
+    return total / real.sum().clamp(min=1)
+
+
+class MaskedBatchNorm1d(nn.BatchNorm1d):
+    """`torch.nn.BatchNorm1d` whose statistics see real rows alone.
+
+    Same parameters, buffers and state dict as its base. Real rows come out as if there were no padding, padded
+    rows as 0. A batch with no real row leaves the running statistics as they are; with a single one the variance
+    is 0 (torch refuses that case, but finding out would need a synchronisation with the device).
+
+    Examples
+    --------
+    >>> norm = MaskedBatchNorm1d(1)
+    >>> x = torch.tensor([[1.0], [3.0], [50.0]])
+    >>> norm(x, torch.tensor([True, True, False])).detach().round().flatten().tolist()
+    [-1.0, 1.0, 0.0]
+    """
+
+    def forward(self, input: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
+        self._check_input_dim(input)
+        _check_mask(input, mask)
+        shape = (1, -1) + (1,) * (input.ndim - 2)
+        real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
+        x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device))
+        if self.training or self.running_mean is None or self.running_var is None:
+            dims = [dim for dim in range(input.ndim) if dim != 1]
+            rows = mask.sum() * (input.shape[2] if input.ndim == 3 else 1)
+            mean = x.sum(dims) / rows.clamp(min=1)
+            deviation = torch.where(real, x - mean.reshape(shape), torch.zeros_like(x))
+            variance = deviation.square().sum(dims) / rows.clamp(min=1)
+            if self.training:
+                self._update_statistics(mean.detach(), variance.detach(), rows)
+        else:
+            mean, variance = self.running_mean, self.running_var
+            deviation = x - mean.reshape(shape)
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            scale = scale * self.weight
+        result = deviation * scale.reshape(shape)
+        if self.affine:
+            result = result + self.bias.reshape(shape)
+        return torch.where(real, result, torch.zeros_like(result))
+
+    def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
+        """Move the running statistics, without a look at values on the host."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        any_row = rows > 0
+        self.num_batches_tracked.add_(any_row)
+        if self.momentum is None:
+            weight = 1.0 / self.num_batches_tracked.clamp(min=1).to(mean.dtype)
+        else:
+            weight = torch.full((), self.momentum, dtype=mean.dtype, device=mean.device)
+        weight = torch.where(any_row, weight, torch.zeros_like(weight)).to(self.running_mean.dtype)
+        unbiased = variance * rows / (rows - 1).clamp(min=1)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
+
+
+def _check_mask(values: Tensor, mask: Tensor) -> None:
+    if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
+        raise SchemaError(
+            f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "
+            f"shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or batch.graph_mask."
+        )

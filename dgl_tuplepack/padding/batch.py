@@ -1,0 +1,193 @@
+"""A padded batch: plain tensors of static shape, and the DGLGraph built from them when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.padding.schema import EdgeType
+
+Labels = Tensor | dict[str, Tensor] | None
+Value = TypeVar("Value")
+
+
+def new_graph(endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]], num_nodes: Mapping[str, int]) -> Any:
+    """DGLGraph of the given types: plain where they are those that `dgl.graph` gives."""
+    dgl = load("dgl")
+    if set(endpoints) == {("_N", "_E", "_N")}:
+        return dgl.graph(endpoints["_N", "_E", "_N"], num_nodes=num_nodes["_N"])
+    return dgl.heterograph(dict(endpoints), dict(num_nodes))
+
+
+@dataclass(eq=False)
+class PaddedBatch:
+    """p packs of graphs, padded to p x nodes + 1, p x edges and p x graphs + 1 slots.
+
+    Real nodes, edges and graphs come first. Then come empty graph slots; the last slot is the padding graph, which
+    owns all padding nodes and edges. Masks are True where an entry is real.
+
+    The attributes without underscore give one value for homogeneous graphs, and a dict keyed by node type or by
+    canonical edge type for heterographs. Letters: V node slots, E edge slots, G graph slots.
+
+    Attributes
+    ----------
+    labels
+        ``[G, ...]``, a dict of such, or None.
+    graph_mask
+        Bool ``[G]``.
+    graph_ids
+        int64 ``[G]``, -1 in padding; None where the dataset does not tell ids (see `with_ids`).
+    num_real_graphs
+        Number of real graphs.
+    """
+
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    labels: Labels
+    graph_mask: Tensor
+    graph_ids: Tensor | None
+    num_real_graphs: int
+    _num_real_nodes: dict[str, int]
+    _num_real_edges: dict[EdgeType, int]
+    _src: dict[EdgeType, Tensor]
+    _dst: dict[EdgeType, Tensor]
+    _node_features: dict[str, dict[str, Tensor]]
+    _edge_features: dict[EdgeType, dict[str, Tensor]]
+    _nodes_per_graph: dict[str, Tensor]
+    _edges_per_graph: dict[EdgeType, Tensor]
+    _node_masks: dict[str, Tensor]
+    _edge_masks: dict[EdgeType, Tensor]
+    _graph: Any = field(default=None, repr=False)
+
+    def _one_or_all(self, by_type: Mapping[Any, Value]) -> Any:
+        if len(self.node_types) == 1 and len(self.edge_types) == 1:
+            return next(iter(by_type.values()))
+        return dict(by_type)
+
+    @property
+    def src(self) -> Any:
+        """Source node of each edge, integers ``[E]``."""
+        return self._one_or_all(self._src)
+
+    @property
+    def dst(self) -> Any:
+        """Destination node of each edge, integers ``[E]``."""
+        return self._one_or_all(self._dst)
+
+    @property
+    def node_features(self) -> Any:
+        """Feature name -> tensor ``[V, ...]``."""
+        return self._one_or_all(self._node_features)
+
+    @property
+    def edge_features(self) -> Any:
+        """Feature name -> tensor ``[E, ...]``."""
+        return self._one_or_all(self._edge_features)
+
+    @property
+    def node_mask(self) -> Any:
+        """Bool ``[V]``."""
+        return self._one_or_all(self._node_masks)
+
+    @property
+    def edge_mask(self) -> Any:
+        """Bool ``[E]``."""
+        return self._one_or_all(self._edge_masks)
+
+    @property
+    def nodes_per_graph(self) -> Any:
+        """Nodes in each graph slot, int64 ``[G]``."""
+        return self._one_or_all(self._nodes_per_graph)
+
+    @property
+    def edges_per_graph(self) -> Any:
+        """Edges in each graph slot, int64 ``[G]``."""
+        return self._one_or_all(self._edges_per_graph)
+
+    @property
+    def node_graph_slots(self) -> Any:
+        """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
+        slots = torch.arange(len(self.graph_mask), device=self.device)
+        return self._one_or_all(
+            {
+                t: torch.repeat_interleave(slots, number, output_size=len(self._node_masks[t]))
+                for t, number in self._nodes_per_graph.items()
+            }
+        )
+
+    @property
+    def num_real_nodes(self) -> Any:
+        """Number of real nodes."""
+        return self._one_or_all(self._num_real_nodes)
+
+    @property
+    def num_real_edges(self) -> Any:
+        """Number of real edges."""
+        return self._one_or_all(self._num_real_edges)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tensors are."""
+        return self.graph_mask.device
+
+    @property
+    def graph(self) -> Any:
+        """The batch as one DGLGraph with ``p x graphs + 1`` graphs, built at first use, where the tensors are.
+
+        Features share memory with those of this batch.
+        """
+        if self._graph is None:
+            self._graph = self._build_graph()
+        return self._graph
+
+    def _build_graph(self) -> Any:
+        number = {t: len(mask) for t, mask in self._node_masks.items()}
+        graph = new_graph({t: (self._src[t], self._dst[t]) for t in self.edge_types}, number)
+        for node_type, features in self._node_features.items():
+            graph.nodes[node_type].data.update(features)
+        for edge_type, features in self._edge_features.items():
+            graph.edges[edge_type].data.update(features)
+        graph.set_batch_num_nodes(dict(self._nodes_per_graph))
+        graph.set_batch_num_edges(dict(self._edges_per_graph))
+        return graph
+
+    def __iter__(self) -> Iterator[Any]:
+        """Unpack as ``graph, labels = batch``."""
+        yield self.graph
+        yield self.labels
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PaddedBatch:
+        """The same batch with all tensors on `device`."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> PaddedBatch:
+        """The same batch with all tensors in pinned memory (called by loaders with ``pin_memory=True``)."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> PaddedBatch:
+        def mapped(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return function(value)
+            if isinstance(value, dict):
+                return {key: mapped(part) for key, part in value.items()}
+            return value
+
+        changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name != "_graph"}
+        return replace(self, **changed, _graph=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Between processes a batch travels as its tensors; the graph is built again where it is used.
+        return {**self.__dict__, "_graph": None}
+
+    def __repr__(self) -> str:
+        nodes, edges = (sum(len(m) for m in masks) for masks in (self._node_masks.values(), self._edge_masks.values()))
+        real = f"{sum(self._num_real_nodes.values())} nodes, {sum(self._num_real_edges.values())} edges"
+        return (
+            f"PaddedBatch({nodes} nodes, {edges} edges, {len(self.graph_mask)} graphs; "
+            f"real: {real}, {self.num_real_graphs} graphs; device {self.device})"
+        )

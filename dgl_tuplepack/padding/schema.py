@@ -1,0 +1,198 @@
+"""What every graph and label of a dataset must look like, learnt from one example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.sizes import HOMOGENEOUS, edge_component, node_component
+from dgl_tuplepack.sources import Identified, graph_of
+
+EdgeType = tuple[str, str, str]
+Fill = float | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """Shape of one entry (one node, edge or graph) and dtype of a feature or label."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
+
+    def filled(self, number: int, fill: float, device: torch.device) -> Tensor:
+        """`number` entries of padding."""
+        return torch.full((number, *self.shape), fill, dtype=self.dtype, device=device)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Types, features and labels that all graphs of a dataset share.
+
+    `labels` maps names to specs: the keys of a dict label, the empty name for a single one, nothing where
+    there is no label.
+    """
+
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    node_features: dict[str, dict[str, ArraySpec]]
+    edge_features: dict[EdgeType, dict[str, ArraySpec]]
+    labels: dict[str, ArraySpec]
+    has_ids: bool
+
+    @classmethod
+    def of(cls, example: Any) -> Schema:
+        """Schema of one item: DGLGraph or (DGLGraph, label), with an id or without."""
+        load("dgl")
+        graph = graph_of(example, "the example")
+        labels = as_tensors(label_of(example))
+        return cls(
+            node_types=tuple(graph.ntypes),
+            edge_types=tuple(graph.canonical_etypes),
+            node_features={t: _specs(graph.nodes[t].data) for t in graph.ntypes},
+            edge_features={t: _specs(graph.edges[t].data) for t in graph.canonical_etypes},
+            labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
+            has_ids=isinstance(example, Identified),
+        )
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether there is one node type and one edge type."""
+        return len(self.node_types) == 1 and len(self.edge_types) == 1
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of the components of a size: node types, then edge types."""
+        if self.is_homogeneous:
+            return HOMOGENEOUS
+        return (*map(node_component, self.node_types), *map(edge_component, self.edge_types))
+
+    def check_types(self, graph: Any, where: str) -> None:
+        """Refuse a graph of other node or edge types."""
+        if tuple(graph.ntypes) != self.node_types or tuple(graph.canonical_etypes) != self.edge_types:
+            raise SchemaError(
+                f"{where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but the example has "
+                f"{list(self.node_types)} and {list(self.edge_types)}; all graphs must have the same types."
+            )
+
+    def check_graph(self, graph: Any, where: str) -> None:
+        """Refuse a graph whose types or features differ; name what differs."""
+        self.check_types(graph, where)
+        if graph.batch_size != 1:
+            raise SchemaError(
+                f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
+                "split it with dgl.unbatch."
+            )
+        for node_type, specs in self.node_features.items():
+            if graph.num_nodes(node_type):
+                _check_specs(_specs(graph.nodes[node_type].data), specs, f"{where}, node features")
+        for edge_type, specs in self.edge_features.items():
+            if graph.num_edges(edge_type):
+                _check_specs(_specs(graph.edges[edge_type].data), specs, f"{where}, edge features")
+
+
+def label_of(item: Any) -> Any:
+    """Label of a dataset's item, None where it has none.
+
+    Raises
+    ------
+    SchemaError
+        The item has more than two parts.
+    """
+    if isinstance(item, Identified):
+        item = item.item
+    if not isinstance(item, (tuple, list)) or len(item) == 1:
+        return None
+    if len(item) > 2:
+        raise SchemaError(
+            f"an item has {len(item)} parts, but must be a graph or (graph, label); join several labels in one dict."
+        )
+    return item[1]
+
+
+def as_tensors(label: Any) -> dict[str, Tensor]:
+    """A label as named tensors; a single one gets the empty name.
+
+    Python numbers become int64, bool, or the default floating-point dtype of torch.
+    """
+    if label is None:
+        return {}
+    parts = label if isinstance(label, Mapping) else {"": label}
+    tensors = {}
+    for name, value in parts.items():
+        try:
+            tensors[str(name)] = torch.as_tensor(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise SchemaError(
+                f"the label {f'{name!r} ' if name else ''}is {value!r:.100}, which is no tensor, array or number "
+                f"({error}); let the dataset return one of them, or a dict of them."
+            ) from error
+    return tensors
+
+
+def stack_labels(labels: Sequence[dict[str, Tensor]], schema: Schema, where: Sequence[str]) -> dict[str, Tensor]:
+    """Stack the labels of all graphs, ``[number, ...]`` each."""
+    for label, place in zip(labels, where, strict=True):
+        found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
+        _check_specs(found, schema.labels, f"{place}, labels")
+    return {name: torch.stack([label[name] for label in labels]) for name in schema.labels}
+
+
+def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, float]:
+    """Padding value of each feature or label name; every value must be representable in its dtype.
+
+    Raises
+    ------
+    SchemaError
+        A name is unknown, or a value does not fit its dtype.
+    """
+    names = {name for specs in specs_by_type for name in specs}
+    if isinstance(fill, Mapping) and not set(fill) <= names:
+        raise SchemaError(
+            f"{what} names {sorted(set(fill) - names)}, but there are {sorted(names)}; correct the names."
+        )
+    values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
+    for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
+        if not _representable(values[name], spec.dtype):
+            raise SchemaError(
+                f"{what} is {values[name]!r} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                "choose a value of that dtype."
+            )
+    return values
+
+
+def _representable(value: float, dtype: torch.dtype) -> bool:
+    if dtype.is_floating_point or dtype.is_complex:
+        return isinstance(value, (int, float))
+    if not math.isfinite(value) or value != int(value):
+        return False
+    if dtype == torch.bool:
+        return value in (0, 1)
+    info = torch.iinfo(dtype)
+    return info.min <= value <= info.max
+
+
+def _specs(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
+    return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in features.items()}
+
+
+def _check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str) -> None:
+    if found == expected:
+        return
+
+    def listed(specs: Mapping[str, ArraySpec]) -> str:
+        return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
+
+    raise SchemaError(
+        f"{where}: found {listed(found)}, but the example has {listed(expected)}; every graph needs the same names, "
+        "shapes and dtypes."
+    )

@@ -1,0 +1,137 @@
+"""Sizes of the graphs of any source, without a look at their features."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.sizes import GraphSizes, edge_component, node_component
+from dgl_tuplepack.sources.identified import Identified, WithIds
+
+_PROGRESS_FROM = 50_000
+
+
+def sizes_of(source: Any) -> GraphSizes:
+    """Sizes of all graphs of a source, in its order.
+
+    Parameters
+    ----------
+    source
+        A list of DGLGraph or (DGLGraph, label); a DGLDataset, OGB's DglGraphPropPredDataset or a subset of
+        one (anything with a length and items of that kind); a pair of arrays ``(num_nodes, num_edges)``,
+        each ``[N]``; an array ``[N, 2]``; or `GraphSizes`, handed back as it is.
+
+    Returns
+    -------
+    GraphSizes
+        Components ``("nodes", "edges")``; for heterographs one component for each node type and each
+        canonical edge type, such as ``"nodes:user"`` and ``"edges:user:follows:user"``.
+
+    Raises
+    ------
+    SizesError
+        The source is empty, or sizes are malformed.
+    SchemaError
+        An item is no graph, or graphs differ in their node or edge types.
+
+    Notes
+    -----
+    Time O(N); every item is fetched once, features are never copied.
+
+    Examples
+    --------
+    >>> sizes_of(([3, 2], [4, 2])).array.tolist()
+    [[3, 4], [2, 2]]
+    """
+    if isinstance(source, GraphSizes):
+        return source
+    if isinstance(source, SizeHistogram):
+        raise SizesError("a SizeHistogram does not know single graphs; give the sizes or the dataset itself.")
+    if isinstance(source, WithIds):
+        return sizes_of(source.dataset)
+    if isinstance(source, np.ndarray) or _is_torch_tensor(source):
+        return GraphSizes(np.asarray(source))
+    if isinstance(source, tuple) and source and not any(_is_graph(part) for part in source):
+        return _from_columns(source)
+    try:
+        number = len(source)
+    except TypeError:
+        raise SizesError(
+            f"sizes cannot be read from {type(source).__name__}: it has no length; give a list of graphs, a dataset "
+            "with a length, or a pair of arrays (num_nodes, num_edges)."
+        ) from None
+    if not number:
+        raise SizesError("the dataset has no graphs; at least one is needed.")
+    return _from_graphs(source, number)
+
+
+def graph_of(item: Any, where: str) -> Any:
+    """Graph of a dataset's item: the item itself, or the first part of (graph, label).
+
+    Raises
+    ------
+    SchemaError
+        There is no graph; `where` says which item it is.
+    """
+    if isinstance(item, Identified):
+        item = item.item
+    graph = item[0] if isinstance(item, (tuple, list)) and item else item
+    if not _is_graph(graph):
+        raise SchemaError(
+            f"{where} is {type(item).__name__}, but must be a DGLGraph or a pair (DGLGraph, label); "
+            "let the dataset return one of them."
+        )
+    return graph
+
+
+def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
+    arrays = [np.asarray(column) for column in columns]
+    if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
+        raise SizesError(
+            "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
+            f"{len(arrays)} arrays of shapes {[array.shape for array in arrays]}; for other components use GraphSizes."
+        )
+    # Stacking would turn a pair of an integer and a float array into floats and hide which one is wrong.
+    wrong = [a for a in arrays if a.dtype.kind not in "iu" and a.size]
+    return GraphSizes(wrong[0] if wrong else np.stack(arrays, axis=1))
+
+
+def _from_graphs(source: Any, number: int) -> GraphSizes:
+    first = graph_of(source[0], "item 0")
+    types = _types(first)
+    homogeneous = len(types[0]) == 1 and len(types[1]) == 1
+    rows = np.empty((number, 2 if homogeneous else len(types[0]) + len(types[1])), dtype=np.int64)
+    quiet = number < _PROGRESS_FROM or not sys.stderr.isatty()
+    for index in tqdm(range(number), desc="sizes", unit=" graphs", disable=quiet):
+        graph = graph_of(source[index], f"item {index}")
+        if _types(graph) != types:
+            raise SchemaError(
+                f"item {index} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but item 0 has "
+                f"{first.ntypes} and {first.canonical_etypes}; all graphs must have the same types."
+            )
+        if homogeneous:
+            rows[index] = graph.num_nodes(), graph.num_edges()
+        else:
+            rows[index] = [graph.num_nodes(t) for t in types[0]] + [graph.num_edges(t) for t in types[1]]
+    if homogeneous:
+        return GraphSizes(rows)
+    return GraphSizes(rows, (*map(node_component, types[0]), *map(edge_component, types[1])))
+
+
+def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
+    return graph.ntypes, graph.canonical_etypes
+
+
+def _is_graph(item: Any) -> bool:
+    dgl = sys.modules.get("dgl")
+    return dgl is not None and isinstance(item, dgl.DGLGraph)
+
+
+def _is_torch_tensor(item: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(item, torch.Tensor)
