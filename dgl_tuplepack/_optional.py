@@ -9,7 +9,7 @@ from types import ModuleType
 from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
-_EXTRAS = {"torch": "torch", "dgl": "dgl", "ogb": "ogb", "matplotlib": "plots"}
+_EXTRAS = {"torch": "torch", "dgl": "dgl", "ogb": "ogb", "matplotlib": "plots", "mpl_toolkits": "plots"}
 
 
 def load(name: str) -> ModuleType:

@@ -87,10 +87,10 @@ class PackBatchSampler(Sampler[list[int]]):
 
     Examples
     --------
-    >>> sizes = GraphSizes([[3, 4], [2, 2], [1, 0], [2, 2]])
+    >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
     >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
     >>> list(sampler), sampler.limits
-    ([[2, 0], [3, 1]], Limits(nodes=4, edges=4, graphs=2))
+    ([[3, 1], [2, 0]], Limits(nodes=4, edges=4, graphs=2))
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""The whole way on synthetic molecules: sizes, plans, padded batches, a short training, pictures."""

@@ -1,0 +1,75 @@
+"""Plans of several methods side by side, and how fast each of them trains."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.metrics import summarise
+from dgl_tuplepack.packing import METHODS, pack
+from dgl_tuplepack.packing.heuristics import NAMES
+from dgl_tuplepack.padding import PaddedBatch
+from dgl_tuplepack.plan import PackPlan
+
+_ROUNDS, _STEPS = 3, 5
+
+
+@dataclass
+class Contender:
+    """One row of the table: a way to batch, its plan, and its measured speed in graphs a second."""
+
+    name: str
+    plan: PackPlan
+    graphs_per_second: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"name": self.name, "graphs_per_second": self.graphs_per_second, **summarise(self.plan)}
+
+
+def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
+    """Plain batching (one graph is all that surely fits a pack), next fit in random order, and every packing method."""
+    ways: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
+    ways += [("next fit", {"method": "next_fit", "seed": seed})]
+    ways += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
+    if "auto" in METHODS:
+        ways += [("auto", {"method": "auto", "seed": seed})]
+    return [Contender(name, pack(histogram, limits, **settings)) for name, settings in ways]
+
+
+def measure(
+    rows: list[Contender],
+    batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
+    train_step: Callable[[PaddedBatch], Any],
+    advance: Callable[[], None],
+) -> None:
+    """Fill in the speed of each contender: fetching, collating and training on its batches.
+
+    Rounds are interleaved, so that a busy moment of the machine does not fall on one contender alone; the
+    median of the rounds counts.
+    """
+    streams = [batches_of(row.plan) for row in rows]
+    rates: list[list[float]] = [[] for _ in rows]
+    for round_number in range(_ROUNDS + 1):
+        for row, stream in enumerate(streams):
+            begin, graphs = time.perf_counter(), 0
+            for _ in range(_STEPS if round_number else 1):
+                batch = next(stream)
+                train_step(batch)
+                graphs += batch.num_real_graphs
+            # The first round only warms up.
+            if round_number:
+                rates[row].append(graphs / (time.perf_counter() - begin))
+            advance()
+    for contender, measured in zip(rows, rates, strict=True):
+        contender.graphs_per_second = statistics.median(measured)
+
+
+def measured_parts(number: int) -> int:
+    """How often `measure` calls `advance` for so many contenders."""
+    return number * (_ROUNDS + 1)

@@ -1,0 +1,200 @@
+"""What `dgl-tuplepack demo` does, step by step."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from torch import nn
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.demo.comparison import Contender, contenders, measure, measured_parts
+from dgl_tuplepack.demo.model import MaskedGIN
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.histogram import SizeHistogram, load_example
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.nn import masked_mean
+from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill
+from dgl_tuplepack.sampler import PackBatchSampler
+from dgl_tuplepack.sizes import GraphSizes
+from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
+
+LIMITS = Limits(nodes=222, edges=502, graphs=256)
+PACKS_PER_BATCH = 8
+_WIDTH = 48
+
+
+def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
+    """Go the whole way and return what was found as plain data.
+
+    Parameters
+    ----------
+    console
+        Where tables and progress go.
+    out
+        Folder for the two pictures; made if absent.
+    num_graphs
+        How many of the 32,901 sizes to take; None: all.
+    epochs
+        Epochs of training, >= 1.
+    seed
+        Decides everything random.
+
+    Raises
+    ------
+    FormatError
+        The folder cannot be made.
+    SizesError
+        `num_graphs` is out of range.
+    """
+    _make_folder(out)
+    torch.manual_seed(seed)
+    sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
+    histogram = SizeHistogram.from_sizes(sizes)
+    console.print(
+        f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs that have exactly the sizes of the "
+        f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes) and nothing else of them.\n"
+        f"Limits of a pack: {LIMITS.nodes} nodes, {LIMITS.edges} edges, {LIMITS.graphs} graphs; "
+        f"{PACKS_PER_BATCH} packs a batch."
+    )
+    molecules = random_molecules(sizes, seed)
+    rows = contenders(histogram, LIMITS, seed)
+    best = min(rows, key=lambda row: row.plan.num_packs)
+    with _progress(console) as progress:
+        _measure(rows, sizes, molecules, seed, progress)
+        losses = _train(best.plan, sizes, molecules, epochs, seed, progress)
+    console.print(_table(rows, best))
+    window = max(1, len(losses) // 10)
+    first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
+    console.print(
+        f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to tell "
+        f"molecules with an N-O bond: {len(losses)} steps, mean loss "
+        f"{first:.3f} over the first {window}, {last:.3f} over the last {window}."
+    )
+    pictures = _draw(histogram, rows, best, out)
+    console.print("Pictures: " + ", ".join(str(path) for path in pictures))
+    return {
+        "graphs": len(sizes),
+        "limits": LIMITS.to_dict(),
+        "packs_per_batch": PACKS_PER_BATCH,
+        "contenders": [row.to_dict() for row in rows],
+        "training": {"plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last},
+        "pictures": [str(path) for path in pictures],
+    }
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
+
+
+def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
+    rows = np.repeat(np.arange(len(histogram)), histogram.counts)
+    number = len(rows) if number is None else number
+    if not 1 <= number <= len(rows):
+        raise SizesError(f"the number of graphs must lie in 1..{len(rows)}, but is {number}; change --graphs.")
+    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(len(rows)))
+    shuffle_segments(rows, np.array([0, len(rows)]), key)
+    return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
+
+
+def _loader(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], seed: int) -> Any:
+    sampler = PackBatchSampler(sizes, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
+    collate = PaddedCollate(sampler.limits, example=molecules[0], packs_per_batch=PACKS_PER_BATCH)
+    return load("dgl.dataloading").GraphDataLoader(molecules, batch_sampler=sampler, collate_fn=collate)
+
+
+class _Trainer:
+    """A small GIN and its optimiser; a call trains on one batch and returns the loss."""
+
+    def __init__(self, learning_rate: float = 2e-3) -> None:
+        nodes = nn.Embedding(NUM_ATOM_KINDS, _WIDTH)
+        self.model = MaskedGIN(nodes, lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH), "kind", width=_WIDTH)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
+        self.loss = nn.BCEWithLogitsLoss(reduction="none")
+
+    def __call__(self, batch: PaddedBatch) -> float:
+        loss = masked_mean(self.loss(self.model(batch), batch.labels), batch.graph_mask)
+        self.optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss.item()
+
+
+def _measure(rows: list[Contender], sizes: GraphSizes, molecules: list[Any], seed: int, progress: Progress) -> None:
+    task = progress.add_task("measuring each way", total=measured_parts(len(rows)))
+
+    def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
+        loader = _loader(plan, sizes, molecules, seed)
+        for epoch in itertools.count():
+            loader.batch_sampler.set_epoch(epoch)
+            yield from loader
+
+    measure(rows, batches_of, _Trainer(), lambda: progress.advance(task))
+
+
+def _train(
+    plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int, seed: int, progress: Progress
+) -> list[float]:
+    loader, trainer, losses = _loader(plan, sizes, molecules, seed), _Trainer(), []
+    task = progress.add_task("training", total=epochs * len(loader))
+    for epoch in range(epochs):
+        loader.batch_sampler.set_epoch(epoch)
+        for batch in loader:
+            losses.append(trainer(batch))
+            progress.advance(task)
+    return losses
+
+
+def _table(rows: list[Contender], best: Contender) -> Table:
+    table = Table(title="One epoch at the same static shape (bound: no plan can have fewer packs)")
+    for heading in ("way to batch", "packs", "above bound", "nodes", "edges", "empty node slots", "graphs/s"):
+        table.add_column(heading, justify="left" if heading == "way to batch" else "right")
+    for row in rows:
+        summary = row.to_dict()
+        efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]
+        slots, rate = summary["empty_slots"]["nodes"], row.graphs_per_second
+        cells = [row.name, f"{summary['packs']:,}", f"{summary['gap']:,}", *efficiency, f"{slots:,}", f"{rate:,.0f}"]
+        table.add_row(*cells, style="bold green" if row is best else None)
+    table.caption = (
+        "plain batching: one graph a pack, all that fits for sure; next fit: random order, as dynamic batchers do; "
+        "graphs/s: fetching, collating and training a small GIN on the CPU, median of interleaved rounds"
+    )
+    return table
+
+
+def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
+    figures = load("matplotlib.figure")
+    sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
+    plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
+    sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (those of ogbg-molhiv, training)")
+    fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
+    left, right = fill_figure.subplots(1, 2)
+    plot_fill(best.plan, left)
+    left.set_title(f"Fill of the packs: {best.name}")
+    plot_sorted_fill({row.name: row.plan for row in (rows[1], best)}, "nodes", right)
+    right.set_title("Fill of every pack, sorted")
+    paths = [out / "sizes.png", out / "fill.png"]
+    for figure, path in zip((sizes_figure, fill_figure), paths, strict=True):
+        try:
+            figure.savefig(path, dpi=130)
+        except OSError as error:
+            raise FormatError(f"cannot write {path}: {error.strerror}; choose another folder with --out.") from error
+    return paths
