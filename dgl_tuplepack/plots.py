@@ -45,7 +45,7 @@ def plot_sizes(histogram: SizeHistogram, limits: Limits | None = None, ax: Any =
     colors = load("matplotlib.colors")
     ax = _axes(ax)
     edges: Any = [_cells(histogram.sizes[:, column]) for column in range(2)]
-    cells, _, _ = np.histogram2d(*histogram.sizes.T, bins=edges, weights=histogram.counts.astype(np.float64))
+    cells = np.histogramdd(histogram.sizes, bins=edges, weights=histogram.counts)[0]
     mesh = ax.pcolormesh(*edges, np.where(cells > 0, cells, np.nan).T, norm=colors.LogNorm(), cmap=_COLOURS)
     ax.set(xlabel=f"{histogram.components[0]} per graph", ylabel=f"{histogram.components[1]} per graph")
     divider = load("mpl_toolkits.axes_grid1").make_axes_locatable(ax)

@@ -34,12 +34,8 @@ def train(
     name: Annotated[str, typer.Option(help="Name of the dataset.")] = "ogbg-molhiv",
     content: Annotated[str, typer.Option(help="fixed, resample or repack.")] = "resample",
     epochs: Annotated[int, typer.Option(min=1)] = 1,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Most nodes in a pack; the largest graph's if absent.")
-    ] = None,
-    edges: Annotated[
-        int | None, typer.Option(min=1, help="Most edges in a pack; the largest graph's if absent.")
-    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Most nodes in a pack; default: the largest graph.")] = None,
+    edges: Annotated[int | None, typer.Option(min=1, help="Most edges in a pack; default: the largest graph.")] = None,
     packs_per_batch: Annotated[int, typer.Option(min=1)] = 8,
     width: Annotated[int, typer.Option(min=1, help="Width of the network.")] = 64,
     layers: Annotated[int, typer.Option(min=1)] = 3,
@@ -56,29 +52,32 @@ def train(
     largest = tp.SizeHistogram.from_sizes(tp.sizes_of(dataset)).maxima()
     limits = tp.Limits(nodes or largest["nodes"], edges or largest["edges"])
 
-    loaders = {}
-    for part, graphs in parts.items():
-        training = {"content": content, "seed": seed} if part == "train" else {"shuffle": False}
-        sampler = tp.PackBatchSampler(tp.sizes_of(graphs), limits, packs_per_batch=packs_per_batch, **training)
+    def loader_of(graphs: Any, num_workers: int, **settings: Any) -> Any:
+        sampler = tp.PackBatchSampler(graphs, limits, packs_per_batch=packs_per_batch, **settings)
         collate = tp.PaddedCollate(sampler.limits, example=graphs[0], packs_per_batch=packs_per_batch)
-        loaders[part] = load("dgl.dataloading").GraphDataLoader(
-            graphs, batch_sampler=sampler, collate_fn=collate, num_workers=workers if part == "train" else 0
-        )
-        plan = summarise(sampler.plan)
-        filled = ", ".join(f"{value:.1%} of the {component}" for component, value in plan["efficiency"].items())
-        console.print(f"{part}: {plan['graphs']:,} graphs in {plan['packs']:,} packs of {sampler.limits}; {filled}")
+        loader = load("dgl.dataloading").GraphDataLoader
+        return loader(graphs, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers)
+
+    training = loader_of(parts["train"], workers, content=content, seed=seed)
+    evaluation = {part: loader_of(graphs, 0, shuffle=False) for part, graphs in parts.items()}
+    for part, loader in evaluation.items():
+        plan = summarise(loader.batch_sampler.plan)
+        filled = ", ".join(f"{value:.1%} of {component}" for component, value in plan["efficiency"].items())
+        console.print(f"{part}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
 
     model = _model(dataset.num_tasks, width, layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     for epoch in range(epochs):
-        loaders["train"].batch_sampler.set_epoch(epoch)
+        training.batch_sampler.set_epoch(epoch)
         begin = time.perf_counter()
-        loss, graphs = _train_epoch(model, loaders["train"], optimizer, device, epoch)
+        loss, graphs = _train_epoch(model, training, optimizer, device, epoch)
         seconds = time.perf_counter() - begin
-        scores = {part: _evaluate(model, loaders[part], name, device) for part in parts}
+        scores = {part: _evaluate(model, loader, name, device) for part, loader in evaluation.items()}
         shown = ", ".join(f"{part} {value:.4f}" for part, value in scores.items())
         console.print(
-            f"epoch {epoch}: {graphs:,} graphs in {seconds:.1f} s, mean loss {loss:.4f}; {dataset.eval_metric}: {shown}"
+            f"epoch {epoch}: {graphs:,} graphs in {seconds:.1f} s, mean loss {loss:.4f}\n"
+            f"{dataset.eval_metric}: {shown}",
+            highlight=False,
         )
 
 
@@ -86,7 +85,11 @@ def _dataset(root: Path, name: str) -> Any:
     ogb = load("ogb.graphproppred")
     if not root.is_dir():
         raise InputError(f"the folder {root} does not exist; give the one that holds {name.replace('-', '_')}.")
-    dataset = ogb.DglGraphPropPredDataset(name, root=str(root))
+    try:
+        dataset = ogb.DglGraphPropPredDataset(name, root=str(root))
+    except (OSError, EOFError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"OGB cannot read {name} in {root} ({reason}); give a folder that holds it.") from error
     if dataset.task_type != "binary classification":
         raise InputError(
             f"{name} is a task of {dataset.task_type}, but this script trains binary classification only; "
