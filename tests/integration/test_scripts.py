@@ -1,0 +1,129 @@
+"""The command line and the scripts, run as a user runs them: as processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgl_tuplepack import load_example
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.sizes import GraphSizes
+from tests.ogb_folder import write_ogb_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(*arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+
+
+def command(*arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return run("-m", "dgl_tuplepack", *arguments, folder=folder)
+
+
+def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
+    done = command("demo", "--graphs", 400, "--json", "--out", tmp_path / "new" / "folder")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["graphs"] == 400
+    rows = {row["name"]: row for row in result["contenders"]}
+    assert rows["plain batching"]["packs"] == 400
+    assert {"next fit", "best fit, product", "best fit, node"} <= set(rows)
+    for row in rows.values():
+        assert row["lower_bound"] <= row["packs"] <= 400
+        assert row["graphs_per_second"] > 0
+    assert result["training"]["steps"] > 0
+    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
+    for picture in result["pictures"]:
+        assert Path(picture).read_bytes().startswith(PNG)
+    # Tables go to standard error then, and no progress bar shows outside a terminal.
+    assert "next fit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
+    done = command("demo", "--graphs", 50, "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "synthetic" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo", "--graphs", "0"], 2, "greater than or equal to 1"),
+        (["demo", "--graphs", "many"], 2, "--graphs"),
+        (["demo", "--epochs", "0"], 2, "--epochs"),
+        (["demo", "--colour", "red"], 2, "--colour"),
+        (["dance"], 2, "dance"),
+        (["demo", "--graphs", "40000"], 1, "1..32901, but is 40000"),
+        (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot make the folder"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_help_and_version() -> None:
+    assert command("--version").stdout.split() == ["dgl-tuplepack", __version__]
+    assert "--graphs" in command("demo", "--help").stdout
+    assert command().returncode == 2
+
+
+@pytest.fixture(scope="module")
+def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    histogram = load_example("ogbg-molhiv")
+    chosen = np.random.default_rng(0).choice(len(histogram), 160, p=histogram.counts / histogram.num_graphs)
+    return write_ogb_folder(tmp_path_factory.mktemp("ogb"), GraphSizes(histogram.sizes[chosen]))
+
+
+@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
+    arguments = ("--root", ogb_root, "--content", content, "--epochs", 2, "--width", 8, "--packs-per-batch", 2)
+    done = run(ROOT / "scripts" / "train_ogb.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "train: 120 graphs" in done.stdout
+    assert done.stdout.count("120 graphs in ") == 3
+    assert done.stdout.count("rocauc: train 0.") == 2
+    assert "is iterated again" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--content", "shuffled"], "choose one of fixed, resample, repack"),
+        (["--nodes", "5"], "exceed Limits(nodes=5"),
+        (["--name", "ogbg-nothing"], "ogbg-nothing"),
+        (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
+    ],
+)
+def test_wrong_input_for_training(ogb_root: Path, arguments: list[str], message: str) -> None:
+    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ogb_root, *arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_benchmark_reports_the_papers_packs() -> None:
+    done = run(ROOT / "scripts" / "benchmark.py", "best-fit", "--repeats", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    packs = {row["heuristic"]: row["packs"] for row in json.loads(done.stdout)}
+    assert packs == {"product": 3917, "sum": 3838, "maximum": 3800, "minimum": 3789, "node": 3789, "edge": 3800}
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"]])
+def test_the_setup_script_says_how_it_is_used(arguments: list[str]) -> None:
+    done = run(ROOT / "scripts" / "run.py", *arguments)
+    assert done.returncode == 2
+    assert "{demo,tests}" in done.stderr
