@@ -153,12 +153,24 @@ class PaddedCollate:
         )
 
     def _batch_of(self, graphs: list[Any], where: list[str]) -> Any:
-        """What `dgl.batch` makes of the real graphs, once they all match the example; None for no graphs."""
+        """What `dgl.batch` makes of the real graphs; None for no graphs."""
         if not graphs:
             return None
+        dgl = load("dgl")
+        try:
+            # DGL takes the types of the first graph for granted and checks that features agree among the graphs;
+            # so it is enough to hold the result against the example, and to look for a culprit only on failure.
+            for graph, place in zip(graphs, where, strict=True):
+                self.schema.check_types(graph, place)
+            batch = dgl.batch(graphs)
+            if batch.batch_size == len(graphs) and self.schema.matches_features(batch):
+                return batch
+            reason = "they do not match the example"
+        except dgl.DGLError as error:
+            reason = str(error)
         for graph, place in zip(graphs, where, strict=True):
             self.schema.check_graph(graph, place)
-        return load("dgl").batch(graphs)
+        raise SchemaError(f"dgl.batch cannot join {where[0]} to {where[-1]}: {reason}")
 
     def _check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
         contents: list[tuple[Any, int, int]] = [(t, n, self._most_nodes[t]) for t, n in nodes.items()]

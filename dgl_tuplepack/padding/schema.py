@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ class Schema:
     node_features: dict[str, dict[str, ArraySpec]]
     edge_features: dict[EdgeType, dict[str, ArraySpec]]
     labels: dict[str, ArraySpec]
+    idtype: torch.dtype
     has_ids: bool
 
     @classmethod
@@ -61,6 +62,7 @@ class Schema:
             node_features={t: _specs(graph.nodes[t].data) for t in graph.ntypes},
             edge_features={t: _specs(graph.edges[t].data) for t in graph.canonical_etypes},
             labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
+            idtype=graph.idtype,
             has_ids=isinstance(example, Identified),
         )
 
@@ -78,26 +80,40 @@ class Schema:
 
     def check_types(self, graph: Any, where: str) -> None:
         """Refuse a graph of other node or edge types."""
-        if tuple(graph.ntypes) != self.node_types or tuple(graph.canonical_etypes) != self.edge_types:
+        if (*graph.ntypes, *graph.canonical_etypes) != self.node_types + self.edge_types:
             raise SchemaError(
                 f"{where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but the example has "
                 f"{list(self.node_types)} and {list(self.edge_types)}; all graphs must have the same types."
             )
 
     def check_graph(self, graph: Any, where: str) -> None:
-        """Refuse a graph whose types or features differ; name what differs."""
+        """Refuse a graph whose types, index type or features differ; name what differs."""
         self.check_types(graph, where)
         if graph.batch_size != 1:
             raise SchemaError(
                 f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
                 "split it with dgl.unbatch."
             )
+        if graph.idtype != self.idtype:
+            raise SchemaError(
+                f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same, "
+                "convert them with graph.long() or graph.int()."
+            )
+        for found, expected, kind in self._features_of(graph):
+            _check_specs(found, expected, f"{where}, {kind} features")
+
+    def matches_features(self, graph: Any) -> bool:
+        """Whether features have the same names, shapes and dtypes."""
+        return all(found == expected for found, expected, _ in self._features_of(graph))
+
+    def _features_of(self, graph: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
+        """Found and expected features of each type; a graph with no node (edge) of a type may lack its features."""
         for node_type, specs in self.node_features.items():
             if graph.num_nodes(node_type):
-                _check_specs(_specs(graph.nodes[node_type].data), specs, f"{where}, node features")
+                yield _specs(graph.nodes[node_type].data), specs, "node"
         for edge_type, specs in self.edge_features.items():
             if graph.num_edges(edge_type):
-                _check_specs(_specs(graph.edges[edge_type].data), specs, f"{where}, edge features")
+                yield _specs(graph.edges[edge_type].data), specs, "edge"
 
 
 def label_of(item: Any) -> Any:
