@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import GraphSizes, exact_sum
@@ -44,9 +42,17 @@ def lower_bound(histogram: SizeHistogram, limits: Limits) -> int:
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Refuse size classes that exceed the limits; name graphs where they are known."""
-    if limits.fits(GraphSizes(histogram.sizes, histogram.components)).all():
+    """Refuse size classes that exceed the limits; name graphs where they are known, else sizes.
+
+    Raises
+    ------
+    GraphTooLargeError
+        At least one size exceeds the limits.
+    """
+    classes = GraphSizes(histogram.sizes, histogram.components)
+    fits = limits.fits(classes)
+    if fits.all():
         return
-    members = histogram.graph_classes
-    rows = np.arange(len(histogram)) if members is None else members
-    limits.check(GraphSizes(histogram.sizes[rows], histogram.components))
+    if histogram.graph_classes is not None:
+        limits.check(classes.take(histogram.graph_classes))
+    limits.check(classes, counts=histogram.counts)

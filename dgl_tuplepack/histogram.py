@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack._files import check_header, read_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sizes import INT64_MAX, GraphSizes, IntArray, as_int64, component_names, exact_sum
+from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
 _FORMAT, _VERSION = "dgl_tuplepack.histogram", 1
 _EXAMPLES = ("ogbg-molhiv",)
@@ -51,37 +52,46 @@ class SizeHistogram:
     def __post_init__(self) -> None:
         sizes = as_int64(self.sizes, "sizes of a histogram")
         counts = as_int64(self.counts, "counts of a histogram")
-        if not counts.size or not counts.all():
+        if counts.ndim == 1 and not counts.size:
+            raise SizesError("the histogram has no graphs; an empty dataset cannot be packed.")
+        if sizes.ndim != 2 or counts.shape != sizes.shape[:1] or sizes.shape[1] == 0:
             raise SizesError(
-                "a histogram needs at least one graph in every size class, but "
-                + (f"the class at index {int(np.argmin(counts))} has none" if counts.size else "it has no classes")
-                + "; an empty dataset cannot be packed, and empty classes are to be left out."
-            )
-        if sizes.ndim != 2 or sizes.shape[0] != len(counts) or sizes.shape[1] == 0:
-            raise SizesError(
-                f"a histogram needs sizes of shape [classes, components] and one count for each class, but got "
+                "a histogram needs sizes of shape [classes, components] and one count for each class, but got "
                 f"shapes {sizes.shape} and {counts.shape}."
+            )
+        if not counts.all():
+            raise SizesError(
+                f"the size class at index {int(np.argmin(counts))} has no graphs; empty classes are to be left out."
             )
         components = component_names(self.components, sizes.shape[1])
         order = np.lexsort(sizes.T[::-1])
-        if self.graph_classes is not None and not np.array_equal(order, np.arange(len(order))):
-            raise SizesError("sizes with graph_classes must be in ascending order; use SizeHistogram.from_sizes.")
+        if self.graph_classes is not None:
+            self._check_graph_classes(order, counts)
         sizes, counts = sizes[order], counts[order]
         repeated = np.flatnonzero((sizes[1:] == sizes[:-1]).all(axis=1))
         if len(repeated):
             raise SizesError(
                 f"the size {tuple(sizes[repeated[0]].tolist())} stands twice in the histogram; add its counts up."
             )
-        for column, name in enumerate(components):
-            total = exact_sum(sizes[:, column], counts)
-            if total > INT64_MAX:
-                raise SizesError(f"the {name} of all graphs add up to {total}, above 2**63-1; split the dataset.")
-        if exact_sum(counts) > INT64_MAX:
-            raise SizesError(f"the histogram counts {exact_sum(counts)} graphs, above 2**63-1; split the dataset.")
-        for field, value in (("sizes", sizes), ("counts", counts), ("components", components)):
-            if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+        _check_totals(sizes, counts, components)
+        for field, value in (("sizes", sizes), ("counts", counts)):
+            value.setflags(write=False)
             object.__setattr__(self, field, value)
+        object.__setattr__(self, "components", components)
+
+    def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
+        classes = as_int64(self.graph_classes, "graph_classes of a histogram")
+        in_order = np.array_equal(order, np.arange(len(order)))
+        if (
+            not in_order
+            or classes.ndim != 1
+            or (classes >= len(counts)).any()
+            or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts)
+        ):
+            raise SizesError(
+                "graph_classes do not agree with the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
+            )
+        object.__setattr__(self, "graph_classes", classes)
 
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
@@ -153,10 +163,11 @@ class SizeHistogram:
                 f"histograms of {self.components} and of {other.components} cannot be added; "
                 "count the same components, in the same order, in both."
             )
-        sizes = np.concatenate([self.sizes, other.sizes])
+        sizes, both = np.concatenate([self.sizes, other.sizes]), np.concatenate([self.counts, other.counts])
+        _check_totals(sizes, both, self.components)
         classes, members, _ = _distinct_rows(sizes)
         counts = np.zeros(len(classes), dtype=np.int64)
-        np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
+        np.add.at(counts, members, both)
         return SizeHistogram(classes, counts, self.components)
 
     def __eq__(self, other: object) -> bool:
@@ -178,7 +189,7 @@ class SizeHistogram:
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> SizeHistogram:
         """Inverse of `to_dict`."""
-        rows = np.array(document["rows"])
+        rows = as_int64(document["rows"], "rows of a histogram")
         if rows.ndim != 2 or rows.shape[1] < 2:
             raise SizesError(f"a histogram needs rows of a size and a count, but they have shape {rows.shape}.")
         return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
@@ -186,9 +197,12 @@ class SizeHistogram:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
         if _suffix(path) == ".csv":
-            header = ",".join([*self.components, "count"])
-            rows = [",".join(map(str, row)) for row in self.to_dict()["rows"]]
-            write_text(path, "\n".join([header, *rows]) + "\n")
+            text = io.StringIO()
+            outer_blanks = any(name != name.strip() for name in self.components)
+            writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
+            writer.writerow([*self.components, "count"])
+            writer.writerows(self.to_dict()["rows"])
+            write_text(path, text.getvalue())
         else:
             document = {"format": _FORMAT, "version": _VERSION, **self.to_dict()}
             write_text(path, json.dumps(document) + "\n")
@@ -210,8 +224,13 @@ class SizeHistogram:
         else:
             check_header(document, path, _FORMAT, _VERSION)
         try:
+            cells = len(document["components"] or HOMOGENEOUS) + 1
+            for number, row in enumerate(document["rows"], start=1):
+                _check_row(row, cells, f"row {number} of {path}")
             return cls.from_dict(document)
-        except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except KeyError as error:
+            raise FormatError(f"{path} holds no valid histogram: {error} is missing; it is damaged.") from error
+        except (SizesError, TypeError) as error:
             raise FormatError(f"{path} holds no valid histogram: {error}") from error
 
 
@@ -268,22 +287,41 @@ def _suffix(path: str | os.PathLike[str]) -> str:
 
 
 def _from_csv(text: str, name: str) -> SizeHistogram:
-    lines = list(csv.reader(io.StringIO(text)))
-    if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
-        raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]}.")
-    rows = []
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            row = [int(cell) for cell in line]
-        except ValueError:
-            row = []
-        if len(row) != len(lines[0]) or min(row) < 0:
-            raise FormatError(
-                f"line {number} of {name} is {','.join(line)!r}, but must hold {len(lines[0])} whole numbers >= 0; "
-                "correct or remove it."
-            )
-        rows.append(row)
     try:
-        return SizeHistogram.from_dict({"components": [cell.strip() for cell in lines[0][:-1]], "rows": rows})
+        lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
+    except csv.Error as error:
+        raise FormatError(f"{name} is no valid CSV ({error}); it is damaged or another kind of file.") from error
+    if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
+        raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
+    rows = [_csv_row(line, len(lines[0]), number, name) for number, line in enumerate(lines[1:], start=2)]
+    try:
+        return SizeHistogram.from_dict({"components": lines[0][:-1], "rows": rows})
     except InputError as error:
         raise FormatError(f"{name} holds no valid histogram: {error}") from error
+
+
+def _csv_row(line: list[str], cells: int, number: int, name: str) -> list[int]:
+    try:
+        row = [int(cell) for cell in line]
+    except ValueError:
+        row = []
+    _check_row(row, cells, f"line {number} of {name}", ",".join(line))
+    return row
+
+
+def _check_row(row: Any, cells: int, where: str, shown: str | None = None) -> None:
+    """Refuse what is no row of a size and a count; name where it stands."""
+    whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
+    if not whole or len(row) != cells or row[-1] == 0:
+        raise FormatError(
+            f"{where} is {row if shown is None else shown!r:.200}, but must hold {cells} whole numbers in 0..2**63-1, "
+            "the last one, a count, above 0; correct or remove it."
+        )
+
+
+def _check_totals(sizes: IntArray, counts: IntArray, components: tuple[str, ...]) -> None:
+    """Refuse histograms whose sums overflow int64."""
+    totals = {name: exact_sum(sizes[:, column], counts) for column, name in enumerate(components)}
+    for what, total in ({"graphs": exact_sum(counts)} | totals).items():
+        if total > INT64_MAX:
+            raise SizesError(f"the histogram counts {total} {what} in all, above 2**63-1; split the dataset.")

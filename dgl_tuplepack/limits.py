@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
-from dgl_tuplepack.sizes import INT64_MAX, BoolArray, GraphSizes, IntArray, edge_component, node_component
+from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray, edge_component, exact_sum, node_component
 
 NodeLimits = int | Mapping[str, int]
 EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
@@ -164,8 +164,15 @@ class Limits:
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         return np.asarray((sizes.array <= self.aligned(sizes.components).array).all(axis=1), dtype=np.bool_)
 
-    def check(self, sizes: GraphSizes | Any) -> None:
+    def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
         """Raise unless every graph fits.
+
+        Parameters
+        ----------
+        sizes
+            One row for each graph or, with `counts`, for each size class.
+        counts
+            Graphs of each size class, int64 ``[C]``; they are counted, but cannot be named.
 
         Raises
         ------
@@ -175,17 +182,22 @@ class Limits:
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         too_large = np.flatnonzero(~self.fits(sizes))
         if len(too_large):
-            raise GraphTooLargeError(self._describe(sizes, too_large))
+            raise GraphTooLargeError(self._describe(sizes, too_large, counts))
 
-    def _describe(self, sizes: GraphSizes, too_large: IntArray) -> str:
+    def _describe(self, sizes: GraphSizes, too_large: IntArray, counts: IntArray | None) -> str:
         def named(row: IntArray) -> str:
             return ", ".join(f"{v} {name}" for v, name in zip(row.tolist(), sizes.components, strict=True))
 
-        shown = "; ".join(f"graph {i} ({named(sizes.array[i])})" for i in too_large[:_NAMED_GRAPHS].tolist())
-        more = f" and {len(too_large) - _NAMED_GRAPHS} more" if len(too_large) > _NAMED_GRAPHS else ""
+        shown = [
+            f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} of {named(sizes.array[i])}"
+            for i in too_large[:_NAMED_GRAPHS].tolist()
+        ]
+        hidden = len(too_large) - _NAMED_GRAPHS
+        more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
+        graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
         needed = named(np.maximum(sizes.array.max(axis=0), self.aligned(sizes.components).array))
         return (
-            f"{len(too_large)} of {len(sizes)} graphs exceed {self!r} on their own: {shown}{more}. "
+            f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(shown)}{more}. "
             f"Raise the limits (the smallest that hold every graph: {needed}) or leave these graphs out."
         )
 
@@ -212,17 +224,7 @@ _FIELDS = ("nodes", "edges", "graphs")
 
 
 def _as_limit(name: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise LimitsError(
-            f"the limit of {name} must be an integer, but is {value!r}; give a whole number from 1 to 2**63-1."
-        ) from None
-    if isinstance(value, bool) or not 1 <= number <= INT64_MAX:
-        raise LimitsError(
-            f"the limit of {name} must lie in 1..2**63-1, but is {value!r}; give a whole number in that range."
-        )
-    return number
+    return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
 
 
 def _matching_name(component: str, maxima: Mapping[str, int]) -> str | None:

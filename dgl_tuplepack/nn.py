@@ -63,6 +63,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         self._check_input_dim(input)
         _check_mask(input, mask)
+        if mask.ndim != 1:
+            raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
         shape = (1, -1) + (1,) * (input.ndim - 2)
         real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
         x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device))

@@ -14,12 +14,13 @@ from typing import Any
 import numba
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
 from dgl_tuplepack._files import check_header, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, InputError, PlanError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.sizes import INT64_MAX, IntArray, as_int64, exact_sum
+from dgl_tuplepack.sizes import IntArray, as_int64, exact_sum
 
 _FORMAT, _VERSION = "dgl_tuplepack.plan", 1
 
@@ -161,26 +162,38 @@ class PackPlan:
             Names the first pattern, or the first size, that is wrong.
         """
         self._check_structure()
+        self._check_counts()
         self._check_limits()
+
+    def _check_counts(self) -> None:
+        repeats = self._entry_repeats()
         packed = np.zeros(len(self.histogram), dtype=np.int64)
-        np.add.at(packed, self.classes, self.multiplicities * self._entry_repeats())
+        np.add.at(packed, self.classes, self.multiplicities * repeats)
         wrong = np.flatnonzero(packed != self.histogram.counts)
         if len(wrong):
-            size = tuple(self.histogram.sizes[wrong[0]].tolist())
+            of_size = self.classes == wrong[0]
             raise PlanError(
-                f"the plan packs {packed[wrong[0]]} graphs of size {size}, but the histogram has "
+                f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
+                f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
                 f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it anew."
+            )
+        # In a damaged plan the sums above may have wrapped around to the right number; this one cannot.
+        total = exact_sum(self.multiplicities, repeats)
+        if total != self.histogram.num_graphs:
+            raise PlanError(
+                f"the plan packs {total} graphs, but the histogram has {self.histogram.num_graphs}; "
+                "it is damaged, make it anew."
             )
 
     def _check_structure(self) -> None:
-        entries = len(self.classes)
+        arrays = (self.offsets, self.classes, self.multiplicities, self.repeats)
         if (
-            any(array.ndim != 1 for array in (self.offsets, self.classes, self.multiplicities, self.repeats))
+            any(array.ndim != 1 for array in arrays)
             or len(self.offsets) != len(self.repeats) + 1
-            or len(self.multiplicities) != entries
+            or len(self.multiplicities) != len(self.classes)
             or not len(self.repeats)
             or self.offsets[0] != 0
-            or self.offsets[-1] != entries
+            or self.offsets[-1] != len(self.classes)
             or (np.diff(self.offsets) <= 0).any()
         ):
             raise PlanError("the arrays of the plan do not fit together; it is damaged, make it anew.")
@@ -191,20 +204,20 @@ class PackPlan:
             )
         if not self.multiplicities.all() or not self.repeats.all():
             raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
-        # Dividing instead of multiplying: a damaged plan must not overflow.
-        if (self.multiplicities > self.histogram.counts[self.classes] // self._entry_repeats()).any():
-            raise PlanError("the plan packs more graphs of a size than there are; it is damaged, make it anew.")
-        if not 1 <= self.lower_bound <= self.num_packs:
-            raise PlanError(
-                f"the plan has {self.num_packs} packs and claims a lower bound of {self.lower_bound}; "
-                "it is damaged, make it anew."
-            )
+        whole_number(
+            f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
+        )
+        whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
+        versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
+        texts = (self.method, self.heuristic or "", *versions, *versions.values())
+        if versions is not self.versions or not all(isinstance(text, str) for text in texts):
+            raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it anew.")
 
     def _entry_repeats(self) -> IntArray:
         return np.repeat(self.repeats, np.diff(self.offsets))
 
     def _check_limits(self) -> None:
-        # Contents cannot overflow: multiplicities are at most the counts, and the totals fit int64.
+        # Contents cannot overflow: every graph is there once, and the totals fit int64.
         exceeded = self.pattern_contents > self.limits.array
         over_cap = self.pattern_graphs > (INT64_MAX if self.limits.graphs is None else self.limits.graphs)
         bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
@@ -243,7 +256,9 @@ class PackPlan:
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)
             intact = plan.fingerprint == document["fingerprint"]
-        except (InputError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except KeyError as error:
+            raise FormatError(f"{path} holds no valid plan: {error} is missing; it is damaged.") from error
+        except (InputError, TypeError, AttributeError, ValueError) as error:
             raise FormatError(f"{path} holds no valid plan: {error!s:.500}") from error
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its fingerprint; make the plan anew.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import warnings
 from collections.abc import Iterator
@@ -12,12 +11,13 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.kernels.slots import expand_patterns
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing import as_seed, pack
+from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
@@ -110,9 +110,10 @@ class PackBatchSampler(Sampler[list[int]]):
     ) -> None:
         sizes = sizes_of(sizes)
         self.content = _chosen_content(content, shuffle, plan)
-        self.packs_per_batch = _at_least("packs_per_batch", packs_per_batch, 1)
+        self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
         self.num_replicas, self.rank = _replicas(num_replicas, rank)
-        self.shuffle, self.drop_last, self.seed = shuffle, drop_last, as_seed(seed)
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
         self.epoch = 0
 
         kept, self.dropped_ids = _split_oversize(sizes, limits, oversize)
@@ -163,8 +164,8 @@ class PackBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, >= 0, whose order the next iteration has."""
-        self.epoch = _at_least("epoch", epoch, 0)
+        """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
+        self.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
 
     def __len__(self) -> int:
         """Batches in an epoch, equal on all ranks (with "repack", in the current epoch)."""
@@ -227,26 +228,14 @@ def _chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -
     return content
 
 
-def _at_least(name: str, value: Any, least: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise SamplerError(f"{name} must be an integer >= {least}, but is {value!r}.")
-    return number
-
-
 def _replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
             f"num_replicas and rank go together, but are {num_replicas!r} and {rank!r}; give both or neither."
         )
     if num_replicas is not None:
-        num_replicas = _at_least("num_replicas", num_replicas, 1)
-        rank = _at_least("rank", rank, 0)
-        if rank >= num_replicas:
-            raise SamplerError(f"rank must lie in 0..{num_replicas - 1}, but is {rank}.")
+        num_replicas = whole_number("num_replicas", num_replicas, 1, error=SamplerError)
+        rank = whole_number("rank", rank, 0, num_replicas - 1, SamplerError)
         return num_replicas, rank
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size(), torch.distributed.get_rank()

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-INT64_MAX = int(np.iinfo(np.int64).max)
 HOMOGENEOUS = ("nodes", "edges")
 
 
@@ -29,29 +29,51 @@ def edge_component(edge_type: str | tuple[str, str, str]) -> str:
 
 
 def as_int64(values: Any, what: str) -> IntArray:
-    """Return `values` as an int64 array; refuse what is no integer, negative, or too large.
+    """Return `values` as a new int64 array; refuse what is no integer, negative, or too large.
 
     Raises
     ------
     SizesError
         Names the first offending value and where it stands.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+        # numpy turns Python integers beyond int64 into objects or floats; as objects they can be named.
+        if array.dtype.kind in "fO" and not isinstance(values, np.ndarray):
+            array = np.array(values, dtype=object)
+    except ValueError as error:
+        raise SizesError(f"{what} form no array ({error}); give rows of equal length.") from error
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
-    if array.dtype.kind not in "iu":
-        raise SizesError(
-            f"{what} must be integers, but have dtype {array.dtype} (for example {array.flat[0]!r}); "
-            "convert them first, for instance with .astype(numpy.int64)."
-        )
-    bad = (array < 0) | (array > INT64_MAX)
+    if array.dtype.kind in "iu":
+        bad = (array < 0) | (array > INT64_MAX)
+    else:
+        kinds = np.array([not _is_integer(value) for value in array.reshape(-1)]).reshape(array.shape)
+        if kinds.any():
+            # Among floats, one that is no whole number tells more than the first.
+            odd = np.array([isinstance(v, float) and not v.is_integer() for v in array.reshape(-1)])
+            kinds = odd.reshape(array.shape) if odd.any() else kinds
+            raise SizesError(
+                f"{what} must be integers, but the value at index {_first(kinds)} is {array[kinds][0]!r} (dtype "
+                f"{np.asarray(values).dtype}); convert them first, for instance with .astype(numpy.int64)."
+            )
+        bad = np.array([not 0 <= v <= INT64_MAX for v in array.reshape(-1)]).reshape(array.shape)
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
         raise SizesError(
-            f"{what} must lie in 0..2**63-1, but the value at index {where if len(where) > 1 else where[0]} "
-            f"is {array[where]}; correct or remove it."
+            f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {array[bad][0]}; "
+            "correct or remove it."
         )
     return array.astype(np.int64)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _first(bad: BoolArray) -> int | tuple[int, ...]:
+    """Index of the first True."""
+    where = tuple(int(i) for i in np.argwhere(bad)[0])
+    return where if len(where) != 1 else where[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.bounds import check_sizes
-from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.errors import LimitsError, MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
 from dgl_tuplepack.packing.best_fit import best_fit
 from dgl_tuplepack.packing.first_fit import first_fit
-from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.heuristics import Heuristic, check_heuristic
 from dgl_tuplepack.packing.next_fit import next_fit
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes
@@ -82,18 +82,11 @@ def pack(
     """
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
+    seed = whole_number("seed", seed, 0, UINT64_MAX, MethodError)
+    check_heuristic(heuristic)
+    if not isinstance(limits, Limits):
+        raise LimitsError(f"limits must be a Limits, but are {limits!r}; write Limits(nodes=..., edges=...).")
     histogram = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
     limits = limits.aligned(histogram.components)
     check_sizes(histogram, limits)
-    return METHODS[method](histogram, limits, heuristic, as_seed(seed), random_ties)
-
-
-def as_seed(seed: int) -> int:
-    """Check that a seed is an integer in 0..2**64-1."""
-    try:
-        number = operator.index(seed)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**64:
-        raise MethodError(f"a seed must be an integer in 0..2**64-1, but is {seed!r}.")
-    return number
+    return METHODS[method](histogram, limits, heuristic, seed, random_ties)

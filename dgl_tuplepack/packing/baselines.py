@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.bounds import lower_bound
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -16,7 +17,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.fit import fit
 from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import INT64_MAX, components_of_kind
+from dgl_tuplepack.sizes import components_of_kind
 
 
 def none(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:

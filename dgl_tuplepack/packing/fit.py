@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.bounds import lower_bound
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.histogram_fit import fit_histogram, patterns_of
@@ -12,7 +13,7 @@ from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.heuristics import Heuristic, Priority, as_priority
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import INT64_MAX, IntArray
+from dgl_tuplepack.sizes import IntArray
 
 
 def fit(

@@ -16,10 +16,11 @@ from numbers import Real
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.sizes import INT64_MAX, IntArray, components_of_kind
+from dgl_tuplepack.sizes import IntArray, components_of_kind
 
 Heuristic = str | Sequence[float] | Callable[..., int]
 
@@ -55,35 +56,51 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
     MethodError
         The name is unknown, priorities could overflow int64, or a callable breaks its rules.
     """
+    check_heuristic(heuristic)
     if callable(heuristic):
         return _tabulated(heuristic, limits)
     if not isinstance(heuristic, str):
-        return _weighted(f"weights {tuple(heuristic)!r}", _integer_weights(heuristic, limits), limits)
+        weights = _integer_weights(heuristic, limits)
+        return _weighted(f"weights {tuple(heuristic)!r}", weights, limits)
     if heuristic == "product":
-        if math.prod(limits.values) > INT64_MAX:
-            raise MethodError(
-                f"the heuristic 'product' overflows int64 for {limits!r}; use 'sum', 'maximum' or weights there."
-            )
-        return Priority(heuristic, PRODUCT, _EMPTY, _EMPTY)
+        return _checked_priority(heuristic, PRODUCT, math.prod(limits.values), limits)
     if heuristic in ("maximum", "minimum"):
-        return Priority(heuristic, MAXIMUM if heuristic == "maximum" else MINIMUM, _EMPTY, _EMPTY)
+        kind, largest = (MAXIMUM, max(limits.values)) if heuristic == "maximum" else (MINIMUM, min(limits.values))
+        return _checked_priority(heuristic, kind, largest, limits)
     if heuristic == "sum":
         return _weighted(heuristic, [1] * len(limits.values), limits)
-    if heuristic in ("node", "edge"):
-        chosen = components_of_kind(limits.components, heuristic + "s")
-        if not chosen:
-            raise MethodError(
-                f"the heuristic {heuristic!r} needs a component that counts {heuristic}s, but the sizes have "
-                f"{list(limits.components)}; choose another heuristic or weights."
-            )
-        return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
-    raise MethodError(
-        f"unknown heuristic {heuristic!r}; choose one of {', '.join(NAMES)}, a tuple of weights, or a callable."
-    )
+    chosen = components_of_kind(limits.components, heuristic + "s")
+    if not chosen:
+        raise MethodError(
+            f"the heuristic {heuristic!r} needs a component that counts {heuristic}s, but the sizes have "
+            f"{list(limits.components)}; choose another heuristic or weights."
+        )
+    return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
+
+
+def check_heuristic(heuristic: object) -> None:
+    """Refuse what is no heuristic at all, whatever the method makes of it."""
+    known = heuristic in NAMES if isinstance(heuristic, str) else callable(heuristic) or hasattr(heuristic, "__len__")
+    if not known:
+        raise MethodError(
+            f"unknown heuristic {heuristic!r}; choose one of {', '.join(NAMES)}, a tuple of weights, or a callable."
+        )
+
+
+def _checked_priority(
+    name: str, kind: int, largest: int, limits: Limits, weights: IntArray = _EMPTY, table: IntArray = _EMPTY
+) -> Priority:
+    """A priority whose largest value stays below 2**63 - 1, which the kernels count up from."""
+    if largest >= INT64_MAX:
+        raise MethodError(
+            f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
+            "2**63-1; use another ('sum', 'maximum'), smaller weights, or limits no larger than all graphs need."
+        )
+    return Priority(name, kind, weights, table)
 
 
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
-    """The smallest integers in the same proportion."""
+    """The smallest integers in the same proportion, to six digits of the largest."""
     k = len(limits.values)
     if (
         len(weights) != k
@@ -94,18 +111,16 @@ def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
             f"weights must be {k} finite numbers >= 0 (for {', '.join(limits.components)}), not all 0, "
             f"but are {weights!r}."
         )
-    fractions = [Fraction(float(w)).limit_denominator(10**6) for w in weights]
+    largest = Fraction(float(max(weights)))
+    fractions = [(Fraction(float(w)) / largest).limit_denominator(10**6) for w in weights]
     scaled = [f * math.lcm(*(f.denominator for f in fractions)) for f in fractions]
     common = math.gcd(*(int(s) for s in scaled)) or 1
     return [int(s) // common for s in scaled]
 
 
 def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
-    if sum(w * limit for w, limit in zip(weights, limits.values, strict=True)) > INT64_MAX or not any(weights):
-        raise MethodError(
-            f"the heuristic {name} overflows int64 (or is 0 everywhere) for {limits!r}; use smaller weights."
-        )
-    return Priority(name, WEIGHTED_SUM, np.array(weights, dtype=np.int64), _EMPTY)
+    largest = sum(w * limit for w, limit in zip(weights, limits.values, strict=True))
+    return _checked_priority(name, WEIGHTED_SUM, largest, limits, np.array(weights, dtype=np.int64))
 
 
 def _tabulated(heuristic: Callable[..., int], limits: Limits) -> Priority:
@@ -130,7 +145,7 @@ def _tabulated(heuristic: Callable[..., int], limits: Limits) -> Priority:
                 f"{tuple(falls[0].tolist())}; heuristics are monotone."
             )
     strides = np.array([math.prod(shape[i + 1 :]) for i in range(len(shape))], dtype=np.int64)
-    return Priority(name, TABLE, strides, table)
+    return _checked_priority(name, TABLE, int(table.max()), limits, strides, table)
 
 
 def _checked(name: str, size: tuple[int, ...], value: object) -> int:

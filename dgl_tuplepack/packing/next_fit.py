@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import INT64_MAX
+
+_MOST_GRAPHS = 1 << 31
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
@@ -25,6 +28,11 @@ def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
+    if histogram.num_graphs > _MOST_GRAPHS:
+        raise MethodError(
+            f"next fit takes graphs one by one, at most {_MOST_GRAPHS}, but there are {histogram.num_graphs}; "
+            "choose a method that works on the histogram."
+        )
     items = np.repeat(np.arange(len(histogram)), histogram.counts)
     shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(seed), np.uint64(0), np.uint64(0)))
     cap = INT64_MAX if limits.graphs is None else limits.graphs

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.limits import Limits
@@ -85,10 +85,8 @@ class PaddedCollate:
             raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
         if idtype not in (torch.int32, torch.int64):
             raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {idtype}.")
-        if operator.index(packs_per_batch) < 1:
-            raise LimitsError(f"packs_per_batch must be at least 1, but is {packs_per_batch}.")
         self.limits = limits.aligned(schema.components)
-        self.packs_per_batch = packs_per_batch
+        self.packs_per_batch = packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=LimitsError)
         self.cover_padding = cover_padding
         self.idtype = idtype
 
@@ -173,14 +171,13 @@ class PaddedCollate:
         raise SchemaError(f"dgl.batch cannot join {where[0]} to {where[-1]}: {reason}")
 
     def _check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
-        contents: list[tuple[Any, int, int]] = [(t, n, self._most_nodes[t]) for t, n in nodes.items()]
-        contents += [(t, n, self._most_edges[t]) for t, n in edges.items()]
-        contents += [("graphs", graphs, self._most_graphs)]
-        for name, found, most in contents:
+        found_of = dict(zip(self.schema.components, [*nodes.values(), *edges.values()], strict=True))
+        most_of = {name: self.packs_per_batch * limit for name, limit in self.limits.maxima.items()}
+        for name, most in (most_of | {"graphs": self._most_graphs}).items():
+            found = found_of.get(name, graphs)
             if found > most:
-                kind = name if name == "graphs" else f"{'nodes' if isinstance(name, str) else 'edges'} of type {name}"
                 raise GraphTooLargeError(
-                    f"the batch holds {found} {kind}, but {self.packs_per_batch} packs of {self.limits!r} hold {most}; "
+                    f"the batch holds {found} {name}, but {self.packs_per_batch} packs of {self.limits!r} hold {most}; "
                     "use a PackBatchSampler with these limits and packs_per_batch, and PaddedCollate(sampler.limits)."
                 )
 
@@ -189,7 +186,7 @@ class PaddedCollate:
     ) -> tuple[Tensor, Tensor]:
         padding = torch.arange(self.num_edges[edge_type] - real, device=device)
         ends = []
-        found = batch.edges(etype=edge_type) if real else (padding[:0], padding[:0])
+        found = _edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
         for node_type, endpoints in zip((edge_type[0], edge_type[2]), found, strict=True):
             spare = self.num_nodes[node_type] - nodes[node_type]
             # Edge j of m runs at padding node j * spare // m: even, ascending, one each where m >= spare.
@@ -225,9 +222,9 @@ class PaddedCollate:
         return counts
 
     def _labels(self, items: Sequence[Any], where: list[str], device: torch.device) -> Any:
+        real = stack_labels([as_tensors(label_of(item)) for item in items], self.schema, where) if items else {}
         if not self.schema.labels:
             return None
-        real = stack_labels([as_tensors(label_of(item)) for item in items], self.schema, where) if items else {}
         labels = {}
         for name, spec in self.schema.labels.items():
             fill = spec.filled(self.num_graphs - len(items), self._label_fill[name], device)
@@ -241,3 +238,9 @@ class PaddedCollate:
         ids = torch.full((self.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
+
+
+def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
+    """Endpoints in the order of edge ids, also of a graph that may keep no format that is in this order."""
+    src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
+    return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -146,7 +147,9 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
     tensors = {}
     for name, value in parts.items():
         try:
-            tensors[str(name)] = torch.as_tensor(value)
+            # Read-only arrays (of a memory map, say) are copied: torch has no read-only tensors.
+            copied = isinstance(value, np.ndarray) and not value.flags.writeable
+            tensors[str(name)] = torch.as_tensor(value.copy() if copied else value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise SchemaError(
                 f"the label {f'{name!r} ' if name else ''}is {value!r:.100}, which is no tensor, array or number "
@@ -174,7 +177,8 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
-            f"{what} names {sorted(set(fill) - names)}, but there are {sorted(names)}; correct the names."
+            f"{what} names {sorted(set(fill) - names)}, but there are {sorted(names - {''})} (a single label has no "
+            "name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
@@ -186,9 +190,11 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     return values
 
 
-def _representable(value: float, dtype: torch.dtype) -> bool:
+def _representable(value: Any, dtype: torch.dtype) -> bool:
+    if not isinstance(value, (int, float)):
+        return False
     if dtype.is_floating_point or dtype.is_complex:
-        return isinstance(value, (int, float))
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
     if not math.isfinite(value) or value != int(value):
         return False
     if dtype == torch.bool:

@@ -56,7 +56,7 @@ def sizes_of(source: Any) -> GraphSizes:
         return sizes_of(source.dataset)
     if isinstance(source, np.ndarray) or _is_torch_tensor(source):
         return GraphSizes(np.asarray(source))
-    if isinstance(source, tuple) and source and not any(_is_graph(part) for part in source):
+    if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):
         return _from_columns(source)
     try:
         number = len(source)
@@ -130,6 +130,10 @@ def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
 def _is_graph(item: Any) -> bool:
     dgl = sys.modules.get("dgl")
     return dgl is not None and isinstance(item, dgl.DGLGraph)
+
+
+def _holds_graph(item: Any) -> bool:
+    return _is_graph(item) or (isinstance(item, (tuple, list)) and bool(item) and _is_graph(item[0]))
 
 
 def _is_torch_tensor(item: Any) -> bool:

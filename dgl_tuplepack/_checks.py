@@ -1,0 +1,31 @@
+"""The one check of whole numbers that callers hand in."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from dgl_tuplepack.errors import InputError
+
+INT64_MAX = 2**63 - 1
+UINT64_MAX = 2**64 - 1
+
+_NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
+
+
+def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error: type[InputError] = InputError) -> int:
+    """Return `value` as an int; refuse what is no integer, or outside ``least..most``.
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names `what`, the value and the range.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool) or not least <= number <= most:
+        allowed = f"{least}..{_NAMES.get(most, most)}"
+        raise error(f"{what} must be an integer in {allowed}, but is {value!r}; give a whole number in that range.")
+    return number
