@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 # Without a choice DGL prints a notice and writes a file into the home directory.
 os.environ.setdefault("DGLBACKEND", "pytorch")
+# Test processes run side by side, one to a core; threads of their own would only fight over the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadlines: the first call of a kernel may compile, and this machine may be busy.
 settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)

@@ -1,0 +1,365 @@
+"""Random DGL graphs, labels and sampler settings for the tests, and what it means that two of them are equal.
+
+Hypothesis draws sizes, kinds and one seed; tensors come from torch's generator with that seed. So drawing stays fast
+and a failing example still shrinks to few, small graphs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgl_tuplepack import GraphSizes, Limits
+
+# Tensors here are tiny; starting threads for them costs more than the work.
+torch.set_num_threads(1)
+
+DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+SHAPES = ((), (1,), (3,), (2, 3))
+
+PLAIN = ("_N", "_E", "_N")
+USER, ITEM = "user", "item"
+# One relation from a type to itself, and one in each direction between the two types.
+RELATIONS = ((USER, "follows", USER), (USER, "buys", ITEM), (ITEM, "pleases", USER))
+
+LABEL_KINDS = ("none", "tensor", "int", "float", "bool", "numpy", "dict")
+
+Spec = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+@contextmanager
+def refused(error: type[Exception], *parts: str) -> Iterator[None]:
+    """Expect `error`, and each of `parts` in its message: what, the value, what is allowed, what to do."""
+    with pytest.raises(error) as caught:
+        yield
+    missing = [part for part in parts if part not in str(caught.value)]
+    assert not missing, f"{missing} not in {str(caught.value)!r}"
+
+
+def generator(seed: int) -> torch.Generator:
+    """Torch's generator, seeded."""
+    return torch.Generator().manual_seed(seed)
+
+
+def random_tensor(gen: torch.Generator, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Values that no padding value equals by accident only: never all zero for want of range, never NaN."""
+    if dtype == torch.bool:
+        return torch.randint(0, 2, tuple(shape), generator=gen).bool()
+    if dtype.is_floating_point:
+        return torch.randn(tuple(shape), generator=gen, dtype=torch.float64).to(dtype)
+    low = 0 if dtype == torch.uint8 else -100
+    return torch.randint(low, 101, tuple(shape), generator=gen).to(dtype)
+
+
+def random_ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> tuple[Tensor, Tensor]:
+    """Random endpoints of `edges` edges; loops and repeated edges occur."""
+    return (
+        torch.randint(0, max(sources, 1), (edges,), generator=gen),
+        torch.randint(0, max(targets, 1), (edges,), generator=gen),
+    )
+
+
+def random_graph(
+    gen: torch.Generator, nodes: int, edges: int, node_spec: Spec | None = None, edge_spec: Spec | None = None
+) -> Any:
+    """Homogeneous graph of exactly that size (0 edges if it has no node)."""
+    edges = edges if nodes else 0
+    graph = dgl.graph(random_ends(gen, nodes, nodes, edges), num_nodes=nodes)
+    for name, (shape, dtype) in (node_spec or {}).items():
+        graph.ndata[name] = random_tensor(gen, (nodes, *shape), dtype)
+    for name, (shape, dtype) in (edge_spec or {}).items():
+        graph.edata[name] = random_tensor(gen, (edges, *shape), dtype)
+    return graph
+
+
+def random_heterograph(
+    gen: torch.Generator,
+    nodes: Mapping[str, int],
+    edges: Mapping[tuple[str, str, str], int],
+    node_specs: Mapping[str, Spec] | None = None,
+    edge_specs: Mapping[tuple[str, str, str], Spec] | None = None,
+) -> Any:
+    """Heterograph of exactly these sizes (0 edges of a type whose ends have no node)."""
+    edges = {t: number if nodes[t[0]] and nodes[t[2]] else 0 for t, number in edges.items()}
+    ends = {t: random_ends(gen, nodes[t[0]], nodes[t[2]], number) for t, number in edges.items()}
+    graph = dgl.heterograph(ends, dict(nodes))
+    for node_type, spec in (node_specs or {}).items():
+        for name, (shape, dtype) in spec.items():
+            graph.nodes[node_type].data[name] = random_tensor(gen, (nodes[node_type], *shape), dtype)
+    for edge_type, spec in (edge_specs or {}).items():
+        for name, (shape, dtype) in spec.items():
+            graph.edges[edge_type].data[name] = random_tensor(gen, (edges[edge_type], *shape), dtype)
+    return graph
+
+
+def random_label(gen: torch.Generator, kind: str, shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+    """One label of a kind of `LABEL_KINDS`; shape and dtype matter for tensors, arrays and dicts."""
+    if kind == "none":
+        return None
+    if kind == "tensor":
+        return random_tensor(gen, shape, dtype)
+    if kind == "numpy":
+        return random_tensor(gen, shape, dtype).numpy()
+    if kind == "dict":
+        return {"y": random_tensor(gen, shape, dtype), "weight": random_tensor(gen, (), torch.float32).item()}
+    number = random_tensor(gen, (), torch.float64).item()
+    return {"int": int(100 * number), "float": number, "bool": number > 0}[kind]
+
+
+def specs() -> st.SearchStrategy[Spec]:
+    """No feature, or a few of any usual dtype and shape."""
+    one = st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES))
+    return st.dictionaries(st.sampled_from(["feat", "h", "pos"]), one, max_size=3)
+
+
+@dataclass(frozen=True)
+class Content:
+    """Graphs that fit one batch together, with what is needed to pad them."""
+
+    items: list[Any]
+    example: Any
+    limits: Limits
+    packs_per_batch: int
+    has_labels: bool
+
+    @property
+    def graphs(self) -> list[Any]:
+        """The graphs alone."""
+        return [item[0] if self.has_labels else item for item in self.items]
+
+    @property
+    def node_types(self) -> list[str]:
+        """Node types of every graph."""
+        return list((self.example[0] if self.has_labels else self.example).ntypes)
+
+    @property
+    def edge_types(self) -> list[tuple[str, str, str]]:
+        """Canonical edge types of every graph."""
+        return list((self.example[0] if self.has_labels else self.example).canonical_etypes)
+
+
+@st.composite
+def contents(
+    draw: st.DrawFn,
+    *,
+    hetero: st.SearchStrategy[bool] = st.booleans(),  # noqa: B008 - a strategy is immutable
+    min_graphs: int = 0,
+    max_graphs: int = 5,
+    most_nodes: int = 6,
+    most_edges: int = 9,
+) -> Content:
+    """Contents of one batch: few graphs, some without edges or nodes, and limits with 0..6 to spare."""
+    gen = generator(draw(st.integers(0, 2**31)))
+    is_hetero = draw(hetero)
+    node_types = (USER, ITEM) if is_hetero else ("_N",)
+    edge_types = RELATIONS if is_hetero else (PLAIN,)
+    node_specs = {t: draw(specs()) for t in node_types}
+    edge_specs = {t: draw(specs()) for t in edge_types}
+    kind, shape, dtype = draw(st.tuples(st.sampled_from(LABEL_KINDS), st.sampled_from(SHAPES), st.sampled_from(DTYPES)))
+
+    def graph_of_size(nodes: Sequence[int], edges: Sequence[int], bare: bool) -> Any:
+        if is_hetero:
+            # A type without nodes or edges may come without its features, as many datasets have it.
+            graph = random_heterograph(
+                gen, dict(zip(node_types, nodes, strict=True)), dict(zip(edge_types, edges, strict=True)),
+                node_specs, edge_specs,
+            )  # fmt: skip
+        else:
+            graph = random_graph(gen, nodes[0], edges[0], node_specs["_N"], edge_specs[PLAIN])
+        if bare:
+            drop_features_of_nothing(graph)
+        return graph
+
+    def item_of(graph: Any) -> Any:
+        return graph if kind == "none" else (graph, random_label(gen, kind, shape, dtype))
+
+    size = st.tuples(
+        st.tuples(*[st.integers(0, most_nodes)] * len(node_types)),
+        st.tuples(*[st.integers(0, most_edges)] * len(edge_types)),
+        st.booleans(),
+    )
+    graphs = [graph_of_size(*drawn) for drawn in draw(st.lists(size, min_size=min_graphs, max_size=max_graphs))]
+    example = graph_of_size([draw(st.integers(0, 2))] * len(node_types), [1] * len(edge_types), False)
+
+    packs = draw(st.integers(1, 3))
+
+    def limit(total: int) -> int:
+        return max(1, -(-(total + draw(st.integers(0, 6))) // packs))
+
+    nodes = {t: limit(sum(g.num_nodes(t) for g in graphs)) for t in node_types}
+    edges = {t: limit(sum(g.num_edges(t) for g in graphs)) for t in edge_types}
+    cap = limit(len(graphs))
+    limits = Limits(nodes, edges, cap) if is_hetero else Limits(nodes["_N"], edges[PLAIN], cap)
+    return Content([item_of(g) for g in graphs], item_of(example), limits, packs, kind != "none")
+
+
+def drop_features_of_nothing(graph: Any) -> None:
+    """Take the features away from node and edge types that have no node or edge."""
+    for t in graph.ntypes:
+        for name in [] if graph.num_nodes(t) else list(graph.nodes[t].data):
+            graph.nodes[t].data.pop(name)
+    for t in graph.canonical_etypes:
+        for name in [] if graph.num_edges(t) else list(graph.edges[t].data):
+            graph.edges[t].data.pop(name)
+
+
+def assert_equal_tensors(found: Tensor, expected: Tensor, what: str = "") -> None:
+    """Same dtype, shape and values."""
+    assert found.dtype == expected.dtype, what
+    assert found.shape == expected.shape, what
+    assert torch.equal(found, expected), what
+
+
+def assert_same_graph(found: Any, expected: Any) -> None:
+    """Same types, nodes, edges in the same order, and features; features of nothing may be absent."""
+    assert found.ntypes == expected.ntypes
+    assert found.canonical_etypes == expected.canonical_etypes
+    for t in expected.ntypes:
+        assert found.num_nodes(t) == expected.num_nodes(t)
+        _assert_same_features(found.nodes[t].data, expected.nodes[t].data, expected.num_nodes(t))
+    for t in expected.canonical_etypes:
+        assert found.num_edges(t) == expected.num_edges(t)
+        for end, right in zip(found.edges(etype=t), expected.edges(etype=t), strict=True):
+            assert torch.equal(end.long(), right.long())
+        _assert_same_features(found.edges[t].data, expected.edges[t].data, expected.num_edges(t))
+
+
+def _assert_same_features(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], number: int) -> None:
+    if number:
+        assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert_equal_tensors(found[name], value, name)
+
+
+def assert_same_label(found: Any, expected: Any) -> None:
+    """Same values, after what `torch.as_tensor` makes of numbers and arrays."""
+    if isinstance(expected, dict):
+        assert set(found) == set(expected)
+        for name in expected:
+            assert_equal_tensors(found[name], torch.as_tensor(expected[name]), name)
+    elif expected is None:
+        assert found is None
+    else:
+        assert_equal_tensors(found, torch.as_tensor(expected))
+
+
+def assert_same_batch(found: Any, expected: Any) -> None:
+    """Two padded batches agree in every tensor."""
+    for name in ("src", "dst", "node_features", "edge_features", "node_mask", "edge_mask", "graph_mask"):
+        _assert_same_values(getattr(found, name), getattr(expected, name), name)
+    for name in ("nodes_per_graph", "edges_per_graph", "labels", "graph_ids", "node_graph_slots"):
+        _assert_same_values(getattr(found, name), getattr(expected, name), name)
+    for name in ("num_real_nodes", "num_real_edges", "num_real_graphs"):
+        assert getattr(found, name) == getattr(expected, name), name
+
+
+def _assert_same_values(found: Any, expected: Any, what: str) -> None:
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys(), what
+        for key in expected:
+            _assert_same_values(found[key], expected[key], f"{what}[{key!r}]")
+    elif isinstance(expected, Tensor):
+        assert_equal_tensors(found, expected, what)
+    else:
+        assert found is expected, what
+
+
+def shapes_of(batch: Any) -> dict[str, Any]:
+    """Shape and dtype of every tensor of a batch, and of its graph."""
+
+    def shape(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: shape(part) for key, part in value.items()}
+        return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else value
+
+    names = ("src", "dst", "node_features", "edge_features", "node_mask", "edge_mask", "graph_mask", "labels")
+    names += ("nodes_per_graph", "edges_per_graph", "node_graph_slots", "graph_ids")
+    graph = batch.graph
+    shapes = {name: shape(getattr(batch, name)) for name in names}
+    shapes["graph"] = (graph.batch_size, graph.idtype, graph.ntypes, graph.canonical_etypes)
+    shapes["graph nodes"] = [graph.num_nodes(t) for t in graph.ntypes]
+    shapes["graph edges"] = [graph.num_edges(t) for t in graph.canonical_etypes]
+    return shapes
+
+
+@dataclass(frozen=True)
+class SamplerCase:
+    """Sizes and settings of samplers, one for each rank."""
+
+    sizes: GraphSizes
+    limits: Limits
+    packs_per_batch: int
+    num_replicas: int
+    content: str
+    shuffle: bool
+    drop_last: bool
+    seed: int
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """Keyword arguments of `PackBatchSampler`, without rank."""
+        settings = {
+            "packs_per_batch": self.packs_per_batch, "num_replicas": self.num_replicas, "content": self.content,
+            "shuffle": self.shuffle, "drop_last": self.drop_last, "seed": self.seed,
+        }  # fmt: skip
+        return {**settings, **changes}
+
+
+@st.composite
+def sampler_cases(
+    draw: st.DrawFn,
+    *,
+    content: Sequence[str] = ("fixed", "resample", "repack"),
+    most_ranks: int = 4,
+    most_graphs: int = 60,
+    too_large: bool = False,
+) -> SamplerCase:
+    """Few size classes (so that graphs can change places), 1..3 components, tight and loose limits and caps.
+
+    With `too_large` some graphs may exceed the limits, but never all of them.
+    """
+    number, most = draw(st.integers(1, most_graphs)), draw(st.integers(0, 9))
+    k = draw(st.sampled_from([2, 2, 1, 3]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    rows = rng.integers(0, most + 1, (number, k))
+    components = ("nodes", "edges", "triplets")[:k]
+    largest = np.maximum(rows.max(axis=0), 1)
+    if too_large:
+        largest = np.maximum(rows[0], 1)
+    maxima = {name: int(m) + draw(st.integers(0, 20)) for name, m in zip(components, largest, strict=True)}
+    limits = Limits.from_components(maxima, draw(st.none() | st.integers(1, 6)))
+    chosen = draw(st.sampled_from(content))
+    return SamplerCase(
+        sizes=GraphSizes(rows, components),
+        limits=limits,
+        packs_per_batch=draw(st.integers(1, 3)),
+        num_replicas=draw(st.integers(1, most_ranks)),
+        content=chosen,
+        shuffle=chosen != "fixed" or draw(st.booleans()),
+        drop_last=draw(st.booleans()),
+        seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
+    )
+
+
+def ring_with_chords(gen: torch.Generator, nodes: int, chords: int, features: int = 3) -> Any:
+    """Directed ring plus random edges: every node has an incoming edge. Features ``"x"`` and ``"w"``, float64."""
+    around = torch.arange(nodes)
+    src, dst = random_ends(gen, nodes, nodes, chords)
+    graph = dgl.graph((torch.cat([around, src]), torch.cat([(around + 1) % nodes, dst])), num_nodes=nodes)
+    graph.ndata["x"] = torch.randn((nodes, features), generator=gen, dtype=torch.float64)
+    graph.edata["w"] = torch.rand((nodes + chords,), generator=gen, dtype=torch.float64)
+    return graph
+
+
+def flat(batches: Sequence[Sequence[int]]) -> list[int]:
+    """All ids of some batches."""
+    return list(itertools.chain.from_iterable(batches))

@@ -1,0 +1,166 @@
+"""Histograms: counting, merging, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgl_tuplepack import GraphSizes, SizeHistogram, load_example
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.sizes import INT64_MAX
+from tests.messages import refused
+
+# Small numbers, and some for which one integer key a row would overflow.
+ROWS = st.integers(1, 4).flatmap(
+    lambda k: st.lists(st.tuples(*[st.one_of(st.integers(0, 4), st.integers(2**31, 2**40))] * k), min_size=1)
+)
+
+
+def sizes_of_rows(rows: list[tuple[int, ...]]) -> GraphSizes:
+    return GraphSizes(rows, tuple(f"c{i}" for i in range(len(rows[0]))))
+
+
+@given(ROWS)
+def test_counting_agrees_with_a_dictionary(rows: list[tuple[int, ...]]) -> None:
+    histogram = SizeHistogram.from_sizes(sizes_of_rows(rows))
+    assert list(histogram.to_counts().items()) == sorted(Counter(rows).items())
+    assert histogram.num_graphs == len(rows)
+    assert list(histogram.totals().values()) == [sum(column) for column in zip(*rows, strict=True)]
+    assert list(histogram.maxima().values()) == [max(column) for column in zip(*rows, strict=True)]
+
+
+@given(ROWS)
+def test_every_graph_knows_its_size_class(rows: list[tuple[int, ...]]) -> None:
+    histogram = SizeHistogram.from_sizes(sizes_of_rows(rows))
+    assert histogram.graph_classes is not None
+    assert [tuple(row) for row in histogram.sizes[histogram.graph_classes].tolist()] == rows
+
+
+@given(ROWS, st.data())
+def test_shards_counted_apart_add_up_to_the_whole(rows: list[tuple[int, ...]], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(1, len(rows)))
+    whole = SizeHistogram.from_sizes(sizes_of_rows(rows))
+    merged = SizeHistogram.from_sizes(sizes_of_rows(rows[:cut]))
+    if cut < len(rows):
+        merged = merged + SizeHistogram.from_sizes(sizes_of_rows(rows[cut:]))
+    assert merged == whole
+
+
+def test_a_sum_knows_no_ids() -> None:
+    one = SizeHistogram.from_sizes([[3, 4], [2, 2]])
+    assert (one + one).graph_classes is None
+    assert (one + one).to_counts() == {(2, 2): 2, (3, 4): 2}
+    assert one.without_ids().graph_classes is None
+    assert one.without_ids() == one
+
+
+def test_the_order_of_classes_does_not_matter() -> None:
+    there, back = {(2, 2): 1, (2, 1): 5, (1, 9): 2}, {(1, 9): 2, (2, 1): 5, (2, 2): 1}
+    assert SizeHistogram.from_counts(there) == SizeHistogram.from_counts(back)
+    assert SizeHistogram.from_counts(there).sizes.tolist() == [[1, 9], [2, 1], [2, 2]]
+
+
+def test_equality_looks_at_everything() -> None:
+    one = SizeHistogram.from_counts({(1, 2): 3})
+    others = [{(1, 2): 4}, {(1, 3): 3}, {(1, 2): 3, (2, 2): 1}]
+    assert all(one != SizeHistogram.from_counts(other) for other in others)
+    assert one != SizeHistogram.from_counts({(1, 2): 3}, ("a", "b"))
+    assert one != {(1, 2): 3}
+
+
+def test_sizes_of_no_graphs_are_left_out_and_one_component_needs_no_tuple() -> None:
+    assert SizeHistogram.from_counts({5: 2, 3: 0, 1: 1}).to_counts() == {(1,): 1, (5,): 2}
+
+
+def test_a_histogram_cannot_be_changed_from_outside() -> None:
+    sizes, counts = np.array([[1, 2]]), np.array([3])
+    histogram = SizeHistogram(sizes, counts)
+    sizes[0, 0] = counts[0] = 9
+    assert histogram.to_counts() == {(1, 2): 3}
+    with pytest.raises(ValueError, match="read-only"):
+        histogram.counts[0] = 9
+
+
+@pytest.mark.parametrize("nothing", [[], np.zeros((0, 2), dtype=np.int64)])
+def test_an_empty_dataset_is_refused(nothing: Any) -> None:
+    with refused(SizesError, "no graphs", "at least one"):
+        SizeHistogram.from_sizes(nothing)
+
+
+@pytest.mark.parametrize("counts", [{}, {(3, 4): 0}])
+def test_an_empty_histogram_is_refused(counts: dict[tuple[int, ...], int]) -> None:
+    with refused(SizesError, "no graphs", "empty dataset"):
+        SizeHistogram.from_counts(counts)
+
+
+def test_an_empty_class_is_named() -> None:
+    with refused(SizesError, "index 1 has no graphs", "left out"):
+        SizeHistogram([[1, 1], [2, 2]], [3, 0])
+
+
+@pytest.mark.parametrize(
+    ("counts", "parts"),
+    [
+        ({(1, 2): -3}, ("counts", "index 0", "-3", "0..2**63-1")),
+        ({(1, -2): 3}, ("sizes", "index (0, 1)", "-2")),
+        ({(1, 2): 2.0}, ("counts", "integers", "2.0")),
+        ({(1, 2): float("nan")}, ("counts", "integers", "nan")),
+        ({(1, 2): True}, ("counts", "integers", "bool")),
+        ({(1.0, 2): 1}, ("sizes", "integers", "1.0")),
+        ({("a", 2): 1}, ("sizes", "integers", "a")),
+        ({(1, 2): 1, (1,): 1}, ("same number of components", "(1,)")),
+        ({(1, 2, 3): 1}, ("3 distinct component names", "components=")),
+        ({(INT64_MAX, 1): 1, (1, 1): 1}, ("nodes", str(2**63), "split")),
+        ({(2**32, 1): 2**31}, ("nodes", str(2**63), "split")),
+        ({(0, 0): INT64_MAX, (0, 1): 1}, ("graphs", str(2**63), "split")),
+    ],
+)
+def test_bad_counts_are_named(counts: dict[Any, Any], parts: tuple[str, ...]) -> None:
+    with refused(SizesError, *parts):
+        SizeHistogram.from_counts(counts)
+
+
+def test_totals_may_reach_the_largest_integer() -> None:
+    assert SizeHistogram.from_counts({(INT64_MAX - 1, 0): 1, (1, 0): 1}).totals()["nodes"] == INT64_MAX
+
+
+def test_a_size_that_stands_twice_is_named() -> None:
+    with refused(SizesError, "(1, 2) stands twice", "add its counts"):
+        SizeHistogram([[1, 2], [3, 4], [1, 2]], [1, 1, 1])
+
+
+@pytest.mark.parametrize("counts", [[1], [1, 2, 3], [[1], [2]], 1])
+def test_counts_of_another_shape_are_refused(counts: Any) -> None:
+    with refused(SizesError, "one count for each class"):
+        SizeHistogram([[1, 2], [3, 4]], counts)
+
+
+def test_known_classes_need_sorted_sizes_and_must_match_the_counts() -> None:
+    with refused(SizesError, "ascending", "from_sizes"):
+        SizeHistogram([[3, 4], [1, 2]], [1, 1], graph_classes=np.array([0, 1]))
+    with refused(SizesError, "graph_classes"):
+        SizeHistogram([[1, 2], [3, 4]], [1, 1], graph_classes=np.array([0, 7]))
+
+
+def test_only_equal_components_can_be_added() -> None:
+    one = SizeHistogram.from_counts({(1, 2): 3})
+    with refused(SizesError, "('nodes', 'edges')", "('edges', 'nodes')", "same order"):
+        one + SizeHistogram.from_counts({(1, 2): 3}, ("edges", "nodes"))
+    with pytest.raises(TypeError, match="unsupported operand"):
+        one + {(1, 2): 3}  # type: ignore[operator]
+
+
+def test_a_sum_that_overflows_is_refused() -> None:
+    half = SizeHistogram.from_counts({(0, 0): 2**62})
+    with refused(SizesError, f"{2**63} graphs", "above 2**63-1"):
+        half + half
+
+
+def test_an_unknown_example_lists_the_choices() -> None:
+    with refused(SizesError, "'zinc'", "choose one of ogbg-molhiv"):
+        load_example("zinc")

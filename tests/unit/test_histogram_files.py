@@ -1,0 +1,165 @@
+"""Histogram files: what is written is read back, and what is damaged is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dgl_tuplepack import SizeHistogram, _files
+from dgl_tuplepack.errors import FormatError
+from tests.messages import refused
+
+HISTOGRAM = SizeHistogram.from_counts({(1, 0): 7, (3, 4): 2, (12, 30): 1})
+HETERO = SizeHistogram.from_counts({(1, 2, 3): 4, (5, 0, 2**40): 1}, ("nodes:u", "nodes:v", "edges:u:likes:v"))
+HEADER = {"format": "dgl_tuplepack.histogram", "version": 1}
+
+
+@pytest.mark.parametrize("name", ["h.json", "h.csv", "h.CSV"])
+@pytest.mark.parametrize("histogram", [HISTOGRAM, HETERO], ids=["homogeneous", "hetero"])
+def test_round_trip(tmp_path: Path, histogram: SizeHistogram, name: str) -> None:
+    histogram.save(tmp_path / name)
+    assert SizeHistogram.load(tmp_path / name) == histogram
+    assert SizeHistogram.load(str(tmp_path / name)) == histogram
+
+
+@pytest.mark.parametrize("name", ["h.json", "h.csv"])
+@pytest.mark.parametrize("component", ["edges:u:a,b:v", 'say "x"', " nodes", "two\nlines", "count"])
+def test_round_trip_of_awkward_names(tmp_path: Path, name: str, component: str) -> None:
+    histogram = SizeHistogram.from_counts({(1, 2): 3}, (component, "n"))
+    histogram.save(tmp_path / name)
+    assert SizeHistogram.load(tmp_path / name) == histogram
+
+
+def test_a_csv_file_is_a_plain_table(tmp_path: Path) -> None:
+    HISTOGRAM.save(tmp_path / "h.csv")
+    assert (tmp_path / "h.csv").read_text() == "nodes,edges,count\n1,0,7\n3,4,2\n12,30,1\n"
+
+
+def test_a_table_written_by_hand_is_read(tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text("nodes, edges, count\r\n3, 4, 2\r\n12,30,1\r\n1,0,7")
+    assert SizeHistogram.load(tmp_path / "h.csv") == HISTOGRAM
+
+
+def test_a_bare_list_is_read(tmp_path: Path) -> None:
+    (tmp_path / "h.json").write_text("[[3, 4, 2], [1, 0, 7], [12, 30, 1]]")
+    assert SizeHistogram.load(tmp_path / "h.json") == HISTOGRAM
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["3,4", "3,4,2,1", "", "3,4,x", "3,4.0,2", "3,4,-2", "3,nan,2", "3,,2", f"3,{2**63},2", f"3,{2**70},2", "3,4,0"],
+)
+def test_a_bad_line_of_a_table_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "h.csv"
+    path.write_text(f"nodes,edges,count\n1,1,1\n{line}\n5,5,5\n")
+    with refused(FormatError, "line 3", str(path), line):
+        SizeHistogram.load(path)
+
+
+@pytest.mark.parametrize(
+    "row", [[3, 4], [3, 4, 2, 1], [3, 4, "x"], [3, 4.5, 2], [3, 4, -2], [3, None, 2], [3, 2**63, 2], 7]
+)
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_bad_row_of_a_list_is_named(tmp_path: Path, row: object, bare: bool) -> None:
+    rows = [[1, 1, 1], row, [5, 5, 5]]
+    path = tmp_path / "h.json"
+    path.write_text(json.dumps(rows if bare else {**HEADER, "components": ["nodes", "edges"], "rows": rows}))
+    with pytest.raises(FormatError) as caught:
+        SizeHistogram.load(path)
+    message = str(caught.value)
+    assert str(path) in message
+    # Which row it is, or the row itself: either lets the reader find it.
+    assert any(hint in message for hint in ("row 1", "row 2", "index 1", "index (1", json.dumps(row))), message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        "nodes\n1\n",
+        "nodes,edges\n1,2\n",
+        "count,nodes\n1,2\n",
+        "1,2,3\n4,5,6\n",
+        "\x89PNG\r\n",
+        "a;b;count\n1;2;3\n",
+    ],
+)
+def test_a_table_without_its_first_line_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "h.csv").write_text(text)
+    with refused(FormatError, "h.csv", "nodes,edges,count"):
+        SizeHistogram.load(tmp_path / "h.csv")
+
+
+@pytest.mark.parametrize(
+    "text", ["nodes,edges,count\n", "nodes,nodes,count\n1,2,3\n", "nodes,edges,count\n1,2,3\n1,2,4\n"]
+)
+def test_a_table_that_is_no_histogram_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "h.csv").write_text(text)
+    with refused(FormatError, "h.csv", "no valid histogram"):
+        SizeHistogram.load(tmp_path / "h.csv")
+
+
+@pytest.mark.parametrize("text", ["9" * 200_000, "nodes,edges,count\n" + "9" * 200_000, 'nodes,edges,count\n"1,2,3\n'])
+def test_no_table_makes_the_csv_reader_fail(tmp_path: Path, text: str) -> None:
+    (tmp_path / "h.csv").write_text(text)
+    with refused(FormatError, "h.csv"):
+        SizeHistogram.load(tmp_path / "h.csv")
+
+
+@pytest.mark.parametrize(
+    ("document", "parts"),
+    [
+        ({}, ("not a dgl_tuplepack.histogram file",)),
+        ({"format": "dgl_tuplepack.plan", "version": 1}, ("not a dgl_tuplepack.histogram file", "dgl_tuplepack.plan")),
+        ({**HEADER, "version": 2}, ("version 2", "reads version 1")),
+        ({"components": ["a"], **HEADER}, ("no valid histogram", "rows")),
+        ({**HEADER, "rows": [[1, 2, 3]]}, ("no valid histogram", "components")),
+        ({**HEADER, "rows": 3, "components": []}, ("no valid histogram",)),
+        ({**HEADER, "rows": [[1, 2, 3]], "components": 3}, ("no valid histogram",)),
+        ({**HEADER, "rows": [[1, 2, 3]], "components": ["a"]}, ("row 1", "must hold 2")),
+        ([], ("no valid histogram",)),
+        ([[1, 2, 3, 4]], ("row 1", "must hold 3")),
+        ("text", ("not a dgl_tuplepack.histogram file",)),
+    ],
+)
+def test_a_foreign_or_damaged_document_is_refused(tmp_path: Path, document: object, parts: tuple[str, ...]) -> None:
+    path = tmp_path / "h.json"
+    path.write_text(json.dumps(document))
+    with refused(FormatError, str(path), *parts):
+        SizeHistogram.load(path)
+
+
+def test_every_truncation_of_a_json_file_is_refused(tmp_path: Path) -> None:
+    HISTOGRAM.save(tmp_path / "h.json")
+    whole = (tmp_path / "h.json").read_bytes().rstrip()
+    for length in range(len(whole)):
+        (tmp_path / "h.json").write_bytes(whole[:length])
+        with pytest.raises(FormatError, match="no valid JSON"):
+            SizeHistogram.load(tmp_path / "h.json")
+
+
+@pytest.mark.parametrize("name", ["h.txt", "h", "h.json.gz"])
+def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
+    with refused(FormatError, ".json or .csv", name):
+        HISTOGRAM.save(tmp_path / name)
+    with refused(FormatError, ".json or .csv", name):
+        SizeHistogram.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["h.json", "h.csv"])
+def test_an_interrupted_save_leaves_the_old_file_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    HISTOGRAM.save(tmp_path / name)
+
+    def fail(*args: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(_files.os, "replace", fail)
+    with refused(FormatError, "cannot write", "Input/output error"):
+        (HISTOGRAM + HISTOGRAM).save(tmp_path / name)
+    assert SizeHistogram.load(tmp_path / name) == HISTOGRAM
+    assert [p.name for p in tmp_path.iterdir()] == [name]

@@ -1,0 +1,97 @@
+"""Planning runs where neither torch nor DGL is installed, and importing the package costs nothing.
+
+Each test runs a program of its own, since this process may have loaded everything already.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack import _optional
+
+BLOCK = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "dgl", "ogb", "matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def output_of(program: str) -> list[str]:
+    """Lines that a program prints; it must end well and say nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_package_alone_loads_none_of_the_heavy_modules() -> None:
+    heavy = ("numpy", "numba", "scipy", "torch", "dgl", "ogb", "matplotlib")
+    loaded = output_of(f"import sys, dgl_tuplepack; print([m for m in {heavy!r} if m in sys.modules])")
+    assert loaded == ["[]"]
+
+
+def test_planning_from_end_to_end_without_torch_and_dgl() -> None:
+    lines = output_of(
+        BLOCK
+        + """
+import os, tempfile
+import dgl_tuplepack as tp
+import dgl_tuplepack.metrics
+
+sizes = tp.sizes_of(([3, 2, 3], [4, 2, 4]))
+histogram = tp.SizeHistogram.from_sizes(sizes) + tp.load_example("ogbg-molhiv")
+limits = tp.Limits(nodes=222, edges=502, graphs=256)
+plan = tp.pack(histogram, limits, method="best_fit")
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "plan.json")
+    plan.save(path)
+    assert tp.PackPlan.load(path).fingerprint == plan.fingerprint
+assert plan.num_packs >= tp.lower_bound(histogram, limits) > 0
+print(histogram.num_graphs, dgl_tuplepack.metrics.summarise(plan)["graphs"])
+print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
+"""
+    )
+    assert lines == ["32904 32904", "[]"]
+
+
+@pytest.mark.parametrize("name", ["PackBatchSampler", "PaddedCollate", "PaddedBatch", "unpad", "nn"])
+def test_what_needs_torch_says_so(name: str) -> None:
+    lines = output_of(
+        BLOCK
+        + f"""
+import dgl_tuplepack as tp
+try:
+    tp.{name}
+except tp.errors.MissingDependencyError as error:
+    print(isinstance(error, ImportError), error)
+"""
+    )
+    (message,) = lines
+    assert message.startswith("True torch is not installed")
+    assert "dgl_tuplepack[torch]" in message
+    assert _optional.KNOWN_GOOD in message
+    assert "dgl 1.1.3" in message
+    assert "torch 2.13.0" in message
+
+
+def test_every_public_name_can_be_had() -> None:
+    assert sorted(dir(tp)) == sorted(tp.__all__)
+    for name in tp.__all__:
+        assert getattr(tp, name) is not None
+
+
+def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'dgl_tuplepack' has no attribute 'pakc'"):
+        tp.pakc  # noqa: B018

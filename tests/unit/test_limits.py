@@ -1,0 +1,145 @@
+"""Limits: forms of input, the match with components, and what is said about graphs that do not fit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from dgl_tuplepack import GraphSizes, Limits
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
+from dgl_tuplepack.sizes import INT64_MAX
+from tests.messages import refused
+from tests.strategies import Problem, problems
+
+HETERO = Limits(nodes={"u": 5, "v": 6}, edges={("u", "likes", "v"): 7})
+
+
+def test_values_are_plain_integers() -> None:
+    limits = Limits(np.int32(7), np.uint8(3), np.int64(2))
+    assert (limits.nodes, limits.edges, limits.graphs) == (7, 3, 2)
+    assert [type(v) for v in (*limits.values, limits.graphs)] == [int] * 3
+    assert limits.array.tolist() == [7, 3]
+    assert Limits(5).edges is None
+    assert Limits(INT64_MAX).values == (INT64_MAX,)
+
+
+def test_heterographs_are_keyed_by_type() -> None:
+    assert HETERO.components == ("nodes:u", "nodes:v", "edges:u:likes:v")
+    assert HETERO.nodes == {"u": 5, "v": 6}
+    assert HETERO.edges == {"u:likes:v": 7}
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(7), Limits(7, 3), Limits(7, 3, 2), Limits.from_components({"a": 1, "nodes": 2}, 3), HETERO]
+)
+def test_repr_and_copies_give_the_same_limits(limits: Limits) -> None:
+    assert eval(repr(limits)) == limits
+    assert pickle.loads(pickle.dumps(limits)) == limits
+    assert copy.deepcopy(limits) == limits
+    assert hash(copy.copy(limits)) == hash(limits)
+
+
+def test_equality_looks_at_everything() -> None:
+    same, *others = Limits(7, 3, 2), Limits(8, 3, 2), Limits(7, 4, 2), Limits(7, 3), Limits(7)
+    assert same == Limits.from_components({"nodes": 7, "edges": 3}, 2)
+    assert all(same != other for other in others)
+    assert same != (7, 3, 2)
+
+
+def test_limits_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError, match="immutable"):
+        Limits(7).graphs = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("value", [0, -1, INT64_MAX + 1, 10**30, True, False])
+@pytest.mark.parametrize("name", ["nodes", "edges", "graphs"])
+def test_a_limit_out_of_range_is_named(name: str, value: int) -> None:
+    with refused(LimitsError, f"the limit of {name}", repr(value), "1..2**63-1", "whole number"):
+        Limits(**{"nodes": 5, "edges": 5, name: value})
+
+
+@pytest.mark.parametrize("value", [2.0, float("nan"), "7", [7], np.float64(3), np.bool_(True), np.array([1, 2])])
+@pytest.mark.parametrize("name", ["nodes", "edges", "graphs"])
+def test_a_limit_that_is_no_integer_is_named(name: str, value: Any) -> None:
+    with refused(LimitsError, f"the limit of {name}", "must be an integer", repr(value), "1..2**63-1"):
+        Limits(**{"nodes": 5, "edges": 5, name: value})
+
+
+def test_no_limit_at_all_is_refused() -> None:
+    with refused(LimitsError, "at least one component", "nodes="):
+        Limits({})
+
+
+def test_a_padded_shape_reserves_one_node_and_one_graph() -> None:
+    assert Limits.from_padded_shape(256, 512, 64) == Limits(255, 512, 63)
+    assert Limits.from_padded_shape(2, 1, 2) == Limits(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "parts"),
+    [
+        ((1, 5, 5), ("at least 2 nodes", "but got 1", "nodes=2")),
+        ((5, 5, 1), ("at least 2 graphs", "but got 1", "graphs=2")),
+        ((5, 0, 5), ("edges", "0")),
+        ((5.0, 5, 5), ("nodes", "5.0")),
+        ((5, 5, True), ("graphs", "True")),
+    ],
+)
+def test_a_padded_shape_without_room_is_refused(shape: tuple[Any, ...], parts: tuple[str, ...]) -> None:
+    with refused(LimitsError, *parts):
+        Limits.from_padded_shape(*shape)
+
+
+def test_limits_take_the_order_and_the_full_names_of_the_sizes() -> None:
+    limits = Limits(nodes={"v": 6, "u": 5}, edges={"likes": 7}, graphs=2)
+    aligned = limits.aligned(("nodes:u", "edges:u:likes:v", "nodes:v"))
+    assert list(aligned.maxima.items()) == [("nodes:u", 5), ("edges:u:likes:v", 7), ("nodes:v", 6)]
+    assert aligned.graphs == 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "components"),
+    [
+        (Limits(5), ("nodes", "edges")),
+        (Limits(5, 5), ("nodes",)),
+        (Limits(5, 5), ("nodes:u", "edges:u:x:u")),
+        (Limits({"u": 5}, {"x": 5}), ("nodes:u", "edges:u:x:u", "edges:u:x:v")),  # the relation is ambiguous
+        (Limits({"u": 5}, {"y": 5}), ("nodes:u", "edges:u:x:u")),
+    ],
+)
+def test_limits_for_other_components_are_refused(limits: Limits, components: tuple[str, ...]) -> None:
+    with refused(LimitsError, str(list(limits.components)), str(list(components)), "one limit for each"):
+        limits.aligned(components)
+
+
+def test_a_limit_is_inclusive() -> None:
+    assert Limits(5, 7).fits([[5, 7], [6, 7], [5, 8], [0, 0]]).tolist() == [True, False, False, True]
+    Limits(5, 7).check([[5, 7], [0, 0]])
+
+
+@given(problems())
+def test_fits_agrees_with_check(problem: Problem) -> None:
+    assert problem.limits.fits(problem.histogram.sizes).all()
+    problem.limits.check(GraphSizes(problem.histogram.sizes, problem.components))
+    larger = [tuple(m + (column == 0) for column, m in enumerate(problem.maxima))]
+    assert not problem.limits.fits(larger).any()
+    with refused(GraphTooLargeError, f"{problem.maxima[0] + 1} {problem.components[0]}"):
+        problem.limits.check(larger)
+
+
+def test_ten_graphs_are_named_and_the_rest_is_counted() -> None:
+    sizes = [[1, 1]] + [[10 + i, 2] for i in range(12)]
+    with pytest.raises(GraphTooLargeError) as caught:
+        Limits(9, 30).check(sizes)
+    message = str(caught.value)
+    assert "12 of 13 graphs exceed Limits(nodes=9, edges=30, graphs=None)" in message
+    assert "graph 1 (10 nodes, 2 edges)" in message
+    assert "graph 10 (19 nodes, 2 edges) and 2 more" in message
+    assert "graph 11 " not in message
+    # A limit that is large enough already is not lowered by the advice.
+    assert "smallest that hold every graph: 21 nodes, 30 edges" in message

@@ -1,0 +1,253 @@
+"""Masked normalisation and means: exactly what torch gives on the real part alone, whatever the padding holds."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_mean
+from tests.graphs import generator, refused
+
+C = 3
+
+
+def rows(seed: int, number: int, length: int | None = None) -> Tensor:
+    """Random rows ``[N, C]`` or ``[N, C, L]``, with a mean and scale of their own."""
+    shape = (number, C) if length is None else (number, C, length)
+    return torch.randn(shape, generator=generator(seed), dtype=torch.float64) * 3 + 5
+
+
+def padded(real: Tensor, slots: int, fill: float = 1e3) -> tuple[Tensor, Tensor]:
+    """Rows with padding behind them, and the mask."""
+    filling = torch.full((slots - len(real), *real.shape[1:]), fill, dtype=real.dtype)
+    return torch.cat([real, filling]), torch.arange(slots) < len(real)
+
+
+def both(**settings: Any) -> tuple[nn.BatchNorm1d, MaskedBatchNorm1d]:
+    """Torch's layer and ours with equal parameters, none of them at its initial value."""
+    plain = nn.BatchNorm1d(C, dtype=torch.float64, **settings)
+    masked = MaskedBatchNorm1d(C, dtype=torch.float64, **settings)
+    if plain.affine:
+        with torch.no_grad():
+            plain.weight.copy_(torch.tensor([0.5, -2.0, 3.0]))
+            plain.bias.copy_(torch.tensor([1.0, 0.0, -4.0]))
+    masked.load_state_dict(plain.state_dict())
+    return plain, masked
+
+
+def assert_close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def assert_same_state(masked: nn.Module, plain: nn.Module) -> None:
+    assert masked.state_dict().keys() == plain.state_dict().keys()
+    for name, value in plain.state_dict().items():
+        assert_close(masked.state_dict()[name], value)
+
+
+SETTINGS = [
+    {},
+    {"momentum": None},
+    {"momentum": 0.7, "eps": 0.1},
+    {"affine": False},
+    {"track_running_stats": False},
+    {"affine": False, "track_running_stats": False},
+]
+
+
+@pytest.mark.parametrize("fill", [0.0, 1e3, float("inf"), float("nan")])
+@pytest.mark.parametrize("length", [None, 1, 4])
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_real_rows_come_out_as_from_torch(settings: dict[str, Any], length: int | None, fill: float) -> None:
+    """Several batches in training, then one in evaluation: outputs, statistics and gradients."""
+    plain, masked = both(**settings)
+    for seed, number in enumerate((5, 2, 9)):
+        real = rows(seed, number, length).requires_grad_()
+        full, mask = padded(real.detach(), 11, fill)
+        full.requires_grad_()
+        found, expected = masked(full, mask), plain(real)
+        assert_close(found[:number], expected)
+        assert not found[number:].any()
+        assert_same_state(masked, plain)
+
+        # Weights that differ, since the gradient of a plain sum through a normalisation is 0.
+        weights = rows(seed + 10, number, length)
+        (expected * weights).sum().backward()
+        (found[:number] * weights).sum().backward()
+        assert_close(full.grad[:number], real.grad)
+        assert not full.grad[number:].any()
+        if plain.affine:
+            assert_close(masked.weight.grad, plain.weight.grad)
+            assert_close(masked.bias.grad, plain.bias.grad)
+    plain.eval(), masked.eval()
+    real = rows(20, 4, length)
+    full, mask = padded(real, 7, fill)
+    assert_close(masked(full, mask)[:4], plain(real))
+    assert not masked(full, mask)[4:].any()
+    assert_same_state(masked, plain)
+
+
+def test_mask_need_not_be_a_prefix() -> None:
+    plain, masked = both()
+    real = rows(0, 4)
+    mask = torch.tensor([False, True, True, False, True, False, True])
+    full = torch.full((7, C), float("nan"), dtype=torch.float64)
+    full[mask] = real
+    assert_close(masked(full, mask)[mask], plain(real))
+    assert_same_state(masked, plain)
+
+
+def test_without_padding_it_is_torchs_layer() -> None:
+    plain, masked = both()
+    real = rows(0, 6)
+    assert_close(masked(real, torch.ones(6, dtype=torch.bool)), plain(real))
+    assert_same_state(masked, plain)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+def test_no_real_row_changes_nothing(settings: dict[str, Any], training: bool) -> None:
+    _, masked = both(**settings)
+    masked(*padded(rows(0, 5), 6))
+    masked.train(training)
+    before = copy.deepcopy(masked.state_dict())
+    full, mask = padded(rows(0, 0), 4, float("nan"))
+    full.requires_grad_()
+    out = masked(full, mask)
+    assert not out.any()
+    out.sum().backward()
+    assert not full.grad.any()
+    if masked.affine:
+        assert not masked.weight.grad.any()
+        assert not masked.bias.grad.any()
+    for name, value in masked.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_empty_first_batch_with_cumulative_average() -> None:
+    """Momentum None divides by the number of batches, which an empty first batch leaves at 0."""
+    plain, masked = both(momentum=None)
+    masked(*padded(rows(0, 0), 4))
+    real = rows(1, 5)
+    masked(*padded(real, 8))
+    plain(real)
+    assert_same_state(masked, plain)
+
+
+def test_single_real_row_is_finite() -> None:
+    """Torch refuses a single row in training; documented here as variance 0."""
+    _, masked = both()
+    full, mask = padded(rows(0, 1), 4)
+    full.requires_grad_()
+    out = masked(full, mask)
+    assert_close(out[0], masked.bias.detach())
+    out.sum().backward()
+    assert full.grad.isfinite().all()
+    assert masked.running_var.isfinite().all()
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_state_dicts_are_exchanged_both_ways(settings: dict[str, Any]) -> None:
+    plain, masked = both(**settings)
+    masked(*padded(rows(0, 5), 8))
+    fresh = nn.BatchNorm1d(C, dtype=torch.float64, **settings)
+    fresh.load_state_dict(masked.state_dict())
+    assert_same_state(fresh, masked)
+    plain(rows(1, 5))
+    masked.load_state_dict(plain.state_dict())
+    assert_same_state(masked, plain)
+
+
+def test_it_is_a_batch_norm() -> None:
+    """What looks for BatchNorm layers (freezing, weight decay groups) finds it."""
+    assert isinstance(MaskedBatchNorm1d(C), nn.BatchNorm1d)
+    assert tp.nn.MaskedBatchNorm1d is MaskedBatchNorm1d
+
+
+def test_gradients_by_differences() -> None:
+    masked = both()[1]
+    full, mask = padded(rows(0, 4), 6, 2.0)
+    assert torch.autograd.gradcheck(lambda x: masked(x, mask), (full.requires_grad_(),))
+
+
+def test_float32_stays_float32() -> None:
+    masked = MaskedBatchNorm1d(C)
+    full, mask = padded(rows(0, 4).float(), 6)
+    assert masked(full, mask).dtype == torch.float32
+    assert masked.running_mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("mask", "parts"),
+    [
+        (torch.ones(4), ["must be bool", "torch.float32"]),
+        (torch.ones(5, dtype=torch.bool), ["leading part of the shape (4, 3)", "(5,)"]),
+        (torch.ones(4, 3, 1, dtype=torch.bool), ["leading part of the shape (4, 3)", "(4, 3, 1)"]),
+    ],
+)
+def test_wrong_masks(mask: Tensor, parts: list[str]) -> None:
+    with refused(SchemaError, "the mask", *parts, "batch.node_mask"):
+        masked_mean(torch.ones(4, 3), mask)
+    with refused(SchemaError, "the mask", *parts, "batch.node_mask"):
+        MaskedBatchNorm1d(3)(torch.ones(4, 3), mask)
+
+
+def test_mask_of_the_norm_has_one_entry_for_each_row() -> None:
+    """A mask of the whole input's shape suits masked_mean, but says nothing about rows."""
+    with refused(SchemaError, "the mask", "(4, 3)"):
+        MaskedBatchNorm1d(3)(torch.ones(4, 3), torch.ones(4, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 2, 2, 2)])
+def test_inputs_of_other_dimensions(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="2D or 3D input"):
+        MaskedBatchNorm1d(2)(torch.ones(shape), torch.ones(shape[0], dtype=torch.bool))
+
+
+# masked_mean --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
+@pytest.mark.parametrize("fill", [0.0, -7.0, float("inf"), float("nan")])
+@pytest.mark.parametrize("number", [1, 5])
+def test_mean_of_the_real_part(shape: tuple[int, ...], fill: float, number: int) -> None:
+    """Divided by what is real: jraph's example divides by all slots."""
+    real = torch.randn((number, *shape), generator=generator(1), dtype=torch.float64).requires_grad_()
+    full, mask = padded(real.detach(), 9, fill)
+    full.requires_grad_()
+    found, expected = masked_mean(full, mask), real.mean()
+    assert_close(found, expected)
+    assert found.shape == ()
+    found.backward()
+    expected.backward()
+    assert_close(full.grad[:number], real.grad)
+    assert not full.grad[number:].any()
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2), (0,)])
+def test_mean_of_nothing(shape: tuple[int, ...]) -> None:
+    values = torch.full(shape, float("nan"), requires_grad=True)
+    mean = masked_mean(values, torch.zeros(shape[0], dtype=torch.bool))
+    assert mean.item() == 0.0
+    mean.backward()
+    assert not values.grad.any()
+
+
+def test_mask_of_several_dimensions() -> None:
+    """Labels that are missing for some tasks, as in multi-task molecules."""
+    values = torch.arange(6.0).reshape(3, 2)
+    mask = torch.tensor([[True, False], [True, True], [False, False]])
+    assert masked_mean(values, mask).item() == pytest.approx((0 + 2 + 3) / 3)
+    deeper = values[:, :, None].expand(3, 2, 4)
+    assert masked_mean(deeper, mask).item() == pytest.approx((0 + 2 + 3) / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_mean_keeps_the_dtype(dtype: torch.dtype) -> None:
+    assert masked_mean(torch.ones(3, dtype=dtype), torch.tensor([True, True, False])).dtype == dtype

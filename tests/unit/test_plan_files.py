@@ -1,0 +1,135 @@
+"""Plan files: round trip, and that damaged, foreign, newer or altered ones are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgl_tuplepack import Limits, PackPlan, SizeHistogram, _files, pack
+from dgl_tuplepack.errors import FormatError
+from tests.messages import refused
+
+HISTOGRAM = SizeHistogram.from_counts({(3, 2): 4, (2, 2): 3, (5, 6): 1})
+PLAN = pack(HISTOGRAM, Limits(7, 7, 4), heuristic="sum", seed=2**64 - 1)
+
+
+def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A plan file after a change of its document."""
+    PLAN.save(path)
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    PLAN.save(tmp_path / "plan.json")
+    loaded = PackPlan.load(tmp_path / "plan.json")
+    assert loaded.fingerprint == PLAN.fingerprint
+    assert loaded.histogram == PLAN.histogram
+    assert loaded.limits == PLAN.limits
+    for name in ("num_packs", "lower_bound", "method", "heuristic", "seed", "efficiency"):
+        assert getattr(loaded, name) == getattr(PLAN, name), name
+    assert dict(loaded.versions) == dict(PLAN.versions)
+    assert set(loaded.versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    PLAN.save(tmp_path / "a")
+    PackPlan.load(tmp_path / "a").save(tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+@pytest.mark.parametrize("limits", [Limits({"u": 9, "v": 9}, {("u", "likes", "v"): 9}), Limits(9)])
+def test_round_trip_of_other_components(tmp_path: Path, limits: Limits) -> None:
+    k = len(limits.components)
+    plan = pack(SizeHistogram.from_counts({(1,) * k: 5, (4,) * k: 2}, limits.components), limits)
+    plan.save(tmp_path / "plan.json")
+    assert PackPlan.load(tmp_path / "plan.json").fingerprint == plan.fingerprint
+
+
+def test_every_truncation_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    PLAN.save(path)
+    whole = path.read_bytes().rstrip()
+    for length in range(0, len(whole), 7):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FormatError, match="no valid JSON"):
+            PackPlan.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (lambda d: d.update(format="dgl_tuplepack.histogram"), ("not a dgl_tuplepack.plan file", "histogram")),
+        (lambda d: d.clear(), ("not a dgl_tuplepack.plan file", "None")),
+        (lambda d: d.update(version=2), ("version 2", "reads version 1")),
+        (lambda d: d.update(repeats=[9] * len(d["repeats"])), ("no valid plan", "graphs of size")),
+        (lambda d: d.update(classes=[0.5]), ("no valid plan", "float")),
+        (lambda d: d.update(offsets=3), ("no valid plan",)),
+        (lambda d: d.update(lower_bound=99), ("no valid plan", "99")),
+        (lambda d: d.update(lower_bound="low"), ("no valid plan",)),
+        (lambda d: d.update(lower_bound=1.5), ("no valid plan", "1.5")),
+        (lambda d: d.update(seed="abc"), ("no valid plan", "abc")),
+        (lambda d: d.update(method=None), ("no valid plan", "method")),
+        (lambda d: d.update(versions=3), ("no valid plan", "versions")),
+        (lambda d: d.update(histogram=[]), ("no valid plan",)),
+        (lambda d: d["histogram"].update(rows=[[1, 2]]), ("no valid plan",)),
+        (lambda d: d.update(limits=None), ("no valid plan",)),
+        (lambda d: d["limits"].update(maxima=[7, 7]), ("no valid plan",)),
+        (lambda d: d["limits"]["maxima"].update(nodes=0), ("no valid plan", "nodes", "0")),
+        (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
+        (lambda d: d["limits"].update(graphs=True), ("no valid plan", "graphs")),
+        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "fingerprint", "anew")),
+        (lambda d: d["limits"].update(graphs=None), ("was altered", "fingerprint")),
+        (lambda d: d.update(fingerprint="0" * 64), ("was altered", "fingerprint")),
+        (lambda d: d.update(fingerprint=None), ("was altered", "fingerprint")),
+    ],
+)
+def test_a_changed_file_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], parts: tuple[str, ...]
+) -> None:
+    path = altered(tmp_path / "plan.json", change)
+    with refused(FormatError, str(path), *parts):
+        PackPlan.load(path)
+
+
+KEYS = ("histogram", "limits", "offsets", "classes", "multiplicities", "repeats", "lower_bound", "method", "seed",
+        "heuristic", "versions", "fingerprint")  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_part_is_named(tmp_path: Path, key: str) -> None:
+    path = altered(tmp_path / "plan.json", lambda d: d.pop(key))
+    with refused(FormatError, str(path), "no valid plan", key):
+        PackPlan.load(path)
+
+
+def test_a_valid_plan_for_other_counts_is_noticed(tmp_path: Path) -> None:
+    # Both files are sound on their own; the mixture is not.
+    other = pack(SizeHistogram.from_counts({(3, 2): 5, (2, 2): 3, (5, 6): 1}), Limits(7, 7, 4))
+    path = altered(tmp_path / "plan.json", lambda d: d.update(histogram=other.histogram.to_dict()))
+    with refused(FormatError, "(3, 2)", "has 5"):
+        PackPlan.load(path)
+
+
+def test_an_absent_file_is_named(tmp_path: Path) -> None:
+    with refused(FormatError, "cannot read", str(tmp_path / "absent.json"), "No such file"):
+        PackPlan.load(tmp_path / "absent.json")
+
+
+def test_an_interrupted_save_leaves_the_old_plan_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    PLAN.save(tmp_path / "plan.json")
+
+    def fail(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_files.os, "replace", fail)
+    with refused(FormatError, "cannot write", "No space left on device"):
+        pack(HISTOGRAM, Limits(9, 9)).save(tmp_path / "plan.json")
+    assert PackPlan.load(tmp_path / "plan.json").fingerprint == PLAN.fingerprint
+    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]

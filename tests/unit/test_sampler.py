@@ -1,0 +1,561 @@
+"""The sampler: exact batches, uniform order, ranks, epochs, warnings, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import (
+    GraphTooLargeError,
+    InputError,
+    LimitsError,
+    PlanError,
+    SamplerError,
+    SizesError,
+)
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from tests.graphs import flat, generator, random_graph, refused
+
+# 3 size classes, 12 graphs; under LIMITS every pack holds several.
+SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]] * 4)
+LIMITS = tp.Limits(nodes=6, edges=7)
+
+
+@pytest.fixture(autouse=True)
+def _no_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's environment must not decide these tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+def sampler(**settings: Any) -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(SIZES, LIMITS, **settings)
+
+
+# Exact batches ------------------------------------------------------------------------------------------------
+
+GOLDEN_SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0], [4, 3], [2, 3]] * 3)
+GOLDEN_LIMITS = tp.Limits(nodes=7, edges=8)
+GOLDEN = {
+    ("fixed", 0): [[5, 8], [7, 11, 4], [0, 3], [2, 6, 14], [10, 13], [12, 1, 9]],
+    ("fixed", 1): [[10, 13], [0, 3], [7, 11, 4], [2, 6, 14], [12, 1, 9], [5, 8]],
+    ("resample", 0): [[5, 8], [7, 11, 4], [0, 3], [2, 6, 14], [10, 13], [12, 1, 9]],
+    ("resample", 1): [[10, 8], [5, 3], [2, 6, 9], [12, 11, 14], [7, 1, 4], [0, 13]],
+    ("repack", 0): [[5, 8], [7, 11, 4], [0, 3], [2, 6, 14], [10, 13], [12, 1, 9]],
+    ("repack", 1): [[8, 10], [3, 5], [2, 6, 9], [12, 11, 14], [7, 1, 4], [13, 0]],
+}
+
+
+@pytest.mark.parametrize(("content", "epoch"), GOLDEN)
+def test_batches_of_one_seed_never_change(content: str, epoch: int) -> None:
+    """Written down, so that neither our generator nor a library's new version changes an experiment silently."""
+    # Where a plan may be given, a new default method does not matter; "repack" follows the default.
+    plan = None if content == "repack" else tp.pack(GOLDEN_SIZES, GOLDEN_LIMITS, method="best_fit")
+    s = tp.PackBatchSampler(GOLDEN_SIZES, GOLDEN_LIMITS, plan=plan, content=content, seed=20240229)
+    s.set_epoch(epoch)
+    assert list(s) == GOLDEN[content, epoch]
+
+
+def test_batches_without_shuffle() -> None:
+    s = sampler(shuffle=False, plan=tp.pack(SIZES, LIMITS, method="best_fit"))
+    assert list(s) == [[2, 1, 0], [5, 4, 3], [8, 7, 6], [11, 10, 9]]
+
+
+# Order and content --------------------------------------------------------------------------------------------
+
+
+def chi_square(counts: Counter[Any], outcomes: int) -> float:
+    """Pearson's statistic against the uniform distribution; its mean is outcomes - 1."""
+    expected = sum(counts.values()) / outcomes
+    unseen = outcomes - len(counts)
+    return sum((count - expected) ** 2 / expected for count in counts.values()) + unseen * expected
+
+
+def loose_bound(outcomes: int) -> float:
+    """Six standard deviations above the mean: a right kernel passes with any seed that a person would try."""
+    freedom = outcomes - 1
+    return freedom + 6 * (2 * freedom) ** 0.5
+
+
+def test_chi_square_notices_a_naive_shuffle() -> None:
+    """The check itself can fail: swapping every place with any place is the classic biased shuffle."""
+    rng = np.random.default_rng(0)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for _ in range(12_000):
+        values = [0, 1, 2, 3]
+        for place, other in enumerate(rng.integers(0, 4, 4).tolist()):
+            values[place], values[other] = values[other], values[place]
+        counts[tuple(values)] += 1
+    assert chi_square(counts, 24) > loose_bound(24)
+
+
+def test_shuffle_kernel_is_uniform() -> None:
+    """Keys are those of successive epochs, as a sampler uses them; two segments, each over all its orders."""
+    counts: tuple[Counter[tuple[int, ...]], ...] = (Counter(), Counter())
+    joint: Counter[tuple[int, int]] = Counter()
+    for epoch in range(24_000):
+        values = np.array([0, 1, 2, 3, 10, 11, 12, 13, 14])
+        shuffle_segments(values, np.array([0, 4, 9]), derive_key(np.uint64(7), np.uint64(epoch), np.uint64(1)))
+        counts[0][tuple(values[:4].tolist())] += 1
+        counts[1][tuple(values[4:].tolist())] += 1
+        joint[int(values[0]), int(values[4])] += 1
+    assert chi_square(counts[0], 24) < loose_bound(24)
+    assert chi_square(counts[1], 120) < loose_bound(120)
+    # The segments do not follow each other.
+    assert chi_square(joint, 20) < loose_bound(20)
+
+
+def test_long_shuffles_reject_what_would_bias_them() -> None:
+    """A plain transcription of the papers agrees; short shuffles reject too seldom for any statistic to tell."""
+    length, key, mask = 300_000, 12_345, 2**64 - 1
+    values = np.arange(length)
+    shuffle_segments(values, np.array([0, length]), np.uint64(key))
+
+    def bits(counter: int) -> int:
+        z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & mask
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return (z ^ (z >> 31)) >> 32
+
+    expected, counter, rejected = list(range(length)), 0, 0
+    for last in range(length - 1, 0, -1):
+        while True:
+            product = bits(counter) * (last + 1)
+            counter += 1
+            if product % 2**32 >= 2**32 % (last + 1):
+                break
+            rejected += 1
+        other = product >> 32
+        expected[last], expected[other] = expected[other], expected[last]
+    assert rejected
+    assert values.tolist() == expected
+
+
+def test_orders_of_packs_are_uniform() -> None:
+    sizes = tp.GraphSizes([[nodes, 1] for nodes in range(1, 5)])
+    s = tp.PackBatchSampler(sizes, tp.Limits(4, 1), content="fixed")
+    counts: Counter[tuple[int, ...]] = Counter()
+    for epoch in range(6_000):
+        s.set_epoch(epoch)
+        counts[tuple(flat(list(s)))] += 1
+    assert chi_square(counts, 24) < loose_bound(24)
+
+
+def test_graphs_of_a_pack_are_uniform() -> None:
+    """Which two of six equal graphs join the large one is any of the 15 pairs."""
+    sizes = tp.GraphSizes([[6, 0], [4, 0], *[[1, 0]] * 6])
+    s = tp.PackBatchSampler(sizes, tp.Limits(8, 1))
+    counts: Counter[frozenset[int]] = Counter()
+    for epoch in range(6_000):
+        s.set_epoch(epoch)
+        (pack,) = (pack for pack in s if 0 in pack)
+        counts[frozenset(pack)] += 1
+    assert chi_square(counts, 15) < loose_bound(15)
+
+
+def epochs_of(content: str, number: int = 4) -> list[list[list[int]]]:
+    sizes = tp.GraphSizes(np.tile([[1, 1], [2, 1], [3, 2]], (40, 1)))
+    s = tp.PackBatchSampler(sizes, tp.Limits(7, 6), content=content)
+    epochs = []
+    for epoch in range(number):
+        s.set_epoch(epoch)
+        epochs.append(list(s))
+    return epochs
+
+
+def test_fixed_changes_the_order_only() -> None:
+    epochs = epochs_of("fixed")
+    packs = [{tuple(pack) for pack in epoch} for epoch in epochs]
+    assert all(of_epoch == packs[0] for of_epoch in packs)
+    assert all(a != b for a, b in itertools.combinations(epochs, 2))
+
+
+@pytest.mark.parametrize("content", ["resample", "repack"])
+def test_random_content_changes_the_graphs(content: str) -> None:
+    packs = [{frozenset(pack) for pack in epoch} for epoch in epochs_of(content)]
+    assert all(len(a & b) < len(a) / 2 for a, b in itertools.combinations(packs, 2))
+
+
+def test_order_and_content_are_drawn_apart() -> None:
+    """ "fixed" and "resample" share the order of packs (by size); the graphs in the packs differ."""
+    sizes = tp.GraphSizes(np.tile([[1, 1], [2, 1], [3, 2]], (40, 1)))
+    both = [tp.PackBatchSampler(sizes, tp.Limits(7, 6), content=content) for content in ("fixed", "resample")]
+    for s in both:
+        s.set_epoch(3)
+    shapes = [[sizes.array[pack].tolist() for pack in s] for s in both]
+    assert shapes[0] == shapes[1]
+
+
+def test_ids_within_a_pack_are_python_integers() -> None:
+    # Datasets index lists, and collate functions serialise ids; numpy integers disturb both.
+    assert {type(graph) for graph in flat(list(sampler()))} == {int}
+
+
+# Limits and oversize ------------------------------------------------------------------------------------------
+
+
+def test_graph_exactly_at_the_limit() -> None:
+    s = tp.PackBatchSampler(tp.GraphSizes([[6, 7], [6, 7]]), LIMITS, shuffle=False)
+    assert list(s) == [[0], [1]]
+    assert s.limits == tp.Limits(6, 7, graphs=1)
+
+
+def test_loose_cap_is_tightened_and_tight_cap_kept() -> None:
+    for cap in (256, 3, None):
+        s = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(cap))
+        assert s.limits == LIMITS.replace_graphs(3)
+        assert max(map(len, s)) == 3
+    capped = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(2))
+    assert capped.limits.graphs == 2
+    assert max(map(len, capped)) == 2
+
+
+def test_too_large_graphs_are_named() -> None:
+    sizes = tp.GraphSizes([[3, 1], [50, 1], [3, 1], [4, 12]])
+    with refused(
+        GraphTooLargeError, "2 of 4 graphs", "Limits(nodes=10, edges=10, graphs=None)", "graph 1 (50 nodes, 1 edges)",
+        "graph 3 (4 nodes, 12 edges)", "50 nodes, 12 edges", "Raise the limits",
+    ):  # fmt: skip
+        tp.PackBatchSampler(sizes, tp.Limits(10, 10))
+
+
+def test_at_most_ten_too_large_graphs_are_named() -> None:
+    with pytest.raises(GraphTooLargeError) as caught:
+        tp.PackBatchSampler(tp.GraphSizes([[9, 1]] * 13), tp.Limits(8, 8))
+    message = str(caught.value)
+    assert "13 of 13" in message
+    assert "graph 9 (" in message
+    assert "graph 10 (" not in message
+    assert "and 3 more" in message
+
+
+def test_dropping_neither_repeats_nor_loses_others() -> None:
+    """PyG's dynamic batches repeat a graph here, multipack's lose all after the large one."""
+    sizes = tp.GraphSizes([[3, 1], [50, 1], [3, 1], [4, 1]])
+    with pytest.warns(UserWarning, match=r"1 of 4 graphs exceed Limits\(nodes=10.* and are dropped"):
+        s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), oversize="drop")
+    batches = list(s)
+    assert sorted(flat(batches)) == [0, 2, 3]
+    assert all(batches)
+    assert s.dropped_ids.tolist() == [1]
+
+
+def test_nothing_dropped_does_not_warn() -> None:
+    assert sampler(oversize="drop").dropped_ids.tolist() == []
+
+
+def test_dropping_all_is_an_error() -> None:
+    with refused(GraphTooLargeError, "2 of 2 graphs", "Raise the limits"):
+        tp.PackBatchSampler(tp.GraphSizes([[9, 1], [8, 9]]), tp.Limits(7, 7), oversize="drop")
+
+
+def test_the_drop_warning_points_at_the_caller() -> None:
+    with pytest.warns(UserWarning, match="are dropped") as caught:
+        tp.PackBatchSampler(tp.GraphSizes([[9, 1], [1, 1]]), tp.Limits(7, 7), oversize="drop")
+    assert [Path(w.filename).name for w in caught] == [Path(__file__).name]
+
+
+def test_limits_of_other_components() -> None:
+    with refused(LimitsError, "['nodes']", "['nodes', 'edges']", "exactly one limit for each component"):
+        tp.PackBatchSampler(SIZES, tp.Limits(nodes=6))
+
+
+def test_no_graphs() -> None:
+    with refused(SizesError, "no graphs", "at least one"):
+        tp.PackBatchSampler(tp.GraphSizes(np.zeros((0, 2), dtype=np.int64)), LIMITS)
+
+
+def test_a_dataset_is_read_directly() -> None:
+    gen = generator(0)
+    graphs = [(random_graph(gen, *size), 0) for size in SIZES.array.tolist()]
+    assert list(tp.PackBatchSampler(graphs, LIMITS)) == list(sampler())
+    assert list(tp.PackBatchSampler(tp.with_ids(graphs), LIMITS)) == list(sampler())
+
+
+def test_one_graph() -> None:
+    s = tp.PackBatchSampler(tp.GraphSizes([[0, 0]]), tp.Limits(1, 1), num_replicas=3, rank=2)
+    assert len(s) == 1
+    assert list(s) == [[]]
+
+
+# Ranks --------------------------------------------------------------------------------------------------------
+
+
+def dealt(packs: int, ranks: int, packs_per_batch: int, drop_last: bool = False) -> list[list[list[int]]]:
+    """Batches of each rank where graph i is pack i."""
+    sizes = tp.GraphSizes([[1, 0]] * packs)
+    return [
+        list(
+            tp.PackBatchSampler(
+                sizes, tp.Limits(1, 1), shuffle=False, packs_per_batch=packs_per_batch,
+                num_replicas=ranks, rank=rank, drop_last=drop_last,
+            )
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+
+
+def test_leftover_packs_go_one_to_each_rank() -> None:
+    # 3 ranks, 2 packs a batch: 6 packs a step, 4 left over.
+    assert dealt(10, 3, 2) == [[[0, 1], [6, 9]], [[2, 3], [7]], [[4, 5], [8]]]
+    # Fewer left than ranks: the others stay empty.
+    assert dealt(8, 3, 2) == [[[0, 1], [6]], [[2, 3], [7]], [[4, 5], []]]
+    assert dealt(2, 3, 4) == [[[0]], [[1]], [[]]]
+
+
+def test_drop_last_drops_the_uneven_rest() -> None:
+    assert dealt(10, 3, 2, drop_last=True) == [[[0, 1]], [[2, 3]], [[4, 5]]]
+    assert dealt(12, 3, 2, drop_last=True) == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
+    assert dealt(2, 3, 1, drop_last=True) == [[], [], []]
+
+
+def test_world_size_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with refused(SamplerError, "WORLD_SIZE is 2", "not initialised", "init_process_group", "num_replicas and rank"):
+        sampler()
+    assert sampler(num_replicas=2, rank=1).rank == 1
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert sampler().num_replicas == 1
+
+
+def test_process_group_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A launcher sets WORLD_SIZE too; with a process group that is no error.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        s = sampler()
+        assert (s.num_replicas, s.rank) == (1, 0)
+        # What is given counts more than the group.
+        assert sampler(num_replicas=3, rank=2).rank == 2
+    finally:
+        torch.distributed.destroy_process_group()
+    with refused(SamplerError, "WORLD_SIZE is 2"):
+        sampler()
+
+
+def test_rank_of_a_larger_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without starting processes: only what the group would answer is put in its place."""
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 4)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 3)
+    s = sampler(shuffle=False)
+    assert (s.num_replicas, s.rank) == (4, 3)
+    assert list(s) == list(sampler(shuffle=False, num_replicas=4, rank=3))
+
+
+# Epochs and warnings ------------------------------------------------------------------------------------------
+
+
+def repeats(s: tp.PackBatchSampler, times: int = 3) -> list[warnings.WarningMessage]:
+    """Warnings when one epoch is iterated several times."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            list(s)
+    return caught
+
+
+@pytest.mark.parametrize("content", ["resample", "repack"])
+def test_iterating_an_epoch_twice_warns_once(content: str) -> None:
+    s = sampler(content=content)
+    s.set_epoch(5)
+    (warning,) = repeats(s)
+    assert warning.category is UserWarning
+    for part in ("epoch 5 is iterated again", content, "set_epoch"):
+        assert part in str(warning.message)
+    assert Path(warning.filename) == Path(__file__)
+    s.set_epoch(6)
+    assert repeats(s) == []
+
+
+@pytest.mark.parametrize("settings", [{"content": "fixed"}, {"shuffle": False}])
+def test_fixed_content_may_be_repeated(settings: dict[str, Any]) -> None:
+    assert repeats(sampler(**settings)) == []
+
+
+def test_iter_alone_is_no_iteration() -> None:
+    """Torch calls iter() more than once an epoch; only batches that were asked for count."""
+    s = sampler()
+    for _ in range(3):
+        iter(s)
+    list(s)
+    s.set_epoch(1)
+    iter(s)
+    list(s)
+
+
+def test_new_epochs_do_not_warn() -> None:
+    s = sampler()
+    for epoch in range(3):
+        s.set_epoch(epoch)
+        list(s)
+        len(s)
+
+
+def test_epoch_at_the_first_batch_counts() -> None:
+    s, later = sampler(), sampler()
+    iterator = iter(s)
+    s.set_epoch(2)
+    later.set_epoch(2)
+    assert list(iterator) == list(later)
+
+
+def test_an_iteration_under_way_keeps_its_epoch() -> None:
+    for content in ("resample", "repack"):
+        s, alone = sampler(content=content), sampler(content=content)
+        iterator = iter(s)
+        first = next(iterator)
+        s.set_epoch(3)
+        assert len(list(s)) == len(s)
+        assert [first, *iterator] == list(alone)
+
+
+def test_the_sampler_is_its_own_sampler() -> None:
+    # Lightning calls loader.batch_sampler.sampler.set_epoch.
+    s = sampler()
+    assert s.sampler is s
+    s.sampler.set_epoch(4)
+    assert s.epoch == 4
+    assert isinstance(s, torch.utils.data.Sampler)
+
+
+def test_large_epochs() -> None:
+    """Any integer >= 0 is accepted by set_epoch, so any must work."""
+    s = sampler()
+    for epoch in (2**31, 2**63, 2**64 - 1):
+        s.set_epoch(epoch)
+        assert sorted(flat(list(s))) == list(range(12))
+
+
+def test_epochs_beyond_64_bits_are_refused_at_once() -> None:
+    with refused(SamplerError, "epoch", str(2**64)):
+        sampler().set_epoch(2**64)
+
+
+def test_default_content() -> None:
+    assert sampler().content == "resample"
+    assert sampler(shuffle=False).content == "fixed"
+
+
+def test_numpy_integers_are_integers() -> None:
+    s = sampler(
+        packs_per_batch=np.int64(2), seed=np.uint64(3), num_replicas=np.int32(2), rank=np.int8(1),
+    )  # fmt: skip
+    s.set_epoch(np.int64(1))
+    other = sampler(packs_per_batch=2, seed=3, num_replicas=2, rank=1)
+    other.set_epoch(1)
+    assert list(s) == list(other)
+
+
+# What is refused ----------------------------------------------------------------------------------------------
+
+
+def test_unknown_names_list_the_choices() -> None:
+    with refused(SamplerError, "unknown content 'random'", "fixed", "resample", "repack"):
+        sampler(content="random")
+    with refused(SamplerError, "unknown oversize 'skip'", "'error'", "'drop'"):
+        sampler(oversize="skip")
+
+
+@pytest.mark.parametrize("content", ["resample", "repack"])
+def test_random_content_without_shuffle(content: str) -> None:
+    with refused(SamplerError, f"content={content!r}", "shuffle=False", "content='fixed' or shuffle=True"):
+        sampler(content=content, shuffle=False)
+
+
+def test_plan_with_repack() -> None:
+    with refused(SamplerError, "content='repack'", "a plan was given", "leave one of them out"):
+        sampler(content="repack", plan=tp.pack(SIZES, LIMITS))
+
+
+def test_plan_of_other_sizes() -> None:
+    other = tp.pack(SIZES.take(range(11)), LIMITS)
+    with refused(PlanError, "11 graphs", "12 graphs", "3 sizes", "make a plan for these sizes"):
+        sampler(plan=other)
+
+
+def test_plan_of_other_sizes_of_equal_number() -> None:
+    other = tp.pack(tp.GraphSizes([[3, 4], [2, 2], [1, 1]] * 4), LIMITS)
+    with refused(PlanError, "12 graphs", "'edges': 28", "'edges': 24", "make a plan for these sizes"):
+        sampler(plan=other)
+
+
+def test_plan_beyond_the_limits() -> None:
+    # Best fit never puts graphs of one size together, so its packs would stay within the smaller limits too.
+    plan = tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit")
+    with refused(
+        PlanError, "Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6, edges=7, graphs=None)",
+        "pattern 0", "beyond", "make the plan anew",
+    ):  # fmt: skip
+        sampler(plan=plan)
+
+
+def test_plan_beyond_the_cap() -> None:
+    equal = tp.GraphSizes([[1, 1]] * 10)
+    plan = tp.pack(equal, tp.Limits(4, 4), method="next_fit")
+    with refused(PlanError, "4 graphs", "Limits(nodes=4, edges=4, graphs=3)"):
+        tp.PackBatchSampler(equal, tp.Limits(4, 4, graphs=3), plan=plan)
+
+
+def test_tighter_plans_are_welcome() -> None:
+    plan = tp.pack(SIZES, tp.Limits(nodes=5, edges=6, graphs=2))
+    s = sampler(plan=plan)
+    assert s.limits == tp.Limits(6, 7, graphs=2)
+    assert len(s) == plan.num_packs
+
+
+def test_plan_that_ignored_a_limit() -> None:
+    # "node_only" may exceed the edges; its plan carries raised limits, and these are not the sampler's.
+    dense = tp.GraphSizes([[2, 4], [1, 4]] * 3)
+    plan = tp.pack(dense, tp.Limits(3, 6), method="node_only")
+    with refused(PlanError, "does not keep", "'edges': 8"):
+        tp.PackBatchSampler(dense, tp.Limits(3, 6), plan=plan)
+
+
+def test_plan_after_dropping() -> None:
+    sizes = tp.GraphSizes([[9, 1], *SIZES.array.tolist()])
+    with pytest.warns(UserWarning, match="are dropped"):
+        s = tp.PackBatchSampler(sizes, LIMITS, plan=tp.pack(SIZES, LIMITS), oversize="drop")
+    assert sorted(flat(list(s))) == list(range(1, 13))
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, "2", None, True])
+def test_packs_per_batch(value: Any) -> None:
+    with refused(SamplerError, "packs_per_batch must be an integer in 1..", repr(value)):
+        sampler(packs_per_batch=value)
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, "1", None, False])
+def test_epoch(value: Any) -> None:
+    with refused(SamplerError, "epoch must be an integer in 0..", repr(value)):
+        sampler().set_epoch(value)
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None])
+def test_seed(value: Any) -> None:
+    with refused(InputError, "seed must be an integer in 0..2**64-1", repr(value)):
+        sampler(seed=value)
+
+
+@pytest.mark.parametrize(
+    ("num_replicas", "rank", "parts"),
+    [
+        (2, None, ["num_replicas and rank go together", "2 and None", "both or neither"]),
+        (None, 0, ["None and 0", "both or neither"]),
+        (0, 0, ["num_replicas must be an integer in 1..", "0"]),
+        (2.0, 0, ["num_replicas", "2.0"]),
+        (2, 2, ["rank must be an integer in 0..1", "2"]),
+        (2, -1, ["rank must be an integer in 0..1", "-1"]),
+        (2, "0", ["rank", "'0'"]),
+    ],
+)
+def test_num_replicas_and_rank(num_replicas: Any, rank: Any, parts: list[str]) -> None:
+    with refused(SamplerError, *parts):
+        sampler(num_replicas=num_replicas, rank=rank)

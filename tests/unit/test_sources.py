@@ -1,0 +1,189 @@
+"""Sizes from every kind of source, and datasets whose items know their id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import LimitsError, SchemaError, SizesError
+from dgl_tuplepack.sources import Identified, graph_of
+from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph, refused
+
+SIZES = [[3, 4], [1, 0], [2, 5], [0, 0]]
+
+
+def graphs() -> list[Any]:
+    gen = generator(0)
+    return [random_graph(gen, *size) for size in SIZES]
+
+
+def hetero(users: int, items: int, follows: int, buys: int, pleases: int) -> Any:
+    edges = dict(zip(RELATIONS, (follows, buys, pleases), strict=True))
+    return random_heterograph(generator(0), {USER: users, ITEM: items}, edges)
+
+
+class Numbered(dgl.data.DGLDataset):
+    """A DGLDataset as users write them: (graph, label)."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(name="numbered", raw_dir=str(folder))
+
+    def process(self) -> None:
+        self.graphs = graphs()
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.graphs[index], index
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        graphs(),
+        tuple(graphs()),
+        tuple((graph, 1) for graph in graphs()),
+        [(graph, 1) for graph in graphs()],
+        [[graph, 1] for graph in graphs()],
+        [(graph,) for graph in graphs()],
+        [Identified(i, graph) for i, graph in enumerate(graphs())],
+        tp.with_ids(graphs()),
+        tp.with_ids(np.array(SIZES)),
+        np.array(SIZES),
+        np.array(SIZES, dtype=np.uint8),
+        torch.tensor(SIZES),
+        ([3, 1, 2, 0], [4, 0, 5, 0]),
+        (np.array([3, 1, 2, 0]), np.array([4, 0, 5, 0])),
+        (torch.tensor([3, 1, 2, 0]), torch.tensor([4, 0, 5, 0], dtype=torch.int32)),
+        tp.GraphSizes(SIZES),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_every_source_gives_the_same_sizes(source: Any) -> None:
+    sizes = tp.sizes_of(source)
+    assert sizes.array.tolist() == SIZES
+    assert sizes.array.dtype == np.int64
+    assert sizes.components == ("nodes", "edges")
+
+
+def test_dataset_and_subsets(tmp_path: Path) -> None:
+    dataset = Numbered(tmp_path)
+    assert tp.sizes_of(dataset).array.tolist() == SIZES
+    chosen = [2, 0]
+    for subset in (dgl.data.utils.Subset(dataset, chosen), torch.utils.data.Subset(dataset, chosen)):
+        assert tp.sizes_of(subset).array.tolist() == [SIZES[i] for i in chosen]
+        assert tp.sizes_of(tp.with_ids(subset)).array.tolist() == [SIZES[i] for i in chosen]
+
+
+def test_sizes_are_handed_back_as_they_are() -> None:
+    sizes = tp.GraphSizes(SIZES)
+    assert tp.sizes_of(sizes) is sizes
+
+
+def test_bidirected_and_csc_only_graphs_count_directed_edges() -> None:
+    # Two directed edges to a bond: what OGB stores and what limits count.
+    bond = dgl.graph(([0, 1], [1, 0]))
+    assert tp.sizes_of([bond, bond.formats("csc"), bond.int()]).array.tolist() == [[2, 2]] * 3
+
+
+def test_heterograph_has_one_component_for_each_type() -> None:
+    sizes = tp.sizes_of([hetero(3, 2, 4, 1, 5), (hetero(1, 0, 2, 0, 0), 1)])
+    # DGL orders types by name.
+    assert sizes.components == (
+        "nodes:item", "nodes:user", "edges:item:pleases:user", "edges:user:buys:item", "edges:user:follows:user",
+    )  # fmt: skip
+    assert sizes.array.tolist() == [[2, 3, 5, 1, 4], [0, 1, 0, 0, 2]]
+    assert sizes.num_nodes.tolist() == [5, 1]
+    assert sizes.num_edges.tolist() == [10, 2]
+
+
+def test_one_named_node_and_edge_type_is_homogeneous() -> None:
+    named = dgl.heterograph({("atom", "bond", "atom"): ([0, 1], [1, 2])})
+    sizes = tp.sizes_of([named])
+    assert sizes.components == ("nodes", "edges")
+    assert sizes.array.tolist() == [[3, 2]]
+
+
+def test_limits_of_heterographs_take_relation_names() -> None:
+    sizes = tp.sizes_of([hetero(3, 2, 4, 1, 5)])
+    limits = tp.Limits({USER: 3, ITEM: 2}, {"follows": 4, "buys": 1, "pleases": 5})
+    assert limits.fits(sizes).tolist() == [True]
+    with refused(LimitsError, "nodes:item", "exactly one limit for each component"):
+        tp.Limits(nodes={USER: 3}, edges={"follows": 4, "buys": 1, "pleases": 5}).fits(sizes)
+
+
+@pytest.mark.parametrize("source", [[], (), tp.with_ids([])])
+def test_no_graphs(source: Any) -> None:
+    with refused(SizesError, "no graphs", "at least one"):
+        tp.sizes_of(source)
+
+
+@pytest.mark.parametrize("source", [5, None, iter([]), dgl.graph(([0], [0]))], ids=["int", "None", "iterator", "graph"])
+def test_source_without_length(source: Any) -> None:
+    with refused(SizesError, type(source).__name__, "no length", "list of graphs"):
+        tp.sizes_of(source)
+
+
+def test_histogram_is_no_source() -> None:
+    with refused(SizesError, "SizeHistogram", "give the sizes or the dataset"):
+        tp.sizes_of(tp.SizeHistogram.from_counts({(1, 2): 3}))
+
+
+@pytest.mark.parametrize("source", [["graph"], [(1, 2)], [None], [{"graph": 1}], [()]])
+def test_items_that_are_no_graphs(source: list[Any]) -> None:
+    with refused(SchemaError, "item 0", type(source[0]).__name__, "DGLGraph", "let the dataset return"):
+        tp.sizes_of(source)
+
+
+def test_a_later_item_that_is_no_graph_is_named() -> None:
+    with refused(SchemaError, "item 4", "str"):
+        tp.sizes_of([*graphs(), "graph"])
+
+
+def test_mixed_types_are_named() -> None:
+    with refused(SchemaError, "item 1", "['item', 'user']", "item 0", "['_N']", "same types"):
+        tp.sizes_of([graphs()[0], hetero(1, 1, 0, 0, 0)])
+
+
+@pytest.mark.parametrize("columns", [([1, 2],), ([1, 2], [1]), ([1], [2], [3]), ([[1]], [[2]]), (1, 2)])
+def test_malformed_columns(columns: Any) -> None:
+    with refused(SizesError, "(num_nodes, num_edges)", f"{len(columns)} arrays of shapes"):
+        tp.sizes_of(columns)
+
+
+def test_values_of_columns_are_checked() -> None:
+    with refused(SizesError, "integers", "float64"):
+        tp.sizes_of(([1, 2], [0.5, 1.0]))
+    with refused(SizesError, "-1", "0..2**63-1"):
+        tp.sizes_of(([1, -1], [0, 1]))
+
+
+def test_graph_of_names_the_place() -> None:
+    graph = graphs()[0]
+    assert graph_of((graph, 1), "here") is graph
+    assert graph_of(Identified(3, (graph, 1)), "here") is graph
+    with refused(SchemaError, "here is int", "DGLGraph"):
+        graph_of(Identified(3, 5), "here")
+
+
+def test_with_ids_is_a_thin_view() -> None:
+    items = graphs()
+    view = tp.with_ids(items)
+    assert len(view) == len(items)
+    assert view[2].id == 2
+    assert view[2].item is items[2]
+    # Samplers may hand numpy integers.
+    assert type(view[np.int64(1)].id) is int
+    assert list(tp.sizes_of(view).array[1]) == SIZES[1]
+
+
+def test_with_ids_can_be_iterated() -> None:
+    # Python iterates by index until IndexError, which the dataset below raises itself.
+    assert [item.id for item in tp.with_ids(graphs())] == [0, 1, 2, 3]
