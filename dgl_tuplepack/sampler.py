@@ -253,7 +253,7 @@ def _split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[I
     if oversize not in ("error", "drop"):
         raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
     fits = limits.fits(sizes)
-    if oversize == "error" or not fits.any():
+    if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
     kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
     if len(dropped):

@@ -152,8 +152,9 @@ class PaddedBatch:
             graph.nodes[node_type].data.update(features)
         for edge_type, features in self._edge_features.items():
             graph.edges[edge_type].data.update(features)
-        graph.set_batch_num_nodes(dict(self._nodes_per_graph))
-        graph.set_batch_num_edges(dict(self._edges_per_graph))
+        # DGL 2 wants the counts in the index type of the graph.
+        graph.set_batch_num_nodes({t: number.to(graph.idtype) for t, number in self._nodes_per_graph.items()})
+        graph.set_batch_num_edges({t: number.to(graph.idtype) for t, number in self._edges_per_graph.items()})
         return graph
 
     def __iter__(self) -> Iterator[Any]:
