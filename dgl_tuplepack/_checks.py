@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from dgl_tuplepack.errors import InputError
 
 INT64_MAX = 2**63 - 1
@@ -22,10 +24,11 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
         Of the class `error`; names `what`, the value and the range.
     """
     try:
-        number = operator.index(value)
+        # Some versions of numpy take their bool for an index.
+        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or isinstance(value, bool) or not least <= number <= most:
+    if number is None or not least <= number <= most:
         allowed = f"{least}..{_NAMES.get(most, most)}"
         raise error(f"{what} must be an integer in {allowed}, but is {value!r}; give a whole number in that range.")
     return number
