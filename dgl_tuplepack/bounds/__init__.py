@@ -60,7 +60,7 @@ def lower_bound(histogram: SizeHistogram, limits: Limits, effort: float = 1.0, t
     bound = quick_bound(instance)
     if effort > 0:
         deadline = None if time_limit is None else time.monotonic() + time_limit
-        allowed = Effort(work_of(effort), deadline)
+        allowed = Effort(work_of(effort, len(histogram)), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
         for relaxed, point in points[:1]:
             if len(relaxed.counts) <= _MOST_LP_CLASSES:

@@ -42,6 +42,7 @@ class Effort:
         return Effort(int(self.left * share), self.deadline)
 
 
-def work_of(effort: float) -> int:
-    """Work units of an effort; 1 is a few seconds' worth."""
-    return int(min(effort, 1e9) * 200_000_000)
+def work_of(effort: float, classes: int) -> int:
+    """Work units of an effort for a number of size classes; an effort of 1 is a few seconds' worth at most."""
+    usual = min(40_000_000 + 200_000 * classes, 600_000_000)
+    return int(min(effort, 1e9) * usual)

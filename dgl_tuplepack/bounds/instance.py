@@ -110,3 +110,10 @@ def projected(instance: Instance, columns: list[int]) -> Instance:
     limits = np.ascontiguousarray(instance.limits[columns])
     common = np.maximum(np.gcd.reduce(distinct, axis=0), 1)
     return Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
+
+
+def needed_packs(instance: Instance) -> int:
+    """Continuous bound: content / limit of each component, rounded up."""
+    totals = instance.totals()
+    limits: list[int] = instance.limits.tolist()
+    return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

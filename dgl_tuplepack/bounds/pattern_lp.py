@@ -14,8 +14,10 @@ from dgl_tuplepack.bounds.pricing import FloatArray, Priced, contents, lifted, p
 from dgl_tuplepack.sizes import IntArray
 
 _COLUMNS_PER_ROUND = 200
-# A round of the simplex method is counted as so many units of work for each row and new column.
-_WORK_PER_ROW = 400
+# Work of the simplex method for each row: of a round, and of an iteration. It runs in slices of few iterations.
+_WORK_PER_ROW = 1500
+_WORK_PER_PIVOT = 40
+_PIVOTS = 400
 _TOLERANCE = 1e-7
 
 
@@ -45,7 +47,8 @@ class PatternLP:
         self.bound = centre.bound
         self.value = math.inf
         self.converged = False
-        self.columns = np.zeros((0, len(instance.counts)), dtype=np.int64)
+        self._repeats = np.zeros(0)
+        self._columns: list[IntArray] = []
         self._centre = centre.scaled
         self._exact = centre.exact
         # Counts are scaled down where they are large: the solver works with absolute tolerances.
@@ -57,7 +60,13 @@ class PatternLP:
 
     def _new_solver(self) -> Any:
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        for option, value in (("output_flag", False), ("threads", 1), ("presolve", "off"), ("random_seed", 0)):
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("presolve", "off"),
+            ("random_seed", 0),
+            ("simplex_iteration_limit", _PIVOTS),
+        ):
             solver.setOptionValue(option, value)
         rows = len(self.instance.counts)
         none = np.zeros(0)
@@ -76,13 +85,14 @@ class PatternLP:
             len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
             len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
         )  # fmt: skip
-        self.columns = np.concatenate([self.columns, columns])
+        self._columns.append(columns)
 
     def solve(self, target: int, effort: Effort) -> None:
         """Go on until the bound reaches `target`, cannot rise any more, or the effort is used up."""
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
-            self._solver.run()
+            if not self._solved(effort):
+                break
             self.value = self._solver.getInfo().objective_function_value * self._scale
             duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
             if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
@@ -91,7 +101,23 @@ class PatternLP:
             new = self._priced_columns(duals, effort)
             self.converged = not len(new)
             self._add(new)
-            effort.spend(_WORK_PER_ROW * (rows + len(new)))
+            effort.spend(rows * len(new))
+
+    def _solved(self, effort: Effort) -> bool:
+        """Solve the LP of the columns so far, in slices; False if the effort did not suffice."""
+        rows = len(self.instance.counts)
+        while True:
+            self._solver.run()
+            pivots = self._solver.getInfo().simplex_iteration_count
+            effort.spend(rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots)))
+            if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
+                break
+            if effort.exhausted:
+                return False
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return False
+        self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
+        return True
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
         """Columns that the LP lacks; smoothing is given up where it hides them."""
@@ -106,9 +132,11 @@ class PatternLP:
                 return new
         return new
 
-    def repeats(self) -> FloatArray:
-        """Packs of each column in the last LP solved, float64 ``[M]``."""
-        return np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
+    def solution(self) -> tuple[IntArray, FloatArray]:
+        """Patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M = 0 where none was."""
+        columns = np.concatenate(self._columns)[: len(self._repeats)]
+        used = np.flatnonzero(self._repeats > _TOLERANCE)
+        return columns[used], self._repeats[used]
 
 
 def starting_point(instance: Instance) -> Priced:

@@ -15,6 +15,7 @@ from dgl_tuplepack.sizes import IntArray
 
 _MOST_PATTERNS = 1 << 15
 _SAMPLE_FROM = 1.5
+_WORK_PER_SLICE = 10_000
 
 
 @dataclass(frozen=True)
@@ -116,15 +117,16 @@ class _Round:
             found.append(patterns)
             effort.spend(work)
             left -= work
-        effort.spend(4 * len(self.left))
+        effort.spend(_WORK_PER_SLICE + 16 * len(self.left))
         self.remaining[self.order] = self.left
         return found
 
     def _slice(self, state: IntArray) -> tuple[Patterns, int]:
-        space = 2 * len(self.left) + 8 * _MOST_PATTERNS
-        offsets = np.zeros(_MOST_PATTERNS + 1, dtype=np.int64)
+        most = min(_MOST_PATTERNS, int(self.left.sum()))
+        space = 2 * len(self.left) + 8 * most
+        offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)
-        repeats = np.empty(_MOST_PATTERNS, dtype=np.int64)
+        repeats = np.empty(most, dtype=np.int64)
         turn = self.tuning.turn + float(state[PACKS])
         state[[ENTRIES, PATTERNS, WORK]] = 0
         fill_packs(

@@ -33,6 +33,15 @@ class Patterns:
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
 
+    def dense(self, classes: int, most: int) -> IntArray:
+        """The first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        number = min(most, len(self))
+        rows = np.zeros((number, classes), dtype=np.int64)
+        last = int(self.offsets[number])
+        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
+        return rows
+
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
         """The patterns `rows`, with other `repeats` (>= 1)."""
         lengths = np.diff(self.offsets)[rows]
