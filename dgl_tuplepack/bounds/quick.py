@@ -54,7 +54,7 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     filled = np.concatenate([[0], np.cumsum(values * numbers)])
     graphs = np.concatenate([[0], np.cumsum(numbers)])
     half = int(np.searchsorted(values, limit // 2, side="right"))
-    thresholds = np.concatenate([[0], np.unique(values[:half])])
+    thresholds = np.concatenate([[0], values[:half]])
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
