@@ -102,6 +102,11 @@ class PackPlan:
         """Packs above the lower bound; 0 means proven optimal."""
         return self.num_packs - self.lower_bound
 
+    @property
+    def is_optimal(self) -> bool:
+        """Whether it is proven that no plan needs fewer packs."""
+        return self.gap == 0
+
     @functools.cached_property
     def pattern_contents(self) -> IntArray:
         """Content of one pack of each pattern, int64 ``[Q, k]``."""

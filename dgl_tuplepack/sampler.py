@@ -90,7 +90,7 @@ class PackBatchSampler(Sampler[list[int]]):
     >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
     >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
     >>> list(sampler), sampler.limits
-    ([[3, 1], [2, 0]], Limits(nodes=4, edges=4, graphs=2))
+    ([[0, 2], [1, 3]], Limits(nodes=4, edges=4, graphs=2))
     """
 
     def __init__(

@@ -11,76 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels.open_packs import BLOCK, REMAINDER, find_emptiest, find_fullest, put_in, take_out
 from dgl_tuplepack.kernels.priority import priority
 from dgl_tuplepack.kernels.random import random_bits
 
 IntArray = NDArray[np.int64]
 
-PARENT, ADDED, COUNT, GRAPHS, REMAINDER = 0, 1, 2, 3, 4
-
-
-@jit(f"int64({MATRIX}, int64, int64)")
-def _first_at_least(opened: IntArray, length: int, value: int) -> int:
-    """Position of the first open group whose priority is >= `value`."""
-    low, high = 0, length
-    while low < high:
-        middle = (low + high) >> 1
-        if opened[middle, 0] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@jit(f"boolean({VECTOR}, {VECTOR})")
-def _fits(size: IntArray, group: IntArray) -> bool:
-    for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
-        if size[component] > group[REMAINDER + component]:
-            return False
-    return True
-
-
-@jit(f"int64({MATRIX}, int64, {MATRIX}, {VECTOR}, int64, boolean)")
-def _find(opened: IntArray, length: int, groups: IntArray, size: IntArray, start: int, fullest_first: bool) -> int:
-    """Position of the group to put `size` into, or -1; priorities below `start` are passed over.
-
-    Among groups of equal priority the one that came first is taken, whichever way priorities are scanned.
-    """
-    lowest = _first_at_least(opened, length, start)
-    if fullest_first:
-        for position in range(lowest, length):
-            if _fits(size, groups[opened[position, 1]]):
-                return position
-        return -1
-    end = length
-    while end > lowest:
-        begin = _first_at_least(opened, length, opened[end - 1, 0])
-        for position in range(begin, end):
-            if _fits(size, groups[opened[position, 1]]):
-                return position
-        end = begin
-    return -1
-
-
-@jit("int64(int64[:, ::1], int64, int64, int64, boolean)")
-def _insert(opened: IntArray, length: int, value: int, group: int, in_front: bool) -> int:
-    """Put a group behind (or in front of) those of equal priority; return the new length."""
-    position = _first_at_least(opened, length, value if in_front else value + 1)
-    for row in range(length, position, -1):
-        opened[row, 0] = opened[row - 1, 0]
-        opened[row, 1] = opened[row - 1, 1]
-    opened[position, 0] = value
-    opened[position, 1] = group
-    return length + 1
-
-
-@jit("int64(int64[:, ::1], int64, int64)")
-def _remove(opened: IntArray, length: int, position: int) -> int:
-    """Take out the group at `position`; return the new length."""
-    for row in range(position, length - 1):
-        opened[row, 0] = opened[row + 1, 0]
-        opened[row, 1] = opened[row + 1, 1]
-    return length - 1
+PARENT, ADDED, COUNT, GRAPHS = 0, 1, 2, 3
 
 
 @jit("int64[:, ::1](int64[:, ::1], int64)")
@@ -90,6 +27,14 @@ def _with_room(rows: IntArray, used: int) -> IntArray:
         return rows
     larger = np.empty((2 * len(rows), rows.shape[1]), dtype=np.int64)
     larger[:used] = rows[:used]
+    return larger
+
+
+@jit("int64[::1](int64[::1], int64)")
+def _more_blocks(order: IntArray, blocks: int) -> IntArray:
+    """The same order, with the numbers of further blocks behind."""
+    larger = np.arange(blocks)
+    larger[: len(order)] = order
     return larger
 
 
@@ -116,22 +61,29 @@ def fit_histogram(
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
-    opened = np.empty((1024, 2), dtype=np.int64)
-    used, length = 0, 0
+    pool = np.empty((16, 1 + k + 2 * BLOCK), dtype=np.int64)
+    blocks_order = np.arange(len(pool))
+    used, blocks = 0, 0
     for row in order:
         size, left = sizes[row], counts[row]
         start = priority(kind, weights, table, size)
-        position = _find(opened, length, groups, size, start, fullest_first)
-        placed = False
+        after = start
         while left > 0:
+            if fullest_first:
+                position = find_fullest(pool, blocks_order, blocks, groups, size, after)
+            else:
+                position = find_emptiest(pool, blocks_order, blocks, groups, size, after)
             groups = _with_room(groups, used)
-            opened = _with_room(opened, length)
+            if blocks + 2 > len(pool):
+                pool = _with_room(pool, len(pool))
+                blocks_order = _more_blocks(blocks_order, len(pool))
             new = groups[used]
             new[ADDED] = row
             if position >= 0:
-                parent = opened[position, 1]
-                old_value, old = opened[position, 0], groups[parent]
-                length = _remove(opened, length, position)
+                at = pool[blocks_order[position // BLOCK]]
+                old_value, parent = at[1 + k + position % BLOCK], at[1 + k + BLOCK + position % BLOCK]
+                old = groups[parent]
+                blocks = take_out(pool, blocks_order, blocks, groups, position)
                 number = min(left, old[COUNT])
                 old[COUNT] -= number
                 new[PARENT] = parent
@@ -140,9 +92,9 @@ def fit_histogram(
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
                 if old[COUNT] > 0:
                     in_front = random_ties and random_bits(key, np.uint64(2 * used)) & np.uint64(1) == 1
-                    length = _insert(opened, length, old_value, parent, in_front)
-                    opened = _with_room(opened, length)
-                placed = True
+                    blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
+                # The companion code searches on from the next higher priority once a size was placed.
+                after = start + 1
             else:
                 number = left
                 new[PARENT] = -1
@@ -154,11 +106,11 @@ def fit_histogram(
             value = priority(kind, weights, table, new[REMAINDER:])
             if value > 0 and new[GRAPHS] < cap:
                 in_front = random_ties and random_bits(key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
-                length = _insert(opened, length, value, used, in_front)
+                if blocks + 2 > len(pool):
+                    pool = _with_room(pool, len(pool))
+                    blocks_order = _more_blocks(blocks_order, len(pool))
+                blocks = put_in(pool, blocks_order, blocks, groups, value, used, in_front)
             used += 1
-            if left > 0:
-                # The companion code searches on from the next higher priority once a size was placed.
-                position = _find(opened, length, groups, size, start + placed, fullest_first)
     return groups[:used].copy()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
@@ -10,6 +11,7 @@ from dgl_tuplepack.bounds import check_sizes
 from dgl_tuplepack.errors import LimitsError, MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
 from dgl_tuplepack.packing.best_fit import best_fit
 from dgl_tuplepack.packing.first_fit import first_fit
@@ -21,6 +23,7 @@ from dgl_tuplepack.sizes import GraphSizes
 Method = Callable[[SizeHistogram, Limits, Heuristic, int, bool], PackPlan]
 
 METHODS: dict[str, Method] = {
+    "auto": auto,
     "best_fit": best_fit,
     "first_fit": first_fit,
     "none": none,
@@ -33,10 +36,13 @@ METHODS: dict[str, Method] = {
 def pack(
     sizes: SizeHistogram | GraphSizes | Any,
     limits: Limits,
-    method: str = "best_fit",
+    method: str = "auto",
     heuristic: Heuristic = "product",
     seed: int = 0,
     random_ties: bool = False,
+    effort: float = 1.0,
+    time_limit: float | None = None,
+    on_interrupt: str = "raise",
 ) -> PackPlan:
     """Plan packs for every graph of a histogram, within the limits.
 
@@ -47,8 +53,9 @@ def pack(
     limits
         Inclusive maxima of one pack, one for each component of the sizes.
     method
-        "best_fit", "first_fit" (the paper's two), "none", "node_only", "edge_only" (its baselines; the
-        latter two ignore the other limits, and their plans carry raised ones), or "next_fit" (random order).
+        "auto" (ours: near-optimal; its plan says what won), "best_fit", "first_fit" (the paper's two), "none",
+        "node_only", "edge_only" (its baselines; the latter two ignore the other limits, and their plans carry
+        raised ones), or "next_fit" (random order).
     heuristic
         Order of sizes and of open packs: "product", "sum", "maximum", "minimum", "node", "edge", a tuple of
         k weights, or a callable of k integers that returns an integer.
@@ -56,6 +63,14 @@ def pack(
         0..2**64-1; decides where anything is random. Equal seeds give equal plans on every platform.
     random_ties
         Take equal priorities in random order, instead of the paper's.
+    effort
+        Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
+        counted, not timed, so that equal seeds give equal plans on every machine.
+    time_limit
+        Seconds, >= 0, after which "auto" stops as well, with a valid plan at any rate. The plan then
+        depends on the machine, and its `method` says so.
+    on_interrupt
+        What Ctrl-C during "auto" does: "raise" KeyboardInterrupt, or "best" return the best plan so far.
 
     Returns
     -------
@@ -76,9 +91,12 @@ def pack(
     Examples
     --------
     >>> from dgl_tuplepack import Limits, load_example
-    >>> plan = pack(load_example("ogbg-molhiv"), Limits(222, 502, 256), heuristic="node")
-    >>> plan.num_packs, plan.lower_bound, round(plan.efficiency["nodes"], 4)
-    (3789, 3743, 0.9878)
+    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502, 256)
+    >>> plan = pack(histogram, limits)
+    >>> plan.num_packs, plan.lower_bound, plan.is_optimal
+    (3744, 3744, True)
+    >>> pack(histogram, limits, "best_fit", "node").num_packs
+    3789
     """
     if method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
@@ -89,4 +107,25 @@ def pack(
     histogram = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
     limits = limits.aligned(histogram.components)
     check_sizes(histogram, limits)
+    if method == "auto":
+        options = (_as_effort(effort), _as_time_limit(time_limit), _as_choice(on_interrupt))
+        return auto(histogram, limits, heuristic, seed, random_ties, *options)
     return METHODS[method](histogram, limits, heuristic, seed, random_ties)
+
+
+def _as_effort(effort: float) -> float:
+    if not isinstance(effort, Real) or not effort >= 0:
+        raise MethodError(f"the effort must be a number >= 0, but is {effort!r}; 1 is the usual one.")
+    return float(effort)
+
+
+def _as_time_limit(time_limit: float | None) -> float | None:
+    if time_limit is not None and (not isinstance(time_limit, Real) or not time_limit >= 0):
+        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {time_limit!r}.")
+    return None if time_limit is None else float(time_limit)
+
+
+def _as_choice(on_interrupt: str) -> str:
+    if on_interrupt not in ("raise", "best"):
+        raise MethodError(f"on_interrupt must be 'raise' or 'best', but is {on_interrupt!r}.")
+    return on_interrupt

@@ -10,7 +10,8 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -25,7 +26,7 @@ def none(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: i
     classes = np.arange(len(histogram))
     ones = np.ones(len(histogram), dtype=np.int64)
     offsets = np.arange(len(histogram) + 1)
-    bound = lower_bound(histogram, limits)
+    bound = quick_bound(as_instance(histogram, limits))
     return PackPlan(histogram, limits, offsets, classes, ones, histogram.counts, bound, "none", None, seed)
 
 
@@ -55,7 +56,7 @@ def _by_one_kind(
     raised = Limits.from_components(needed, limits.graphs)
     return PackPlan(
         histogram, raised, plan.offsets, plan.classes, plan.multiplicities, plan.repeats,
-        lower_bound(histogram, raised), plan.method, None, seed,
+        quick_bound(as_instance(histogram, raised)), plan.method, None, seed,
     )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ def best_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
 
     Notes
     -----
-    Time O(G L) with G the groups of identical packs made and L those open at once (near O(C) and O(C) in
-    practice); memory O(G k).
+    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32, and near
+    O(G log G) in practice, since whole blocks are passed over; G is near C, or C times a small factor. Memory
+    O(G k). See ``docs/complexity.md``.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing". Differs in
     the true minimum (see `heuristics`), and counts any number of components.

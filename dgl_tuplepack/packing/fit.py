@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.histogram_fit import fit_histogram, patterns_of
 from dgl_tuplepack.kernels.priority import priorities
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.heuristics import Heuristic, Priority, as_priority
+from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 
@@ -27,6 +29,18 @@ def fit(
     fullest_first: bool,
 ) -> PackPlan:
     """Place size classes, largest priority first, into groups of identical packs."""
+    found = fit_patterns(histogram, limits, heuristic, seed, random_ties, fullest_first=fullest_first)
+    bound = quick_bound(as_instance(histogram, limits))
+    name = as_priority(heuristic, limits).name
+    return PackPlan(
+        histogram, limits, found.offsets, found.classes, found.multiplicities, found.repeats, bound, method, name, seed
+    )
+
+
+def fit_patterns(
+    histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool, *, fullest_first: bool
+) -> Patterns:
+    """Patterns of `fit`, before they become a plan."""
     priority = as_priority(heuristic, limits)
     key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(len(histogram)))
     groups = fit_histogram(
@@ -42,9 +56,7 @@ def fit(
         random_ties,
         key,
     )
-    offsets, classes, multiplicities, repeats = patterns_of(groups)
-    bound = lower_bound(histogram, limits)
-    return PackPlan(histogram, limits, offsets, classes, multiplicities, repeats, bound, method, priority.name, seed)
+    return Patterns(*patterns_of(groups))
 
 
 def _order(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None) -> IntArray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds import lower_bound
+from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
@@ -42,7 +43,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
     keys, multiplicities = np.unique(packs * len(histogram) + items, return_counts=True)
     offsets = np.searchsorted(keys // len(histogram), np.arange(len(pack_offsets)))
     repeats = np.ones(len(pack_offsets) - 1, dtype=np.int64)
-    bound = lower_bound(histogram, limits)
+    bound = quick_bound(as_instance(histogram, limits))
     return PackPlan(
         histogram, limits, offsets, keys % len(histogram), multiplicities, repeats, bound, "next_fit", None, seed
     )

@@ -25,12 +25,13 @@ def contents(plan: PackPlan) -> Counter[tuple[tuple[int, ...], ...]]:
 
 def pack_nodes(counts: dict[int, int], limit: int, **options: Any) -> Counter[tuple[int, ...]]:
     """Packs of a problem of one component, as tuples of numbers of nodes."""
-    plan = pack(SizeHistogram.from_counts(counts), Limits(limit, graphs=options.pop("graphs", None)), **options)
+    limits = Limits(limit, graphs=options.pop("graphs", None))
+    plan = pack(SizeHistogram.from_counts(counts), limits, **{"method": "best_fit", **options})
     return Counter({tuple(n for (n,) in sizes): packs for sizes, packs in contents(plan).items()})
 
 
 def test_the_methods_are_those_of_the_design() -> None:
-    assert {"best_fit", "first_fit", "none", "node_only", "edge_only", "next_fit"} <= set(METHODS)
+    assert {"auto", "best_fit", "first_fit", "none", "node_only", "edge_only", "next_fit"} <= set(METHODS)
 
 
 def test_best_fit_takes_the_fullest_pack_and_first_fit_the_emptiest() -> None:
@@ -50,7 +51,7 @@ def test_all_graphs_of_a_size_open_packs_at_once() -> None:
 
 def test_after_a_placement_packs_of_exactly_the_priority_are_passed_over() -> None:
     # Two groups have 4 nodes left; the second graph of 4 nodes no longer looks at the other one.
-    plan = pack(SizeHistogram.from_counts({(6, 1): 1, (6, 2): 1, (4, 1): 2}), Limits(10, 10), heuristic="node")
+    plan = pack(SizeHistogram.from_counts({(6, 1): 1, (6, 2): 1, (4, 1): 2}), Limits(10, 10), "best_fit", "node")
     assert contents(plan) == {((4, 1), (6, 2)): 1, ((6, 1),): 1, ((4, 1),): 1}
 
 
@@ -106,8 +107,8 @@ def test_limits_may_stand_in_any_order() -> None:
 def test_random_ties_vary_with_the_seed_and_only_when_asked_for() -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(1, 9, (200, 2))
-    plain = {pack(rows, Limits(30, 30), heuristic="maximum", seed=s).fingerprint for s in range(5)}
-    mixed = {pack(rows, Limits(30, 30), heuristic="maximum", seed=s, random_ties=True).fingerprint for s in range(5)}
+    plain = {pack(rows, Limits(30, 30), "best_fit", "maximum", s).fingerprint for s in range(5)}
+    mixed = {pack(rows, Limits(30, 30), "best_fit", "maximum", s, random_ties=True).fingerprint for s in range(5)}
     assert len(plain) == 1
     assert len(mixed) == 5
 
@@ -172,8 +173,8 @@ def test_priorities_that_reach_the_largest_integer_are_refused(heuristic: str) -
     # The kernels count up from a priority; from this one they would wrap around and lose the order of packs.
     histogram = SizeHistogram.from_counts({(5, 2): 1, (0, 5): 1, (0, 1): 1})
     with refused(MethodError, "overflows int64", str(2**63 - 1)):
-        pack(histogram, Limits(2**63 - 1, 6), heuristic=heuristic)
-    assert pack(histogram, Limits(2**63 - 2, 6), heuristic="node").num_packs == 2
+        pack(histogram, Limits(2**63 - 1, 6), "best_fit", heuristic)
+    assert pack(histogram, Limits(2**63 - 2, 6), "best_fit", "node").num_packs == 2
 
 
 @pytest.mark.parametrize("largest", [1, 2**62, 2**63 - 2])

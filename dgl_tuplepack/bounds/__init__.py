@@ -1,0 +1,112 @@
+"""Lower bounds on the number of packs."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from dgl_tuplepack.bounds.effort import Effort, work_of
+from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
+from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
+from dgl_tuplepack.bounds.pricing import Priced, pricing_work
+from dgl_tuplepack.bounds.quick import quick_bound
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.sizes import GraphSizes
+
+_MOST_LP_CLASSES = 3000
+
+
+def lower_bound(histogram: SizeHistogram, limits: Limits, effort: float = 1.0, time_limit: float | None = None) -> int:
+    """Number of packs that no plan within `limits` can stay below.
+
+    The largest of: content / limit of each component and graphs / cap, rounded up; bounds from large graphs
+    (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column generation.
+
+    Parameters
+    ----------
+    histogram
+        What is to be packed.
+    limits
+        Inclusive maxima of one pack.
+    effort
+        Work allowed, 1 being a few seconds' worth at most; 0 takes the bounds in closed form alone.
+    time_limit
+        Seconds after which to stop as well; the bound found by then is valid too.
+
+    Raises
+    ------
+    LimitsError
+        The limits are for other components than the histogram.
+    GraphTooLargeError
+        A size exceeds the limits, so there is no plan at all.
+
+    Notes
+    -----
+    Every bound is evaluated in exact integer arithmetic, those from floating-point duals too. Time O(C log C k)
+    in closed form; see `pattern_lp` for the rest.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import load_example
+    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(nodes=222, edges=502)
+    >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
+    (3743, 3744)
+    """
+    limits = limits.aligned(histogram.components)
+    check_sizes(histogram, limits)
+    instance = as_instance(histogram, limits)
+    bound = quick_bound(instance)
+    if effort > 0:
+        deadline = None if time_limit is None else time.monotonic() + time_limit
+        allowed = Effort(work_of(effort, len(histogram)), deadline)
+        bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
+        for relaxed, point in points[:1]:
+            if len(relaxed.counts) <= _MOST_LP_CLASSES:
+                program = PatternLP(relaxed, np.zeros((0, len(relaxed.counts)), dtype=np.int64), point)
+                program.solve(histogram.num_graphs, allowed)
+                bound = max(bound, program.bound)
+    return bound
+
+
+def lifted_bound(
+    instance: Instance, bound: int, target: int, effort: Effort
+) -> tuple[int, list[tuple[Instance, Priced]]]:
+    """Best bound from lifted duals of relaxations with few enough cells, and these with their duals, best first.
+
+    Relaxations heed all components, pairs or single ones. It stops early once the bound reaches `target`.
+    """
+    every = range(len(instance.limits))
+    columns = [list(every)]
+    columns += [[a, b] for a in every for b in range(a)] if len(every) > 2 else []
+    columns += [[a] for a in every] if len(every) > 1 else []
+    points: list[tuple[Instance, Priced]] = []
+    for chosen in columns:
+        relaxed = projected(instance, chosen)
+        work = 2 * len(chosen) * pricing_work(relaxed)
+        if bound >= target or work > effort.left // 4 or effort.late:
+            continue
+        point = starting_point(relaxed)
+        effort.spend(work)
+        points.append((relaxed, point))
+        bound = max(bound, point.bound)
+    points.sort(key=lambda pair: -pair[1].exact)
+    return bound, points
+
+
+def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
+    """Refuse size classes that exceed the limits; name graphs where they are known, else sizes.
+
+    Raises
+    ------
+    GraphTooLargeError
+        At least one size exceeds the limits.
+    """
+    classes = GraphSizes(histogram.sizes, histogram.components)
+    fits = limits.fits(classes)
+    if fits.all():
+        return
+    if histogram.graph_classes is not None:
+        limits.check(classes.take(histogram.graph_classes))
+    limits.check(classes, counts=histogram.counts)

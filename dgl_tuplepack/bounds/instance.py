@@ -1,0 +1,120 @@
+"""What the algorithms work on: integers only, the cap as one more component, idle components left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.sizes import IntArray, exact_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A vector packing problem: C size classes of d components, d >= 1, without a separate cap on graphs.
+
+    Parameters
+    ----------
+    sizes
+        int64 ``[C, d]``, each within `limits`.
+    counts
+        int64 ``[C]``, >= 1.
+    limits
+        int64 ``[d]``.
+    """
+
+    sizes: IntArray
+    counts: IntArray
+    limits: IntArray
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs of all classes."""
+        return exact_sum(self.counts)
+
+    def totals(self) -> list[int]:
+        """Exact sum over all graphs of each component."""
+        return [exact_sum(column, self.counts) for column in self.sizes.T]
+
+    def with_counts(self, counts: IntArray) -> Instance:
+        """The same classes, other numbers of graphs."""
+        return Instance(self.sizes, counts, self.limits)
+
+
+def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
+    """Instance with the same packings as a histogram within (aligned) limits, row by row the same classes.
+
+    The cap becomes a component in which every graph counts 1, unless no pack can reach beyond it. A component
+    that no pack can exceed while it keeps another one is left out.
+    """
+    sizes, maxima = histogram.sizes, limits.array
+    if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
+        sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
+        maxima = np.append(maxima, limits.graphs)
+    keep = _binding(sizes, maxima, [exact_sum(column, histogram.counts) for column in sizes.T])
+    return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
+
+
+def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
+    """Upper bound on the graphs of one pack: the smallest of each component, taken one after the other."""
+    most = histogram.num_graphs
+    for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
+        order = np.argsort(column, kind="stable")
+        values, counts = column[order], histogram.counts[order]
+        # Sums fit int64, as the totals of a histogram do.
+        filled = np.cumsum(values * counts)
+        whole = int(np.searchsorted(filled, limit, side="right"))
+        if whole < len(values):
+            left = limit - (int(filled[whole - 1]) if whole else 0)
+            most = min(most, exact_sum(counts[:whole]) + left // int(values[whole]))
+    return most
+
+
+def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
+    """Components that can decide whether graphs fit together; at least one."""
+    kept = list(range(len(maxima)))
+    for column in reversed(range(len(maxima))):
+        if len(kept) > 1 and (
+            totals[column] <= maxima[column]
+            or any(_implies(sizes, maxima, other, column) for other in kept if other != column)
+        ):
+            kept.remove(column)
+    return kept
+
+
+def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
+    """Whether keeping the limit of `column` keeps that of `other`: its share of the limit is never smaller."""
+    ours, theirs = int(maxima[column]), int(maxima[other])
+    if ours * theirs <= INT64_MAX:
+        return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
+    return all(b * ours <= a * theirs for a, b in sizes[:, [column, other]].tolist())
+
+
+def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> NDArray[np.float64]:
+    """Packs that the total of each component fills (approximately), float64 ``[d]``."""
+    return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
+
+
+def projected(instance: Instance, columns: list[int]) -> Instance:
+    """Relaxation that heeds some components alone; graphs of no size are left out and equal sizes merged."""
+    sizes = instance.sizes[:, columns]
+    present = sizes.any(axis=1)
+    if not present.any():
+        return Instance(np.ones((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64), np.ones(1, dtype=np.int64))
+    distinct, members = np.unique(sizes[present], axis=0, return_inverse=True)
+    counts = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(counts, members.reshape(-1), instance.counts[present])
+    limits = np.ascontiguousarray(instance.limits[columns])
+    common = np.maximum(np.gcd.reduce(distinct, axis=0), 1)
+    return Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
+
+
+def needed_packs(instance: Instance) -> int:
+    """Continuous bound: content / limit of each component, rounded up."""
+    totals = instance.totals()
+    limits: list[int] = instance.limits.tolist()
+    return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

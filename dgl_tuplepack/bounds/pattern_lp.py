@@ -1,0 +1,158 @@
+"""The pattern LP by column generation: a bound that is valid whenever it stops, and patterns worth repeating."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import highspy
+import numpy as np
+
+from dgl_tuplepack.bounds.effort import Effort
+from dgl_tuplepack.bounds.instance import Instance
+from dgl_tuplepack.bounds.pricing import FloatArray, Priced, contents, lifted, price, pricing_work
+from dgl_tuplepack.sizes import IntArray
+
+_COLUMNS_PER_ROUND = 200
+# Work of the simplex method for each row: of a round, and of an iteration. It runs in slices of few iterations.
+_WORK_PER_ROW = 1500
+_WORK_PER_PIVOT = 40
+_PIVOTS = 400
+_TOLERANCE = 1e-7
+
+
+class PatternLP:
+    """Minimise the packs of fractional patterns that hold every graph at least once.
+
+    Parameters
+    ----------
+    instance
+        What to pack; pricing needs a table of one cell for each room (see `pricing_work`).
+    columns
+        Patterns to start with, int64 ``[M, C]``.
+    centre
+        Priced duals to start from.
+
+    Notes
+    -----
+    Duals are smoothed towards those of the best bound so far, since those of the restricted LP jump about.
+    Each round prices once or a few times, O(C cells), and solves an LP of C rows, warm.
+
+    Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
+    1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
+    """
+
+    def __init__(self, instance: Instance, columns: IntArray, centre: Priced) -> None:
+        self.instance = instance
+        self.bound = centre.bound
+        self.value = math.inf
+        self.converged = False
+        self._repeats = np.zeros(0)
+        self._columns: list[IntArray] = []
+        self._centre = centre.scaled
+        self._exact = centre.exact
+        # Counts are scaled down where they are large: the solver works with absolute tolerances.
+        self._scale = max(1.0, centre.exact / 1e4)
+        self._solver = self._new_solver()
+        self._add(np.diag(_most_alone(instance)))
+        self._add(columns)
+        self._add(contents(instance, centre, centre.scaled * (1 + 1e-6), _COLUMNS_PER_ROUND))
+
+    def _new_solver(self) -> Any:
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("presolve", "off"),
+            ("random_seed", 0),
+            ("simplex_iteration_limit", _PIVOTS),
+        ):
+            solver.setOptionValue(option, value)
+        rows = len(self.instance.counts)
+        none = np.zeros(0)
+        solver.addRows(
+            rows, self.instance.counts / self._scale, np.full(rows, highspy.kHighsInf),
+            0, np.zeros(rows, dtype=np.int32), none.astype(np.int32), none,
+        )  # fmt: skip
+        return solver
+
+    def _add(self, columns: IntArray) -> None:
+        if not len(columns):
+            return
+        rows, classes = np.nonzero(columns)
+        starts = np.searchsorted(rows, np.arange(len(columns))).astype(np.int32)
+        self._solver.addCols(
+            len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
+            len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
+        )  # fmt: skip
+        self._columns.append(columns)
+
+    def solve(self, target: int, effort: Effort) -> None:
+        """Go on until the bound reaches `target`, cannot rise any more, or the effort is used up."""
+        rows = len(self.instance.counts)
+        while not effort.exhausted and self.bound < target and not self.converged:
+            if not self._solved(effort):
+                break
+            self.value = self._solver.getInfo().objective_function_value * self._scale
+            duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
+            if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
+                self.converged = True
+                break
+            new = self._priced_columns(duals, effort)
+            self.converged = not len(new)
+            self._add(new)
+            effort.spend(rows * len(new))
+
+    def _solved(self, effort: Effort) -> bool:
+        """Solve the LP of the columns so far, in slices; False if the effort did not suffice."""
+        rows = len(self.instance.counts)
+        while True:
+            self._solver.run()
+            pivots = self._solver.getInfo().simplex_iteration_count
+            effort.spend(rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots)))
+            if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
+                break
+            if effort.exhausted:
+                return False
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return False
+        self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
+        return True
+
+    def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
+        """Columns that the LP lacks; smoothing is given up where it hides them."""
+        for smoothing in (0.5, 0.2, 0.0):
+            priced = price(self.instance, smoothing * self._centre + (1 - smoothing) * duals)
+            effort.spend(pricing_work(self.instance))
+            if priced.exact > self._exact:
+                self._exact, self._centre = priced.exact, priced.scaled
+            self.bound = max(self.bound, priced.bound)
+            new = contents(self.instance, priced, duals, _COLUMNS_PER_ROUND)
+            if len(new):
+                return new
+        return new
+
+    def solution(self) -> tuple[IntArray, FloatArray]:
+        """Patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M = 0 where none was."""
+        columns = np.concatenate(self._columns)[: len(self._repeats)]
+        used = np.flatnonzero(self._repeats > _TOLERANCE)
+        return columns[used], self._repeats[used]
+
+
+def starting_point(instance: Instance) -> Priced:
+    """The best of a few duals that are linear in the size, each lifted: see `lifted`."""
+    best: Priced | None = None
+    for component in range(len(instance.limits)):
+        duals = instance.sizes[:, component] / instance.limits[component]
+        found = lifted(instance, price(instance, duals))
+        if best is None or found.exact > best.exact:
+            best = found
+    assert best is not None
+    return best
+
+
+def _most_alone(instance: Instance) -> IntArray:
+    """Most graphs of each class in a pack of their own, int64 ``[C]``."""
+    sizes = np.maximum(instance.sizes, 1)
+    alone = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
+    return np.asarray(np.minimum(alone, instance.counts), dtype=np.int64)

@@ -1,0 +1,134 @@
+"""Pricing for the pattern LP: exact integer duals, the bound they prove, and patterns worth adding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.bounds.instance import Instance
+from dgl_tuplepack.kernels.knapsack import best_content, fill_table, lift_values, values_with
+from dgl_tuplepack.sizes import IntArray, exact_sum
+
+FloatArray = NDArray[np.float64]
+
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are refused for packs of more than
+# 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
+SHIFT = 40
+
+# Cells of a table that pricing may use (128 MiB), and cells updated between two looks at the clock (some 20 ms).
+MOST_CELLS = 1 << 24
+_SLICE_CELLS = 1 << 26
+
+# Cells updated for one unit of work.
+_CELLS_PER_WORK = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Duals of an instance and the best packs for them.
+
+    Parameters
+    ----------
+    duals
+        Worth of a graph of each class in units of ``2**-SHIFT``, int64 ``[C]``.
+    table
+        Largest worth for every room, see ``kernels.knapsack``.
+    bound, exact
+        Packs that the duals prove to be needed, and the same before rounding up (approximately).
+    """
+
+    duals: IntArray
+    table: IntArray
+    bound: int
+    exact: float
+
+    @property
+    def scaled(self) -> FloatArray:
+        """The duals, scaled so that the best pack is worth 1."""
+        return self.duals / max(int(self.table[-1]), 1)
+
+
+def pricing_work(instance: Instance) -> int:
+    """Work of pricing an instance once; beyond any effort where the table would be too large.
+
+    Every class needs a component of at least 1, so a table of few cells also means packs of few graphs.
+    """
+    cells = _cells(instance)
+    if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
+        return 1 << 62
+    return cells * len(instance.counts) // _CELLS_PER_WORK + cells
+
+
+def _cells(instance: Instance) -> int:
+    limits: list[int] = instance.limits.tolist()
+    return math.prod(limit + 1 for limit in limits)
+
+
+def price(instance: Instance, duals: FloatArray) -> Priced:
+    """Find the packs that are worth most, and with them the bound that the duals prove.
+
+    Notes
+    -----
+    The duals are rounded down to integers and everything after is exact: if no pack is worth more than z, P packs
+    are worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells) with one cell for each room.
+
+    Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
+    problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
+    the knapsack.
+    """
+    values = np.floor(np.ldexp(np.clip(np.nan_to_num(duals), 0.0, 1.0), SHIFT)).astype(np.int64)
+    table = np.zeros(_cells(instance), dtype=np.int64)
+    at_once = max(1, _SLICE_CELLS // len(table))
+    worthy = np.flatnonzero(values)
+    sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
+    for first in range(0, len(worthy), at_once):
+        fill_table(table, sizes, worth, instance.limits, first, min(first + at_once, len(worthy)))
+    return _proven(instance, values, table)
+
+
+def lifted(instance: Instance, priced: Priced) -> Priced:
+    """Raise duals one after the other, hardest classes first, as far as the best pack does not become worth more.
+
+    Notes
+    -----
+    A class that no pack can hold without waste is charged for that waste. Time O(C cells), exact.
+
+    Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
+    applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
+    & Neron 2007, restricted to the sizes that occur.
+    """
+    values, table = priced.duals.copy(), priced.table.copy()
+    order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
+    at_once = max(1, _SLICE_CELLS // len(table))
+    for first in range(0, len(order), at_once):
+        last = min(first + at_once, len(order))
+        lift_values(table, instance.sizes, values, instance.counts, instance.limits, order, first, last)
+    return _proven(instance, values, table)
+
+
+def _proven(instance: Instance, values: IntArray, table: IntArray) -> Priced:
+    total, most = exact_sum(values, instance.counts), max(int(table[-1]), 1)
+    return Priced(values, table, -(-total // most), total / most)
+
+
+def contents(instance: Instance, priced: Priced, duals: FloatArray, most: int) -> IntArray:
+    """Up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``.
+
+    They are best packs of `priced`; each brings a class that is not in those before.
+    """
+    values = values_with(priced.table, instance.sizes, priced.duals, instance.limits)
+    covered = np.zeros(len(values), dtype=np.bool_)
+    rows: list[IntArray] = []
+    for row in np.argsort(-values, kind="stable").tolist():
+        if len(rows) == most:
+            break
+        if not covered[row]:
+            content = np.zeros(len(values), dtype=np.int64)
+            best_content(priced.table, instance.sizes, priced.duals, instance.limits, row, content)
+            if float(content @ duals) > 1 + 1e-7:
+                covered |= content > 0
+                rows.append(content)
+    return np.array(rows, dtype=np.int64).reshape(len(rows), len(values))

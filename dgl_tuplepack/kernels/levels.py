@@ -1,0 +1,92 @@
+"""Deal graphs, largest first, to the pack with the most room for each graph that it can still take."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+
+@jit("void(int64[::1], float64[::1], int64, int64)")
+def _sift_down(heap: IntArray, levels: FloatArray, length: int, at: int) -> None:
+    """Restore the heap (highest level first, then lowest pack) below one place."""
+    pack = heap[at]
+    while True:
+        child = 2 * at + 1
+        if child >= length:
+            break
+        if child + 1 < length:
+            left, right = heap[child], heap[child + 1]
+            if levels[right] > levels[left] or (levels[right] == levels[left] and right < left):
+                child += 1
+        other = heap[child]
+        if levels[other] > levels[pack] or (levels[other] == levels[pack] and other < pack):
+            heap[at] = other
+            at = child
+        else:
+            break
+    heap[at] = pack
+
+
+@jit(
+    f"int64({MATRIX}, {VECTOR}, Array(float64, 1, 'C', readonly=True), int64, int64[:, ::1], int64[::1], "
+    "float64[::1], int64[::1], int64, int64, int64)"
+)
+def deal(
+    sizes: IntArray,
+    items: IntArray,
+    weights: FloatArray,
+    cap: int,
+    room: IntArray,
+    heap: IntArray,
+    levels: FloatArray,
+    packs: IntArray,
+    first: int,
+    last: int,
+    length: int,
+) -> int:
+    """Deal items ``first..last - 1``; return the length of the heap after them.
+
+    Parameters
+    ----------
+    sizes, items
+        Size classes ``[C, d]``, and the class of each item ``[N]``, largest first.
+    weights
+        Room counts by these weights ``[d]``.
+    cap
+        The component in which every item counts 1 (levels are room per graph still possible), or -1.
+    room, heap, levels
+        Room of each pack ``[P, d]``, the packs as a heap, and their levels ``[P]``. All change.
+    packs
+        Gets the pack of each item ``[N]``; -1 where the pack of the highest level had no room.
+    length
+        Packs in the heap: those that may take more.
+    """
+    components = sizes.shape[1]
+    for item in range(first, last):
+        size = sizes[items[item]]
+        packs[item] = -1
+        if length > 0:
+            pack = heap[0]
+            fits = True
+            for component in range(components):
+                fits = fits and size[component] <= room[pack, component]
+            if fits:
+                packs[item] = pack
+                level = 0.0
+                for component in range(components):
+                    room[pack, component] -= size[component]
+                    level += weights[component] * room[pack, component]
+                if cap >= 0:
+                    level = level / room[pack, cap] if room[pack, cap] > 0 else -1.0
+                levels[pack] = level
+                if level < 0:
+                    length -= 1
+                    heap[0] = heap[length]
+                if length > 0:
+                    _sift_down(heap, levels, length, 0)
+    return length

@@ -1,0 +1,206 @@
+"""Near-optimal packing: several methods in turn, until the lower bound is met or the effort is used up."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack.bounds import lifted_bound
+from dgl_tuplepack.bounds.effort import Effort, work_of
+from dgl_tuplepack.bounds.instance import Instance, as_instance
+from dgl_tuplepack.bounds.pattern_lp import PatternLP
+from dgl_tuplepack.bounds.pricing import Priced
+from dgl_tuplepack.bounds.quick import quick_bound
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.random import derive_key
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.fit import fit_patterns
+from dgl_tuplepack.packing.heuristics import NAMES, Heuristic
+from dgl_tuplepack.packing.level_filling import level_filling
+from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.packing.pattern_rounding import rounded
+from dgl_tuplepack.packing.patterns import Patterns
+from dgl_tuplepack.packing.repacking import repacked
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sizes import components_of_kind
+
+# The paper's heuristics join in where they cost little.
+_MOST_FIT_CLASSES = 4096
+# Graphs of a pack left to the search, in the order tried; infinity: no sampling.
+_KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
+_FIRST_STEPS = 2000
+_MOST_STEPS = 1 << 20
+_MOST_TURNS = 1000
+_TURNS_BEFORE_LP = 2
+_WORK_PER_TRIAL = 20_000
+_WORK_PER_PATTERN = 30
+_PATIENCE = 0.8
+_CLOSE = 20
+_REPACK_SHARE = 0.1
+_REPACKED = "+repacking"
+# Level filling pays where packs hold many graphs.
+_MANY_GRAPHS = 12
+_MOST_LP_CLASSES = 2500
+_MOST_START_COLUMNS = 2000
+_LP_SHARE = 0.4
+
+
+@dataclass
+class State:
+    """What the search has so far."""
+
+    instance: Instance
+    effort: Effort
+    bound: int
+    turn: float
+    patterns: Patterns | None = None
+    packs: int = 0
+    method: str = ""
+
+    def search(self, steps: int, turn: int) -> None:
+        """Minimum bin slack anew, with `steps` steps for each pattern."""
+        if not self.done:
+            tuning = Tuning(steps=steps, kept=_KEPT[turn % len(_KEPT)], turn=self.turn + turn)
+            self.offer(minimum_bin_slack(self.instance, self.bound, tuning, self.effort), "minimum_bin_slack")
+
+    def offer(self, patterns: Patterns | None, method: str) -> None:
+        """Keep the patterns if they need fewer packs than those so far."""
+        if patterns is not None and (self.patterns is None or patterns.num_packs < self.packs):
+            self.patterns, self.packs, self.method = patterns, patterns.num_packs, method
+
+    @property
+    def done(self) -> bool:
+        """Whether the best plan is proven optimal, or the effort used up."""
+        return self.packs <= self.bound or self.effort.exhausted
+
+
+def auto(
+    histogram: SizeHistogram,
+    limits: Limits,
+    heuristic: Heuristic,
+    seed: int,
+    random_ties: bool,
+    effort: float = 1.0,
+    time_limit: float | None = None,
+    on_interrupt: str = "raise",
+) -> PackPlan:
+    """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
+
+    Minimum bin slack comes first and always finishes; the paper's heuristics, stronger bounds, and more and
+    longer searches follow. `heuristic` and `random_ties` have no effect.
+
+    Notes
+    -----
+    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. Time and memory: see the methods.
+    """
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    instance = as_instance(histogram, limits)
+    turn = float(derive_key(np.uint64(seed), np.uint64(0), np.uint64(1)) >> np.uint64(44)) if seed else 0.0
+    state = State(instance, Effort(work_of(effort, len(histogram)), deadline), quick_bound(instance), turn)
+    interrupted = False
+    first = Tuning(steps=100, turn=state.turn)
+    state.offer(minimum_bin_slack(instance, state.bound, first, Effort(1 << 62)), "minimum_bin_slack")
+    try:
+        _improve(state, histogram, limits)
+    except KeyboardInterrupt:
+        if on_interrupt == "raise":
+            raise
+        interrupted = True
+    assert state.patterns is not None
+    best = state.patterns
+    suffix = ", interrupted" if interrupted else (", time limit" if time_limit is not None else "")
+    return PackPlan(
+        histogram, limits, best.offsets, best.classes, best.multiplicities, best.repeats,
+        min(state.bound, state.packs), f"auto:{state.method}{suffix}", None, seed,
+    )  # fmt: skip
+
+
+def _improve(state: State, histogram: SizeHistogram, limits: Limits) -> None:
+    """One method after the other, until the bound is met or the effort is used up."""
+    instance, effort = state.instance, state.effort
+    if len(histogram) <= _MOST_FIT_CLASSES and not state.done:
+        _best_fits(state, histogram, limits)
+    if instance.num_graphs > _MANY_GRAPHS * state.packs and not state.done:
+        state.offer(level_filling(instance, state.bound, effort), "level_filling")
+    steps = _FIRST_STEPS
+    relaxations: list[tuple[Instance, Priced]] = []
+    for turn in range(_MOST_TURNS):
+        before = effort.left
+        state.search(steps, turn)
+        spent = before - effort.left
+        if turn == 0 and not state.done:
+            state.bound, relaxations = lifted_bound(instance, state.bound, state.packs, effort)
+        if turn == _TURNS_BEFORE_LP and not state.done:
+            _pattern_lp(state, relaxations)
+        # Close to the bound as much work again goes into repacking; and all that is left, where a longer search
+        # would not come to its end.
+        growth = min(4.0, _PATIENCE * effort.left / max(spent, 1))
+        last = growth < 1.3
+        floor = effort.left - spent if state.packs - state.bound <= _CLOSE else effort.left
+        trial = 0
+        while effort.left > (0 if last else floor) and not state.done:
+            _repack(state, 2 * steps, turn * _MOST_TURNS + trial)
+            trial += 1
+        if state.done:
+            return
+        steps = min(int(growth * steps), _MOST_STEPS)
+
+
+def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> None:
+    """Better bounds from relaxations, and patterns from the LP of all components."""
+    for relaxed, point in relaxations:
+        classes = len(relaxed.counts)
+        if state.done or classes > _MOST_LP_CLASSES:
+            return
+        whole = relaxed.sizes.shape == state.instance.sizes.shape
+        columns = np.zeros((0, classes), dtype=np.int64)
+        if whole and state.patterns is not None:
+            columns = state.patterns.dense(classes, _MOST_START_COLUMNS)
+        # Rounding pays where patterns repeat; else the LP is for its bound alone.
+        repeating = state.instance.num_graphs >= 4 * classes
+        effort = state.effort.part(_LP_SHARE if repeating else _LP_SHARE / 3)
+        allowed = effort.left
+        program = PatternLP(relaxed, columns, point)
+        program.solve(state.packs, effort)
+        state.effort.spend(allowed - effort.left)
+        state.bound = max(state.bound, program.bound)
+        columns, repeats = program.solution()
+        if whole and len(columns) and not state.done:
+            for found in rounded(state.instance, columns, repeats, state.turn, state.effort):
+                state.offer(found, "pattern_lp")
+
+
+def _repack(state: State, steps: int, trial: int) -> None:
+    assert state.patterns is not None
+    tuning = Tuning(steps=steps, kept=_KEPT[trial % len(_KEPT)], turn=state.turn + trial)
+    effort = state.effort.part(_REPACK_SHARE)
+    allowed = effort.left
+    found = repacked(state.instance, state.patterns, tuning, trial, effort)
+    state.effort.spend(
+        allowed
+        - effort.left
+        + _WORK_PER_TRIAL
+        + _WORK_PER_PATTERN * len(state.patterns)
+        + len(state.patterns.classes) // 2
+    )
+    if found is not None:
+        method = state.method.removesuffix(_REPACKED)
+        fewer = found.num_packs < state.packs
+        state.patterns, state.packs = found, found.num_packs
+        state.method = method + _REPACKED if fewer else state.method
+
+
+def _best_fits(state: State, histogram: SizeHistogram, limits: Limits) -> None:
+    """Best fit with each of the paper's heuristics that applies."""
+    for name in NAMES:
+        if name in ("node", "edge") and not components_of_kind(limits.components, name + "s"):
+            continue
+        try:
+            state.offer(fit_patterns(histogram, limits, name, 0, False, fullest_first=True), f"best_fit {name}")
+        except MethodError:
+            # Its priorities would overflow.
+            continue
+        state.effort.spend(100 * len(histogram))

@@ -1,0 +1,84 @@
+"""Level filling: a fixed number of packs, all filled side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack.bounds.effort import Effort
+from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
+from dgl_tuplepack.kernels.levels import deal
+from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.sizes import IntArray
+
+# More graphs are dealt as several equal shares.
+_MOST_ITEMS = 1 << 20
+_ITEMS_PER_SLICE = 1 << 17
+_WORK_PER_ITEM = 20
+
+
+def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
+    """Deal all graphs, largest first, to `target` packs; what finds no room is packed by minimum bin slack.
+
+    Strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
+    ones, so that all packs come out full in both senses. None if the effort did not suffice.
+
+    Notes
+    -----
+    Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
+
+    Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs
+    in the level: the room of a pack for each graph that it may still take, where a component counts graphs.
+    """
+    shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
+    counts = instance.counts // shares
+    packs = target // shares
+    if packs == 0 or effort.left < _WORK_PER_ITEM * int(counts.sum()):
+        return None
+    dealt = _dealt(instance, counts, packs, effort)
+    if dealt is None:
+        return None
+    patterns = Patterns(dealt.offsets, dealt.classes, dealt.multiplicities, dealt.repeats * shares)
+    remaining = instance.counts - patterns.packed(len(instance.counts))
+    left = np.flatnonzero(remaining)
+    if not len(left):
+        return patterns
+    rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+    packed = minimum_bin_slack(rest, needed_packs(rest), Tuning(), effort)
+    if packed is None:
+        return None
+    return joined([patterns, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+
+
+def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
+    """Patterns of the packs that got graphs."""
+    limits = instance.limits
+    ones = np.flatnonzero((instance.sizes == 1).all(axis=0))
+    cap = int(ones[0]) if len(ones) else -1
+    scarce = scarcity(instance.sizes, instance.counts, limits)
+    if cap >= 0:
+        scarce[cap] = 0
+    weights = scarce / max(float(scarce.max()), 1e-300) / limits
+    order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
+    items = np.repeat(order, counts[order])
+    room = np.repeat(limits[None], packs, axis=0)
+    heap = np.arange(packs)
+    levels = np.full(packs, np.finfo(np.float64).max)
+    assigned = np.full(len(items), -1, dtype=np.int64)
+    length = packs
+    for first in range(0, len(items), _ITEMS_PER_SLICE):
+        if effort.exhausted:
+            return None
+        last = min(first + _ITEMS_PER_SLICE, len(items))
+        length = deal(instance.sizes, items, weights, cap, room, heap, levels, assigned, first, last, length)
+        effort.spend(_WORK_PER_ITEM * (last - first))
+    placed = assigned >= 0
+    return _collected(assigned[placed], items[placed], len(counts))
+
+
+def _collected(packs: IntArray, classes: IntArray, number_classes: int) -> Patterns:
+    """Patterns from the pack and the class of every graph."""
+    keys, multiplicities = np.unique(packs * number_classes + classes, return_counts=True)
+    _, starts = np.unique(keys // number_classes, return_index=True)
+    offsets = np.append(starts, len(keys)).astype(np.int64)
+    return Patterns(offsets, keys % number_classes, multiplicities, np.ones(len(starts), dtype=np.int64))

@@ -1,0 +1,149 @@
+"""Minimum bin slack on a histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.bounds.effort import SLICE, Effort
+from dgl_tuplepack.bounds.instance import Instance, scarcity
+from dgl_tuplepack.kernels.bin_slack import ENTRIES, PACKS, PATTERNS, WORK, cumulated, fill_packs
+from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.sizes import IntArray
+
+_MOST_PATTERNS = 1 << 15
+_SAMPLE_FROM = 1.5
+_WORK_PER_SLICE = 10_000
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How `minimum_bin_slack` searches.
+
+    Parameters
+    ----------
+    steps
+        Most search steps for one pattern.
+    width
+        Choices tried at one level of the search, before it steps back further, in the first half of the steps.
+    kept
+        Graphs of a pack that are left to the search; the others come from a sample of all graphs left.
+        Infinity: no sample, the largest graphs are taken first.
+    doublings
+        How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
+        scarcest, raised to the power ``2**doublings``.
+    tolerance
+        Share of the room that may be wasted on average, of which each pack may take its part without further search.
+    turn
+        Where samples start; other numbers give other plans.
+    """
+
+    steps: int = 2000
+    width: int = 6
+    kept: float = 5.0
+    doublings: int = 6
+    tolerance: float = 0.5
+    turn: float = 0.0
+
+
+def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
+    """Fill one pack after another as full as possible; None if the effort did not suffice.
+
+    Components count by how scarce they are among the graphs still to be packed, so the search steers their
+    ratio. `target` is the number of packs hoped for: room that it leaves over may be wasted.
+
+    Notes
+    -----
+    Time O(C log C) for each round of work, and at most `tuning.steps` plus the entries of a pattern, times log C,
+    for each pattern; memory O(C d) and the patterns.
+
+    Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
+    Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
+    them: a histogram with repeated patterns, a bounded search, several components weighted by scarcity, and
+    most of a pack is a sample of all graphs left, so that the last packs find as good a mix as the first.
+    """
+    found: list[Patterns] = []
+    classes = np.arange(len(instance.counts))
+    remaining = instance.counts.copy()
+    while len(classes):
+        filling = _Round(instance, classes, remaining, target, tuning)
+        for patterns in filling.run(effort):
+            found.append(patterns)
+            target -= patterns.num_packs
+        if filling.stopped:
+            return None
+        alive = remaining > 0
+        classes, remaining = classes[alive], remaining[alive]
+    return joined(found)
+
+
+class _Round:
+    """Packs filled with the same weights; weights and order are made anew for the next round."""
+
+    def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
+        sizes = instance.sizes[classes]
+        scarce = scarcity(sizes, remaining, instance.limits)
+        needed = max(float(scarce.max()), 1.0)
+        weights = _weights(scarce, tuning.doublings)
+        shares = sizes / instance.limits
+        order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
+        self.classes, self.order, self.remaining = classes, order, remaining
+        self.tuning, self.limits = tuning, instance.limits
+        self.sizes, self.left = np.ascontiguousarray(sizes[order]), remaining[order]
+        self.weights = weights / instance.limits
+        self.keys = (self.sizes * self.weights).sum(axis=1)
+        self.smallest = np.ascontiguousarray(np.minimum.accumulate(self.sizes[::-1], axis=0)[::-1])
+        self.hardest = np.argsort(-shares[order].max(axis=1), kind="stable")
+        spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
+        self.tolerance = spare * tuning.tolerance + 1e-12
+        self.graphs_per_pack = float(self.left.sum()) / needed
+        sampled = self.graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
+        self.tree = cumulated(self.left) if sampled else np.zeros(0, dtype=np.int64)
+        self.following = np.arange(len(self.left) + 1)
+        self.stopped = False
+
+    def run(self, effort: Effort) -> list[Patterns]:
+        """Fill packs in slices, until the graphs, the effort or the work of a round is used up."""
+        found: list[Patterns] = []
+        left = max(SLICE, 16 * len(self.left))
+        state = np.zeros(5, dtype=np.int64)
+        while left > 0 and self.left.any():
+            if effort.exhausted:
+                self.stopped = True
+                break
+            patterns, work = self._slice(state)
+            found.append(patterns)
+            effort.spend(work)
+            left -= work
+        effort.spend(_WORK_PER_SLICE + 16 * len(self.left))
+        self.remaining[self.order] = self.left
+        return found
+
+    def _slice(self, state: IntArray) -> tuple[Patterns, int]:
+        most = min(_MOST_PATTERNS, int(self.left.sum()))
+        space = 2 * len(self.left) + 8 * most
+        offsets = np.zeros(most + 1, dtype=np.int64)
+        entries = np.empty((2, space), dtype=np.int64)
+        repeats = np.empty(most, dtype=np.int64)
+        turn = self.tuning.turn + float(state[PACKS])
+        state[[ENTRIES, PATTERNS, WORK]] = 0
+        fill_packs(
+            self.sizes, self.keys, self.smallest, self.hardest, self.left, self.following, self.tree, self.limits,
+            self.weights, self.tolerance, self.tuning.steps, self.tuning.width, self.graphs_per_pack,
+            self.tuning.kept, turn, SLICE, offsets, entries[0], entries[1], repeats, state,
+        )  # fmt: skip
+        used, rows = state[ENTRIES], state[PATTERNS]
+        classes = self.classes[self.order[entries[0, :used]]]
+        found = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())
+        return found, int(state[WORK])
+
+
+def _weights(scarce: NDArray[np.float64], doublings: int) -> NDArray[np.float64]:
+    weights = scarce / max(float(scarce.max()), 1e-300)
+    for _ in range(doublings):
+        weights *= weights
+    weights[weights < 0.01] = 0
+    # Graphs of no size at all: everything fits anywhere.
+    return weights if weights.any() else np.ones(len(weights))

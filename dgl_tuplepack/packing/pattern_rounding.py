@@ -1,0 +1,73 @@
+"""From a solution of the pattern LP to packs: round down, and pack what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.bounds.effort import Effort
+from dgl_tuplepack.bounds.instance import Instance, needed_packs
+from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.sizes import IntArray
+
+# Fractions from which a pattern is rounded up; above 1: never.
+_THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
+_STEPS = 20_000
+
+
+def rounded(
+    instance: Instance, columns: IntArray, repeats: NDArray[np.float64], turn: float, effort: Effort
+) -> Iterator[Patterns]:
+    """Packings that repeat LP patterns (``columns`` ``[M, C]``, fractional ``repeats`` ``[M]``) whole numbers of times.
+
+    What the rounding leaves over is packed by minimum bin slack. Graphs that the LP packs too often are left
+    out where they would exceed the counts, so differences in the last digits of the LP do not matter.
+
+    Notes
+    -----
+    Time O(M C) and that of minimum bin slack on at most one pack for each pattern used.
+
+    Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
+    heuristics). Differs in the method for the rest.
+    """
+    order = np.argsort(-repeats, kind="stable")
+    columns, repeats = columns[order], repeats[order]
+    whole = np.floor(repeats + 1e-6)
+    fraction = repeats - whole
+    for threshold in _THRESHOLDS:
+        kept, remaining = _taken(instance.counts, columns, whole + (fraction >= threshold))
+        if not remaining.any():
+            yield kept
+            continue
+        left = np.flatnonzero(remaining)
+        rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+        for extra, tail in enumerate((5.0, float("inf"))):
+            tuning = Tuning(steps=_STEPS, kept=tail, turn=turn + extra)
+            packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
+            if packed is None:
+                return
+            yield joined([kept, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+
+
+def _taken(counts: IntArray, columns: IntArray, wanted: NDArray[np.float64]) -> tuple[Patterns, IntArray]:
+    """Repeat each pattern as often as wanted and as the graphs allow; the patterns, and the graphs left."""
+    remaining = counts.copy()
+    offsets, classes, multiplicities, repeats = [0], [], [], []
+    for column, number in zip(columns, wanted.tolist(), strict=True):
+        entries = np.flatnonzero(column)
+        most = min(int(number), int((remaining[entries] // column[entries]).min()))
+        if most > 0:
+            remaining[entries] -= most * column[entries]
+            offsets.append(offsets[-1] + len(entries))
+            classes.append(entries)
+            multiplicities.append(column[entries])
+            repeats.append(most)
+    empty = np.zeros(0, dtype=np.int64)
+    kept = Patterns(
+        np.array(offsets), np.concatenate([empty, *classes]), np.concatenate([empty, *multiplicities]),
+        np.array(repeats, dtype=np.int64),
+    )  # fmt: skip
+    return kept, remaining

@@ -1,0 +1,63 @@
+"""Patterns as arrays, before they become a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack.sizes import IntArray, exact_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Q patterns in CSR arrays: see `PackPlan` for `offsets`, `classes`, `multiplicities` and `repeats`."""
+
+    offsets: IntArray
+    classes: IntArray
+    multiplicities: IntArray
+    repeats: IntArray
+
+    def __len__(self) -> int:
+        return len(self.repeats)
+
+    @property
+    def num_packs(self) -> int:
+        """Packs of all patterns."""
+        return exact_sum(self.repeats)
+
+    def packed(self, classes: int) -> IntArray:
+        """Graphs of each of `classes` size classes that the patterns hold, int64 ``[C]``."""
+        held = np.zeros(classes, dtype=np.int64)
+        np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
+        return held
+
+    def dense(self, classes: int, most: int) -> IntArray:
+        """The first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        number = min(most, len(self))
+        rows = np.zeros((number, classes), dtype=np.int64)
+        last = int(self.offsets[number])
+        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
+        return rows
+
+    def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
+        """The patterns `rows`, with other `repeats` (>= 1)."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
+
+
+def joined(parts: Iterable[Patterns]) -> Patterns:
+    """All patterns of all parts, in order."""
+    parts = list(parts)
+    empty = np.zeros(0, dtype=np.int64)
+    lengths = [np.diff(part.offsets) for part in parts]
+    return Patterns(
+        np.concatenate([[0], np.cumsum(np.concatenate([*lengths, empty]))]).astype(np.int64),
+        np.concatenate([*(part.classes for part in parts), empty]),
+        np.concatenate([*(part.multiplicities for part in parts), empty]),
+        np.concatenate([*(part.repeats for part in parts), empty]),
+    )
