@@ -9,6 +9,7 @@ from types import ModuleType
 from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
+_PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
 _EXTRAS = {"torch": "torch", "dgl": "dgl", "ogb": "ogb", "matplotlib": "plots", "mpl_toolkits": "plots"}
 
 
@@ -35,7 +36,7 @@ def load(name: str) -> ModuleType:
         absent = isinstance(error, ModuleNotFoundError) and error.name == package
         state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
         raise MissingDependencyError(
-            f"{package} {state}; it is needed here. Install it with "
-            f'pip install "dgl_tuplepack[{_EXTRAS[package]}]". Known to work together: {KNOWN_GOOD}; '
-            "scripts/constraints.txt pins the whole tested set."
+            f"{package} {state}; it is needed here (extra: dgl_tuplepack[{_EXTRAS[package]}]). Known to work "
+            f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
+            "repository's scripts/constraints.txt pins the whole tested set."
         ) from error

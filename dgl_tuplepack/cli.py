@@ -37,7 +37,9 @@ def _root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo-output"),
-    graphs: Annotated[int | None, typer.Option(min=1, help="Take so many of the 32,901 sizes.")] = None,
+    graphs: Annotated[
+        int | None, typer.Option(min=1, max=32_901, help="Take so many of the sizes; default: all.")
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 1,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on standard output, tables on error.")] = False,

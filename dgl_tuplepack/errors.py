@@ -23,7 +23,7 @@ class LimitsError(InputError):
 
 
 class GraphTooLargeError(LimitsError):
-    """At least one graph exceeds the limits on its own, so no pack can hold it."""
+    """A graph on its own, or the graphs of a batch together, exceed the limits."""
 
 
 class MethodError(InputError):

@@ -111,6 +111,11 @@ class SizeHistogram:
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
+        if isinstance(sizes, tuple) or (isinstance(sizes, list) and sizes and not _is_row(sizes[0])):
+            raise SizesError(
+                f"sizes are rows of whole numbers, one for each graph, but a {type(sizes).__name__} of "
+                f"{type(sizes[0]).__name__ if sizes else 'nothing'} was given; call sizes_of(source) first."
+            )
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes)
         if not len(sizes):
             raise SizesError("the dataset has no graphs; at least one is needed.")
@@ -232,6 +237,17 @@ class SizeHistogram:
             raise FormatError(f"{path} holds no valid histogram: {error} is missing; it is damaged.") from error
         except (SizesError, TypeError) as error:
             raise FormatError(f"{path} holds no valid histogram: {error}") from error
+
+
+def as_histogram(sizes: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
+    """The histogram itself, or that of graph sizes."""
+    return sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
+
+
+def _is_row(row: object) -> bool:
+    """Whether this can be the size of a graph: a number or some; not a graph, nor a pair of a graph and a label."""
+    cells = row if isinstance(row, list | tuple) else [row]
+    return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)
 
 
 def load_example(name: str) -> SizeHistogram:

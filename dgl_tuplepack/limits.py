@@ -119,20 +119,20 @@ class Limits:
         return np.array(self.values, dtype=np.int64)
 
     @property
-    def nodes(self) -> int | dict[str, int]:
+    def nodes(self) -> Any:
         """Most nodes; a dict keyed by node type for heterographs."""
         return self._of_kind("nodes")
 
     @property
-    def edges(self) -> int | dict[str, int] | None:
-        """Most edges, None where edges are not counted; a dict keyed by edge type for heterographs."""
+    def edges(self) -> Any:
+        """Most edges, None where edges are not counted; a dict keyed by canonical edge type for heterographs."""
         return self._of_kind("edges") or None
 
-    def _of_kind(self, kind: str) -> int | dict[str, int]:
+    def _of_kind(self, kind: str) -> Any:
         maxima = self.maxima
         if kind in maxima:
             return maxima[kind]
-        return {name.partition(":")[2]: v for name, v in maxima.items() if name.startswith(kind + ":")}
+        return {_type_of(name): value for name, value in maxima.items() if name.startswith(kind + ":")}
 
     def replace_graphs(self, graphs: int | None) -> Limits:
         """The same limits with another cap on graphs."""
@@ -221,6 +221,25 @@ class Limits:
 
 
 _FIELDS = ("nodes", "edges", "graphs")
+
+
+def as_limits(limits: object) -> Limits:
+    """Refuse what is no `Limits`, a tuple of numbers say.
+
+    Raises
+    ------
+    LimitsError
+        `limits` is something else.
+    """
+    if not isinstance(limits, Limits):
+        raise LimitsError(f"limits must be Limits, but are {limits!s:.100}; write Limits(nodes=..., edges=...).")
+    return limits
+
+
+def _type_of(component: str) -> Any:
+    """Node type, canonical edge type, or relation name that a component counts."""
+    parts = component.split(":")[1:]
+    return tuple(parts) if len(parts) == 3 else ":".join(parts)
 
 
 def _as_limit(name: str, value: Any) -> int:

@@ -40,8 +40,10 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     """
     _check_mask(values, mask)
     real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
-    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum()
-    return total / real.sum().clamp(min=1)
+    # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.
+    exact = _statistics_dtype(values.dtype)
+    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
+    return (total / real.sum().clamp(min=1)).to(values.dtype)
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
@@ -67,7 +69,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
         shape = (1, -1) + (1,) * (input.ndim - 2)
         real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
-        x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device))
+        exact = _statistics_dtype(input.dtype)
+        x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device)).to(exact)
         if self.training or self.running_mean is None or self.running_var is None:
             dims = [dim for dim in range(input.ndim) if dim != 1]
             rows = mask.sum() * (input.shape[2] if input.ndim == 3 else 1)
@@ -77,7 +80,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             if self.training:
                 self._update_statistics(mean.detach(), variance.detach(), rows)
         else:
-            mean, variance = self.running_mean, self.running_var
+            mean, variance = self.running_mean.to(exact), self.running_var.to(exact)
             deviation = x - mean.reshape(shape)
         scale = torch.rsqrt(variance + self.eps)
         if self.affine:
@@ -85,7 +88,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         result = deviation * scale.reshape(shape)
         if self.affine:
             result = result + self.bias.reshape(shape)
-        return torch.where(real, result, torch.zeros_like(result))
+        return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 
     def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
         """Move the running statistics, without a look at values on the host."""
@@ -103,7 +106,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
 
 
+def _statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 def _check_mask(values: Tensor, mask: Tensor) -> None:
+    if not isinstance(mask, Tensor):
+        raise SchemaError(f"the mask must be a bool tensor, but is {type(mask).__name__}; use batch.graph_mask, say.")
     if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
         raise SchemaError(
             f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "

@@ -57,8 +57,8 @@ class PackPlan:
         Packs that follow each pattern, int64 ``[Q]``, >= 1.
     lower_bound
         Number of packs that no plan can stay below.
-    method, heuristic, seed, versions
-        How the plan was made.
+    method, heuristic, seed, random_ties, versions
+        How the plan was made; see `pack`.
 
     Raises
     ------
@@ -76,6 +76,7 @@ class PackPlan:
     method: str
     heuristic: str | None = None
     seed: int = 0
+    random_ties: bool = False
     versions: Mapping[str, str] = field(default_factory=library_versions)
 
     def __post_init__(self) -> None:
@@ -168,7 +169,7 @@ class PackPlan:
         """
         self._check_structure()
         self._check_counts()
-        self._check_limits()
+        self.check_limits(self.limits)
 
     def _check_counts(self) -> None:
         repeats = self._entry_repeats()
@@ -221,16 +222,24 @@ class PackPlan:
     def _entry_repeats(self) -> IntArray:
         return np.repeat(self.repeats, np.diff(self.offsets))
 
-    def _check_limits(self) -> None:
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits that a pack of this plan exceeds.
+
+        Raises
+        ------
+        PlanError
+            Names the first such pattern and its content.
+        """
+        limits = limits.aligned(self.histogram.components)
         # Contents cannot overflow: every graph is there once, and the totals fit int64.
-        exceeded = self.pattern_contents > self.limits.array
-        over_cap = self.pattern_graphs > (INT64_MAX if self.limits.graphs is None else self.limits.graphs)
+        exceeded = self.pattern_contents > limits.array
+        over_cap = self.pattern_graphs > (INT64_MAX if limits.graphs is None else limits.graphs)
         bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
         if len(bad):
             content = dict(zip(self.histogram.components, self.pattern_contents[bad[0]].tolist(), strict=True))
             raise PlanError(
                 f"pattern {bad[0]} of the plan holds {content} in {self.pattern_graphs[bad[0]]} graphs, "
-                f"beyond {self.limits!r}; no pack may exceed a limit, make the plan anew."
+                f"beyond {limits!r}; no pack may exceed a limit, make the plan anew."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -239,9 +248,10 @@ class PackPlan:
         document = {
             "format": _FORMAT, "version": _VERSION, "histogram": self.histogram.to_dict(),
             "limits": self.limits.to_dict(), **arrays, "lower_bound": self.lower_bound, "method": self.method,
-            "heuristic": self.heuristic, "seed": self.seed, "versions": dict(self.versions),
-            "fingerprint": self.fingerprint,
+            "heuristic": self.heuristic, "seed": self.seed, "random_ties": self.random_ties,
+            "versions": dict(self.versions), "fingerprint": self.fingerprint,
         }  # fmt: skip
+        document["checksum"] = _checksum(document)
         write_text(path, json.dumps(document) + "\n")
 
     @classmethod
@@ -257,16 +267,16 @@ class PackPlan:
         check_header(document, path, _FORMAT, _VERSION)
         try:
             limits = Limits.from_components(document["limits"]["maxima"], document["limits"]["graphs"])
-            made = {name: document[name] for name in ("lower_bound", "method", "heuristic", "seed", "versions")}
+            made = {name: document[name] for name in _MADE}
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)
-            intact = plan.fingerprint == document["fingerprint"]
+            intact = plan.fingerprint == document["fingerprint"] and _checksum(document) == document["checksum"]
         except KeyError as error:
             raise FormatError(f"{path} holds no valid plan: {error} is missing; it is damaged.") from error
         except (InputError, TypeError, AttributeError, ValueError) as error:
             raise FormatError(f"{path} holds no valid plan: {error!s:.500}") from error
         if not intact:
-            raise FormatError(f"{path} was altered: its content does not match its fingerprint; make the plan anew.")
+            raise FormatError(f"{path} was altered: its content does not match its checksum; make the plan anew.")
         return plan
 
     def __repr__(self) -> str:
@@ -277,4 +287,11 @@ class PackPlan:
         )
 
 
+def _checksum(document: Mapping[str, Any]) -> str:
+    """SHA-256 of everything in a plan file but the checksum itself."""
+    content = {name: value for name, value in document.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+_MADE = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")

@@ -92,9 +92,10 @@ def plot_fill(plan: PackPlan, ax: Any = None) -> Any:
     # Patterns of equal content are one dot, so that its area counts all their packs.
     places, members = np.unique(fill, axis=0, return_inverse=True)
     packs = np.bincount(members.reshape(-1), weights=plan.repeats)
+    scale = colors.LogNorm(1, max(2, packs.max()))
     area = 14 + 500 * packs / plan.num_packs
     shown = ax.scatter(
-        *places.T, s=area, c=packs, norm=colors.LogNorm(), cmap=_COLOURS, edgecolor="black", linewidth=0.3, alpha=0.8
+        *places.T, s=area, c=packs, norm=scale, cmap=_COLOURS, edgecolor="black", linewidth=0.3, alpha=0.8
     )
     ax.figure.colorbar(shown, ax=ax, label="packs in this place", fraction=0.045)
     means = zip(plan.efficiency.items(), (ax.axvline, ax.axhline), ("--", ":"), strict=True)
@@ -123,7 +124,10 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
     ax = _axes(ax)
     styles = ("-", "--", "-.", ":")
     for number, (name, plan) in enumerate(plans.items()):
-        column = plan.histogram.components.index(component)
+        components = plan.histogram.components
+        if component not in components:
+            raise SizesError(f"the plan has no component {component!r}; choose one of {', '.join(components)}.")
+        column = components.index(component)
         fill = plan.pattern_contents[:, column] / plan.limits.values[column]
         order = np.argsort(-fill)
         packs = np.concatenate([[0], np.cumsum(plan.repeats[order])])

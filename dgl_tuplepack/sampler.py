@@ -12,11 +12,11 @@ import torch
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
-from dgl_tuplepack.errors import InputError, PlanError, SamplerError
+from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.kernels.slots import expand_patterns
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -108,7 +108,7 @@ class PackBatchSampler(Sampler[list[int]]):
         drop_last: bool = False,
         oversize: str = "error",
     ) -> None:
-        sizes = sizes_of(sizes)
+        sizes, limits = sizes_of(sizes), as_limits(limits)
         self.content = _chosen_content(content, shuffle, plan)
         self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
         self.num_replicas, self.rank = _replicas(num_replicas, rank)
@@ -262,17 +262,15 @@ def _split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[I
 
 
 def _check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits) -> None:
+    if not isinstance(plan, PackPlan):
+        raise PlanError(f"plan must be a PackPlan, but is {plan!s:.100}; make one by pack() or PackPlan.load().")
     if plan.histogram != histogram:
         raise PlanError(
             f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
             f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
             f"sizes, totals {histogram.totals()}; make a plan for these sizes."
         )
-    limits = limits.aligned(histogram.components)
     try:
-        PackPlan(
-            plan.histogram, limits, plan.offsets, plan.classes, plan.multiplicities, plan.repeats,
-            plan.lower_bound, plan.method,
-        )  # fmt: skip
-    except InputError as error:
+        plan.check_limits(limits)
+    except PlanError as error:
         raise PlanError(f"the plan was made for {plan.limits!r} and does not keep {limits!r}: {error}") from error

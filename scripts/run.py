@@ -29,12 +29,10 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] not in COMMANDS:
         print(f"usage: python3 scripts/run.py {{{','.join(COMMANDS)}}} [options]", file=sys.stderr)
         return 2
-    if not (3, 10) <= sys.version_info < (3, 12):
+    if sys.version_info[:2] != (3, 11):
         found = ".".join(map(str, sys.version_info[:3]))
         print(
-            f"run.py: this is Python {found}, but the pinned set is tested on Python 3.11 and its DGL has wheels up to "
-            "3.11; run this script with python3.11.",
-            file=sys.stderr,
+            f"run.py: this is Python {found}, but the pinned set is for 3.11; run it with python3.11.", file=sys.stderr
         )
         return 1
     folder = Path(os.environ.get("TUPLEPACK_ENVIRONMENT", ROOT / ".venv"))
@@ -46,14 +44,19 @@ def main(arguments: list[str]) -> int:
 def prepare(folder: Path, python: Path) -> None:
     """Make the environment unless one for these versions is there."""
     wanted = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "setup.cfg").read_bytes()).hexdigest()
-    stamp = folder / "tuplepack-environment"
-    if stamp.is_file() and stamp.read_text() == wanted:
+    marker = folder / "made-by-tuplepack"
+    if marker.is_file() and marker.read_text() == wanted:
         return
+    if not marker.is_file() and folder.is_dir() and any(folder.iterdir()):
+        # Only what this script has made may be cleared.
+        sys.exit(f"run.py: {folder} is not empty and not ours; name another folder in TUPLEPACK_ENVIRONMENT.")
     print(f"run.py: setting up {folder} (once; this takes a few minutes)", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
     venv.create(folder, with_pip=True, clear=True)
+    marker.write_text("unfinished")
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.check_call([*install, "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[all]"])
-    stamp.write_text(wanted)
+    marker.write_text(wanted)
 
 
 if __name__ == "__main__":

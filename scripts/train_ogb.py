@@ -10,20 +10,33 @@ from __future__ import annotations
 
 import sys
 import time
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
-from torch import Tensor, nn
 from tqdm import tqdm
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.demo.model import MaskedGIN
 from dgl_tuplepack.errors import InputError, TuplepackError
 from dgl_tuplepack.metrics import summarise
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from dgl_tuplepack.demo.model import MaskedGIN
+
+
+class Content(str, Enum):
+    """Content modes of the sampler."""
+
+    fixed = "fixed"
+    resample = "resample"
+    repack = "repack"
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -32,7 +45,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def train(
     root: Annotated[Path, typer.Option(help="Folder that holds OGB's folder of the dataset.")],
     name: Annotated[str, typer.Option(help="Name of the dataset.")] = "ogbg-molhiv",
-    content: Annotated[str, typer.Option(help="fixed, resample or repack.")] = "resample",
+    content: Annotated[Content, typer.Option(help="What a pack holds from epoch to epoch.")] = Content.resample,
     epochs: Annotated[int, typer.Option(min=1)] = 1,
     nodes: Annotated[int | None, typer.Option(min=1, help="Most nodes in a pack; default: the largest graph.")] = None,
     edges: Annotated[int | None, typer.Option(min=1, help="Most edges in a pack; default: the largest graph.")] = None,
@@ -46,20 +59,24 @@ def train(
 ) -> None:
     """Train and evaluate; the loss and the scores are printed after each epoch."""
     console = Console()
+    torch = load("torch")
+    load("dgl")
     torch.manual_seed(seed)
     dataset = _dataset(root, name)
-    parts = {part: dataset[ids] for part, ids in dataset.get_idx_split().items()}
-    largest = tp.SizeHistogram.from_sizes(tp.sizes_of(dataset)).maxima()
+    sizes = tp.sizes_of(dataset)
+    largest = tp.SizeHistogram.from_sizes(sizes).maxima()
     limits = tp.Limits(nodes or largest["nodes"], edges or largest["edges"])
+    split = dataset.get_idx_split()
 
-    def loader_of(graphs: Any, num_workers: int, **settings: Any) -> Any:
-        sampler = tp.PackBatchSampler(graphs, limits, packs_per_batch=packs_per_batch, **settings)
+    def loader_of(part: str, num_workers: int, **settings: Any) -> Any:
+        graphs, part_sizes = dataset[split[part]], sizes.take(split[part].numpy())
+        sampler = tp.PackBatchSampler(part_sizes, limits, packs_per_batch=packs_per_batch, **settings)
         collate = tp.PaddedCollate(sampler.limits, example=graphs[0], packs_per_batch=packs_per_batch)
         loader = load("dgl.dataloading").GraphDataLoader
         return loader(graphs, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers)
 
-    training = loader_of(parts["train"], workers, content=content, seed=seed)
-    evaluation = {part: loader_of(graphs, 0, shuffle=False) for part, graphs in parts.items()}
+    training = loader_of("train", workers, content=content.value, seed=seed)
+    evaluation = {part: loader_of(part, 0, shuffle=False) for part in ("train", "valid", "test")}
     for part, loader in evaluation.items():
         plan = summarise(loader.batch_sampler.plan)
         filled = ", ".join(f"{value:.1%} of {component}" for component, value in plan["efficiency"].items())
@@ -99,16 +116,20 @@ def _dataset(root: Path, name: str) -> Any:
 
 
 def _model(num_tasks: int, width: int, layers: int) -> MaskedGIN:
+    from dgl_tuplepack.demo.model import MaskedGIN
+
     encoders = load("ogb.graphproppred.mol_encoder")
     encode_nodes = encoders.AtomEncoder(width)
     return MaskedGIN(encode_nodes, lambda: encoders.BondEncoder(width), "feat", num_tasks, width, layers)
 
 
 def _masked_loss(model: MaskedGIN, batch: tp.PaddedBatch) -> Tensor:
-    labels = batch.labels.to(torch.float32)
+    labels = batch.labels.float()
     # OGB marks missing labels with NaN; they are as unreal as padding.
     real = batch.graph_mask[:, None] & ~labels.isnan()
-    losses = nn.functional.binary_cross_entropy_with_logits(model(batch), labels.nan_to_num(), reduction="none")
+    losses = load("torch").nn.functional.binary_cross_entropy_with_logits(
+        model(batch), labels.nan_to_num(), reduction="none"
+    )
     return tp.nn.masked_mean(losses, real)
 
 
@@ -129,15 +150,16 @@ def _train_epoch(
     return total / graphs, graphs
 
 
-@torch.no_grad()
 def _evaluate(model: MaskedGIN, loader: Any, name: str, device: str) -> float:
     """OGB's score over all real graphs of a loader."""
+    torch = load("torch")
     model.eval()
     true, predicted = [], []
-    for batch in tqdm(loader, desc="evaluating", unit=" batches", disable=not sys.stderr.isatty()):
-        batch = batch.to(device)
-        true.append(batch.labels[batch.graph_mask].cpu())
-        predicted.append(model(batch)[batch.graph_mask].cpu())
+    with torch.no_grad():
+        for batch in tqdm(loader, desc="evaluating", unit=" batches", disable=not sys.stderr.isatty()):
+            batch = batch.to(device)
+            true.append(batch.labels[batch.graph_mask].cpu())
+            predicted.append(model(batch)[batch.graph_mask].cpu())
     evaluator = load("ogb.graphproppred").Evaluator(name)
     score = evaluator.eval({"y_true": torch.cat(true), "y_pred": torch.cat(predicted)})
     return float(score[evaluator.eval_metric])

@@ -11,14 +11,16 @@ from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
 from dgl_tuplepack.bounds.pricing import Priced, pricing_work
 from dgl_tuplepack.bounds.quick import quick_bound
-from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.histogram import SizeHistogram, as_histogram
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.sizes import GraphSizes
 
 _MOST_LP_CLASSES = 3000
 
 
-def lower_bound(histogram: SizeHistogram, limits: Limits, effort: float = 1.0, time_limit: float | None = None) -> int:
+def lower_bound(
+    histogram: SizeHistogram | GraphSizes, limits: Limits, effort: float = 1.0, time_limit: float | None = None
+) -> int:
     """Number of packs that no plan within `limits` can stay below.
 
     The largest of: content / limit of each component and graphs / cap, rounded up; bounds from large graphs
@@ -54,7 +56,8 @@ def lower_bound(histogram: SizeHistogram, limits: Limits, effort: float = 1.0, t
     >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
     (3743, 3744)
     """
-    limits = limits.aligned(histogram.components)
+    histogram = as_histogram(histogram)
+    limits = as_limits(limits).aligned(histogram.components)
     check_sizes(histogram, limits)
     instance = as_instance(histogram, limits)
     bound = quick_bound(instance)

@@ -33,7 +33,7 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Plain batching (one graph is all that surely fits a pack), next fit in random order, and every packing method."""
+    """Plain batching (one graph is all that surely fits a pack), next fit, the paper's best fits, and auto."""
     ways: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     ways += [("next fit", {"method": "next_fit", "seed": seed})]
     ways += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from dgl import mean_nodes
-from dgl.nn.pytorch import GINEConv
 from torch import Tensor, nn
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.nn import MaskedBatchNorm1d
 from dgl_tuplepack.padding import PaddedBatch
 
@@ -43,10 +42,11 @@ class MaskedGIN(nn.Module):
         num_layers: int = 3,
     ) -> None:
         super().__init__()
+        convolution = load("dgl.nn.pytorch").GINEConv
         self.feature = feature
         self.encode_nodes = encode_nodes
         self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
-        self.layers = nn.ModuleList(GINEConv(_perceptron(width)) for _ in range(num_layers))
+        self.layers = nn.ModuleList(convolution(_perceptron(width)) for _ in range(num_layers))
         self.norms = nn.ModuleList(MaskedBatchNorm1d(width) for _ in range(num_layers))
         self.head = nn.Linear(width, num_outputs)
 
@@ -59,7 +59,7 @@ class MaskedGIN(nn.Module):
             x = x + torch.relu(norm(layer(graph, x, messages), batch.node_mask))
         with graph.local_scope():
             graph.ndata["x"] = x
-            result: Tensor = self.head(mean_nodes(graph, "x"))
+            result: Tensor = self.head(load("dgl").mean_nodes(graph, "x"))
         return result
 
 

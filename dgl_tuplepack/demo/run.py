@@ -69,7 +69,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     )
     molecules = random_molecules(sizes, seed)
     rows = contenders(histogram, LIMITS, seed)
-    best = min(rows, key=lambda row: row.plan.num_packs)
+    # The last one wins ties: baselines come first.
+    best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     with _progress(console) as progress:
         _measure(rows, sizes, molecules, seed, progress)
         losses = _train(best.plan, sizes, molecules, epochs, seed, progress)
@@ -164,9 +165,9 @@ def _train(
 
 
 def _table(rows: list[Contender], best: Contender) -> Table:
-    table = Table(title="One epoch at the same static shape (bound: no plan can have fewer packs)")
-    for heading in ("way to batch", "packs", "above bound", "nodes", "edges", "empty node slots", "graphs/s"):
-        table.add_column(heading, justify="left" if heading == "way to batch" else "right")
+    table = Table(title="One epoch at the same static shape (gap: packs above what is proven necessary)")
+    for heading in ("way to batch", "packs", "gap", "nodes", "edges", "empty nodes", "graphs/s"):
+        table.add_column(heading, justify="left" if heading == "way to batch" else "right", no_wrap=True)
     for row in rows:
         summary = row.to_dict()
         efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]

@@ -1,7 +1,4 @@
-"""Priority of a size: a monotone map to an integer, the sort key of the histogram packers.
-
-Kinds: 0 product, 1 weighted sum, 2 maximum, 3 minimum, 4 table (one entry for each size inside the limits).
-"""
+"""Priority of a size: a monotone map to an integer, the sort key of the histogram packers."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
 
 IntArray = NDArray[np.int64]
 
+# Kinds; a table has one entry for each size inside the limits.
 PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM, TABLE = range(5)
 
 
@@ -24,19 +22,19 @@ def priority(kind: int, weights: IntArray, table: IntArray, size: IntArray) -> A
     `weights` int64 ``[k]`` are the factors of the weighted sum, or the strides of `table`. The caller
     has checked that nothing overflows and that the table covers the size.
     """
-    if kind == 0:
+    if kind == PRODUCT:
         value = np.int64(1)
         for component in range(len(size)):
             value *= size[component]
         return value
-    if kind == 2:
+    if kind == MAXIMUM:
         return size.max()
-    if kind == 3:
+    if kind == MINIMUM:
         return size.min()
     value = np.int64(0)
     for component in range(len(size)):
         value += weights[component] * size[component]
-    return table[value] if kind == 4 else value
+    return table[value] if kind == TABLE else value
 
 
 @jit(f"int64[::1](int64, {VECTOR}, {VECTOR}, {MATRIX})")

@@ -8,9 +8,9 @@ from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.bounds import check_sizes
-from dgl_tuplepack.errors import LimitsError, MethodError
-from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.histogram import SizeHistogram, as_histogram
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
 from dgl_tuplepack.packing.best_fit import best_fit
@@ -98,14 +98,12 @@ def pack(
     >>> pack(histogram, limits, "best_fit", "node").num_packs
     3789
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
     seed = whole_number("seed", seed, 0, UINT64_MAX, MethodError)
     check_heuristic(heuristic)
-    if not isinstance(limits, Limits):
-        raise LimitsError(f"limits must be a Limits, but are {limits!r}; write Limits(nodes=..., edges=...).")
-    histogram = sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
-    limits = limits.aligned(histogram.components)
+    histogram = as_histogram(sizes)
+    limits = as_limits(limits).aligned(histogram.components)
     check_sizes(histogram, limits)
     if method == "auto":
         options = (_as_effort(effort), _as_time_limit(time_limit), _as_choice(on_interrupt))

@@ -33,7 +33,17 @@ def fit(
     bound = quick_bound(as_instance(histogram, limits))
     name = as_priority(heuristic, limits).name
     return PackPlan(
-        histogram, limits, found.offsets, found.classes, found.multiplicities, found.repeats, bound, method, name, seed
+        histogram,
+        limits,
+        found.offsets,
+        found.classes,
+        found.multiplicities,
+        found.repeats,
+        bound,
+        method,
+        name,
+        seed,
+        random_ties,
     )
 
 

@@ -61,7 +61,7 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
         return _tabulated(heuristic, limits)
     if not isinstance(heuristic, str):
         weights = _integer_weights(heuristic, limits)
-        return _weighted(f"weights {tuple(heuristic)!r}", weights, limits)
+        return _weighted(f"weights {tuple(weights)!r}", weights, limits)
     if heuristic == "product":
         return _checked_priority(heuristic, PRODUCT, math.prod(limits.values), limits)
     if heuristic in ("maximum", "minimum"):

@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.schema import (
     ArraySpec,
@@ -81,7 +81,8 @@ class PaddedCollate:
         idtype: torch.dtype = torch.int64,
     ) -> None:
         self.schema = schema = Schema.of(example)
-        if limits.graphs is None:
+        most_graphs = as_limits(limits).graphs
+        if most_graphs is None:
             raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
         if idtype not in (torch.int32, torch.int64):
             raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {idtype}.")
@@ -97,7 +98,7 @@ class PaddedCollate:
             edges = {t: edge_component(t) for t in schema.edge_types}
         self._most_nodes = {t: maxima[name] for t, name in nodes.items()}
         self._most_edges = {t: maxima[name] for t, name in edges.items()}
-        self._most_graphs = packs_per_batch * limits.graphs
+        self._most_graphs = packs_per_batch * most_graphs
         self.num_nodes = {t: most + 1 for t, most in self._most_nodes.items()}
         self.num_edges = {
             t: most + (self.num_nodes[t[2]] if cover_padding else 0) for t, most in self._most_edges.items()

@@ -181,6 +181,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
             "name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
+    values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
         if not _representable(values[name], spec.dtype):
             raise SchemaError(
@@ -191,7 +192,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:
-    if not isinstance(value, (int, float)):
+    if not isinstance(value, int | float):
         return False
     if dtype.is_floating_point or dtype.is_complex:
         return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def sizes_of(source: Any) -> GraphSizes:
     source
         A list of DGLGraph or (DGLGraph, label); a DGLDataset, OGB's DglGraphPropPredDataset or a subset of
         one (anything with a length and items of that kind); a pair of arrays ``(num_nodes, num_edges)``,
-        each ``[N]``; an array ``[N, 2]``; or `GraphSizes`, handed back as it is.
+        each ``[N]``; an array ``[N, 2]`` or a list of such rows; or `GraphSizes`, handed back as it is.
 
     Returns
     -------
@@ -58,13 +59,17 @@ def sizes_of(source: Any) -> GraphSizes:
         return GraphSizes(np.asarray(source))
     if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):
         return _from_columns(source)
+    if isinstance(source, list) and source and _is_row(source[0]):
+        return GraphSizes(np.array(source))
     try:
-        number = len(source)
+        number = len(source) if not isinstance(source, Mapping) else None
     except TypeError:
+        number = None
+    if number is None:
         raise SizesError(
-            f"sizes cannot be read from {type(source).__name__}: it has no length; give a list of graphs, a dataset "
-            "with a length, or a pair of arrays (num_nodes, num_edges)."
-        ) from None
+            f"sizes cannot be read from {type(source).__name__}: it has no length or no order; give a list of graphs, "
+            "a dataset with a length, or a pair of arrays (num_nodes, num_edges)."
+        )
     if not number:
         raise SizesError("the dataset has no graphs; at least one is needed.")
     return _from_graphs(source, number)
@@ -125,6 +130,10 @@ def _from_graphs(source: Any, number: int) -> GraphSizes:
 
 def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
     return graph.ntypes, graph.canonical_etypes
+
+
+def _is_row(item: Any) -> bool:
+    return isinstance(item, list | tuple) and bool(item) and all(isinstance(n, int | np.integer) for n in item)
 
 
 def _is_graph(item: Any) -> bool:

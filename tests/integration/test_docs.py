@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import dgl_tuplepack as tp
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -36,7 +39,22 @@ def test_the_readme_says_the_true_shape() -> None:
     assert names["layer"].weight.grad.isfinite().all()
 
 
+def test_no_placeholder_is_left() -> None:
+    for page in PAGES:
+        assert not re.search(r"^[A-Z]{4,}$", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
+
+
 def test_local_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_format_page_names_every_key(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    histogram, plan = tmp_path / "histogram.json", tmp_path / "plan.json"
+    tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
+    tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
+    for section, file in (page.partition("## Plan")[0], histogram), (page.partition("## Plan")[2], plan):
+        listed = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
+        assert listed == set(json.loads(file.read_text()))

@@ -31,7 +31,7 @@ def test_values_are_plain_integers() -> None:
 def test_heterographs_are_keyed_by_type() -> None:
     assert HETERO.components == ("nodes:u", "nodes:v", "edges:u:likes:v")
     assert HETERO.nodes == {"u": 5, "v": 6}
-    assert HETERO.edges == {"u:likes:v": 7}
+    assert HETERO.edges == {("u", "likes", "v"): 7}
 
 
 @pytest.mark.parametrize(

@@ -251,3 +251,38 @@ def test_mask_of_several_dimensions() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_mean_keeps_the_dtype(dtype: torch.dtype) -> None:
     assert masked_mean(torch.ones(3, dtype=dtype), torch.tensor([True, True, False])).dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_normalised_as_by_torch(dtype: torch.dtype) -> None:
+    # Sums over 5,000 rows of about 200 overflow float16, and a mean of them has no digits left in bfloat16.
+    x = (200 + torch.randn(5000, 3, generator=torch.Generator().manual_seed(0))).to(dtype)
+    mask = torch.ones(5003, dtype=torch.bool)
+    mask[5000:] = False
+    ours, theirs = MaskedBatchNorm1d(3), torch.nn.BatchNorm1d(3)
+    result = ours(torch.cat([x, x[:3]]), mask)
+    expected = theirs(x)
+    assert result.dtype == expected.dtype == dtype
+    assert torch.allclose(result[:5000].float(), expected.float(), atol=0.05)
+    assert torch.allclose(ours.running_mean, theirs.running_mean, rtol=1e-4)
+    assert torch.allclose(ours.running_var, theirs.running_var, rtol=1e-2)
+
+
+def test_under_autocast_the_norm_keeps_the_dtype_of_its_input() -> None:
+    linear, norm = torch.nn.Linear(4, 3), MaskedBatchNorm1d(3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden = linear(torch.randn(6, 4))
+        result = norm(hidden, torch.tensor([True] * 5 + [False]))
+    assert hidden.dtype == result.dtype == torch.bfloat16
+    assert norm.running_mean is not None
+    assert norm.running_mean.dtype == torch.float32
+
+
+def test_a_mean_of_many_halves_does_not_overflow() -> None:
+    ones = torch.ones(70_000, dtype=torch.float16)
+    assert masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
+
+
+def test_a_mask_must_be_a_tensor() -> None:
+    with refused(SchemaError, "the mask must be a bool tensor", "list", "batch.graph_mask"):
+        masked_mean(torch.ones(1), [True])  # type: ignore[arg-type]

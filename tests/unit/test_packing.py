@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, pack
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, lower_bound, pack
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, MethodError, SizesError
 from dgl_tuplepack.packing import METHODS
 from tests import reference
@@ -182,3 +182,32 @@ def test_the_search_goes_on_above_the_largest_integer_as_above_any_other(largest
     # All sizes have one priority, so after its first graph the size 2 finds no pack of a higher one.
     packs = pack_nodes({6: 1, 5: 1, 2: 2}, 10, heuristic=lambda nodes: largest * (nodes > 0))
     assert packs == {(2, 6): 1, (5,): 1, (2,): 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [((np.array([3, 2]), np.array([4, 2])), "tuple of ndarray"), (["graph"], "list of str"), ((), "tuple of nothing")],
+)
+def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any, shown: str) -> None:
+    # A pair of arrays (num_nodes, num_edges) would otherwise be packed as two graphs of other sizes.
+    with refused(SizesError, shown, "call sizes_of(source) first"):
+        pack(given, Limits(5, 5))
+
+
+@pytest.mark.parametrize("limits", [(20, 40), None, "Limits"])
+def test_limits_of_another_kind_are_refused_everywhere(limits: Any) -> None:
+    for use in (lambda: pack([[1, 1]], limits), lambda: lower_bound(SizeHistogram.from_counts({(1, 1): 1}), limits)):
+        with refused(LimitsError, "limits must be Limits", str(limits), "Limits(nodes="):
+            use()
+
+
+@pytest.mark.parametrize("method", [["best_fit"], None, 3])
+def test_a_method_that_is_no_name_is_refused(method: Any) -> None:
+    with refused(MethodError, "unknown method", repr(method), "best_fit"):
+        pack([[1, 1]], Limits(5, 5), method=method)
+
+
+def test_a_plan_says_whether_its_ties_were_random() -> None:
+    rows = [[1, 1], [2, 2]]
+    assert not pack(rows, Limits(5, 5), "best_fit").random_ties
+    assert pack(rows, Limits(5, 5), "best_fit", random_ties=True).random_ties

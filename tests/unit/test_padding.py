@@ -608,3 +608,15 @@ def test_fill_must_fit_every_feature() -> None:
     with refused(SchemaError, "feature_fill is 0.5 for w", "torch.int64"):
         collate(feature_fill=0.5)
     assert collate(feature_fill={"x": 0.5})([]).node_features["x"].unique().tolist() == [0.5]
+
+
+@pytest.mark.parametrize("fill", [np.float32(-1), np.int64(-1), -1])
+def test_numpy_numbers_fill_too(fill: Any) -> None:
+    graph = dgl.graph(([0], [0]))
+    collate = tp.PaddedCollate(tp.Limits(2, 2, 2), example=(graph, 1.5), label_fill=fill)
+    assert collate([(graph, 1.5)]).labels.tolist() == [1.5, -1, -1]
+
+
+def test_limits_of_another_kind() -> None:
+    with refused(LimitsError, "limits must be Limits", "(2, 2)"):
+        tp.PaddedCollate((2, 2), example=dgl.graph(([0], [0])))  # type: ignore[arg-type]

@@ -84,10 +84,13 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         (lambda d: d["limits"]["maxima"].update(nodes=0), ("no valid plan", "nodes", "0")),
         (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
         (lambda d: d["limits"].update(graphs=True), ("no valid plan", "graphs")),
-        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "fingerprint", "anew")),
-        (lambda d: d["limits"].update(graphs=None), ("was altered", "fingerprint")),
-        (lambda d: d.update(fingerprint="0" * 64), ("was altered", "fingerprint")),
-        (lambda d: d.update(fingerprint=None), ("was altered", "fingerprint")),
+        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "checksum", "anew")),
+        (lambda d: d["limits"].update(graphs=None), ("was altered", "checksum")),
+        (lambda d: d.update(fingerprint="0" * 64), ("was altered", "checksum")),
+        (lambda d: d.update(fingerprint=None), ("was altered", "checksum")),
+        (lambda d: d.update(checksum="0" * 64), ("was altered", "checksum")),
+        (lambda d: d.update(lower_bound=d["lower_bound"] - 1), ("was altered", "checksum")),
+        (lambda d: d.update(method="auto"), ("was altered", "checksum")),
     ],
 )
 def test_a_changed_file_is_refused(
@@ -99,7 +102,7 @@ def test_a_changed_file_is_refused(
 
 
 KEYS = ("histogram", "limits", "offsets", "classes", "multiplicities", "repeats", "lower_bound", "method", "seed",
-        "heuristic", "versions", "fingerprint")  # fmt: skip
+        "heuristic", "versions", "fingerprint", "checksum", "random_ties")  # fmt: skip
 
 
 @pytest.mark.parametrize("key", KEYS)

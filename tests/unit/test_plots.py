@@ -55,3 +55,8 @@ def test_pictures_of_two_components_refuse_others() -> None:
         plot_sizes(histogram)
     with pytest.raises(SizesError, match=r"two components, but the plan has \['nodes'\]"):
         plot_fill(pack(histogram, Limits(6)))
+
+
+def test_an_unknown_component_is_refused() -> None:
+    with pytest.raises(SizesError, match="no component 'triplets'; choose one of nodes, edges"):
+        plot_sorted_fill({"best": PLAN}, "triplets")

@@ -559,3 +559,10 @@ def test_seed(value: Any) -> None:
 def test_num_replicas_and_rank(num_replicas: Any, rank: Any, parts: list[str]) -> None:
     with refused(SamplerError, *parts):
         sampler(num_replicas=num_replicas, rank=rank)
+
+
+def test_limits_and_plans_of_another_kind() -> None:
+    with refused(LimitsError, "limits must be Limits", "(20, 40)"):
+        tp.PackBatchSampler([[1, 1]], (20, 40))  # type: ignore[arg-type]
+    with refused(PlanError, "plan must be a PackPlan", "plan.json", "PackPlan.load"):
+        tp.PackBatchSampler([[1, 1]], tp.Limits(5, 5), plan="plan.json")  # type: ignore[arg-type]

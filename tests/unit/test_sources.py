@@ -125,7 +125,9 @@ def test_no_graphs(source: Any) -> None:
         tp.sizes_of(source)
 
 
-@pytest.mark.parametrize("source", [5, None, iter([]), dgl.graph(([0], [0]))], ids=["int", "None", "iterator", "graph"])
+@pytest.mark.parametrize(
+    "source", [5, None, iter([]), dgl.graph(([0], [0])), {0: 1}], ids=lambda source: type(source).__name__
+)
 def test_source_without_length(source: Any) -> None:
     with refused(SizesError, type(source).__name__, "no length", "list of graphs"):
         tp.sizes_of(source)
@@ -136,7 +138,7 @@ def test_histogram_is_no_source() -> None:
         tp.sizes_of(tp.SizeHistogram.from_counts({(1, 2): 3}))
 
 
-@pytest.mark.parametrize("source", [["graph"], [(1, 2)], [None], [{"graph": 1}], [()]])
+@pytest.mark.parametrize("source", [["graph"], [(1, "a")], [None], [{"graph": 1}], [()]])
 def test_items_that_are_no_graphs(source: list[Any]) -> None:
     with refused(SchemaError, "item 0", type(source[0]).__name__, "DGLGraph", "let the dataset return"):
         tp.sizes_of(source)
