@@ -1,28 +1,130 @@
-"""Measure speeds; medians of several runs, warm, in one process.
-
-python scripts/benchmark.py best-fit
-"""
+"""Measure the package: `python scripts/benchmark.py packing | best-fit | complexity`."""
 
 from __future__ import annotations
 
 import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-import dgl_tuplepack as tp
+from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
+from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
+from dgl_tuplepack.sources import shapes
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
+
+# Name -> how to make it, and its limits.
+CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
+    "molhiv 222/502": ("molhiv", (222, 502), 256),
+    "molhiv 256/550": ("molhiv", (256, 550), 256),
+    "molhiv 1024/2200": ("molhiv", (1024, 2200), 256),
+    "molpcba-shaped": ("molpcba", (313, 636), 256),
+    "code2-shaped, cap": ("code2", (36_123, 36_122), 256),
+    "code2-shaped": ("code2", (36_123, 36_122), None),
+    "pcqm4mv2-shaped 20/54": ("pcqm4mv2", (20, 54), 256),
+    "pcqm4mv2-shaped 30/62": ("pcqm4mv2", (30, 62), 256),
+    "ppa-shaped": ("ppa", (300, 36_138), 256),
+    "planted 10^3, k=2": ("planted 1000", (1000, 2200), None),
+    "planted 10^3, k=3": ("planted 1000", (1000, 2200, 5000), None),
+    "planted 10^4, k=2": ("planted 10000", (1000, 2200), None),
+    "planted 10^4, k=3": ("planted 10000", (1000, 2200, 5000), None),
+    "planted 10^5, k=2": ("planted 100000", (1000, 2200), None),
+    "planted 10^5, k=3": ("planted 100000", (1000, 2200, 5000), None),
+    "planted 10^6, k=2": ("planted 1000000", (1000, 2200), None),
+    "planted 10^6, k=3": ("planted 1000000", (1000, 2200, 5000), None),
+    "triplets 200, k=1": ("triplets 200", (1000,), None),
+    "triplets 2000, k=1": ("triplets 2000", (1000,), None),
+    "triplets 200, k=2": ("triplets 200", (1000, 2200), None),
+    "uniform 10^4": ("uniform 10000", (1000, 2200), None),
+    "uniform 10^5": ("uniform 100000", (1000, 2200), None),
+}
+# For docs/complexity.md: random sizes, more and more of them.
+SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
-@app.callback()
-def _root() -> None:
-    """Measure speeds; medians of several runs, warm, in one process."""
+def instance(name: str, seed: int = 0) -> tuple[SizeHistogram, Limits, int | None]:
+    """Histogram, limits and, where known, the optimum of a case."""
+    kind, maxima, cap = CASES.get(name, (name, (1000, 2200), None))
+    base, _, number = kind.partition(" ")
+    optimum = None
+    if base in ("planted", "triplets"):
+        made = (shapes.planted if base == "planted" else shapes.triplets)(int(number), maxima, seed)
+        return made.histogram, made.limits, made.packs
+    if base == "molhiv":
+        histogram = load_example("ogbg-molhiv")
+    elif base == "uniform":
+        histogram = shapes.uniform(int(number), maxima, seed=seed)
+    else:
+        histogram = shapes.SHAPES[base](seed)
+    return histogram, Limits(maxima[0], maxima[1], cap), optimum
+
+
+@app.command("one", hidden=True)
+def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None:
+    """Measure one case in this process and print JSON; a process of its own makes peak memory meaningful."""
+    histogram, limits, optimum = instance(name, seed)
+    small = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3})
+    for warm in ("auto", "best_fit", "first_fit"):
+        pack(small, Limits(9, 9), warm)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        plan = pack(histogram, limits, method, heuristic, seed)
+        seconds.append(time.perf_counter() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result: dict[str, Any] = {
+        "case": name,
+        "classes": len(histogram),
+        "optimum": optimum,
+        "median_s": statistics.median(seconds),
+        "peak_MiB": peak / 1024,
+        "peak_growth_MiB": (peak - before) / 1024,
+        **summarise(plan),
+    }
+    print(json.dumps(result))
+
+
+def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any]:
+    """Result of `one` in a fresh process."""
+    command = [sys.executable, __file__, "one", name, method, heuristic, str(repeats), str(seed)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    if found.returncode:
+        raise typer.Exit(1) from RuntimeError(found.stderr)
+    result: dict[str, Any] = json.loads(found.stdout)
+    return result
+
+
+@app.command()
+def packing(
+    only: Annotated[str, typer.Option(help="Measure only cases whose name contains this.")] = "",
+    methods: Annotated[str, typer.Option(help="Of auto, best_fit, first_fit; separated by commas.")] = "auto,best_fit",
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot of gap and time here (PNG or SVG).")] = None,
+) -> None:
+    """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram."""
+    results = []
+    for name in CASES:
+        if only not in name:
+            continue
+        for method in methods.split(","):
+            for heuristic in ("product",) if method == "auto" else NAMES:
+                typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
+                results.append(measured(name, method, heuristic, repeats, seed))
+    _show(results)
+    if json_path is not None:
+        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if plot is not None:
+        _plot_cases(results, plot)
 
 
 @app.command()
@@ -31,22 +133,99 @@ def best_fit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Time one best-fit plan of ogbg-molhiv's training sizes at 222 nodes, 502 edges, 256 graphs, each heuristic."""
-    histogram, limits = tp.load_example("ogbg-molhiv"), tp.Limits(222, 502, 256)
-    rows = []
+    histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502, 256)
+    rows: list[dict[str, Any]] = []
     for heuristic in NAMES:
         seconds = []
         for _ in range(repeats + 1):
             begin = time.perf_counter()
-            plan = tp.pack(histogram, limits, "best_fit", heuristic)
+            plan = pack(histogram, limits, "best_fit", heuristic)
             seconds.append(time.perf_counter() - begin)
         rows.append({"heuristic": heuristic, "packs": plan.num_packs, "median_s": statistics.median(seconds[1:])})
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = Table("heuristic", "packs", "median, ms", title=f"best fit, {len(histogram)} size classes, {limits}")
+    table = Table("heuristic", "packs", "median, ms", title=f"best fit, {len(histogram)} size classes")
     for row in rows:
         table.add_row(row["heuristic"], f"{row['packs']:,}", f"{1e3 * row['median_s']:.2f}")
+    table.add_row("all six", "", f"{1e3 * sum(row['median_s'] for row in rows):.2f}")
     Console().print(table)
+
+
+@app.command()
+def complexity(
+    repeats: Annotated[int, typer.Option(min=1)] = 3,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md here.")] = None,
+) -> None:
+    """Time and memory against the number of size classes (random sizes, limits 1000/2200)."""
+    results = []
+    for classes in SCALING:
+        for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
+            typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
+            results.append(measured(f"uniform {classes}", method, heuristic, repeats, 0))
+    _show(results)
+    if json_path is not None:
+        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if plot is not None:
+        _plot_scaling(results, plot)
+
+
+def _label(result: dict[str, Any]) -> str:
+    return str(result["method"]) + (f" {result['heuristic']}" if result["heuristic"] else "")
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for title in ("histogram", "classes", "method", "packs", "bound", "gap", "gap %", "efficiency %", "effective %"):
+        table.add_column(title, justify="left" if title in ("histogram", "method") else "right")
+    for title in ("median s", "peak MiB"):
+        table.add_column(title, justify="right")
+    for result in results:
+        bound = max(result["lower_bound"], result["optimum"] or 0)
+        gap = result["packs"] - bound
+        shares = [
+            "/".join(f"{100 * v:.2f}" for v in result[kind].values()) for kind in ("efficiency", "effective_efficiency")
+        ]
+        table.add_row(
+            result["case"], str(result["classes"]), _label(result), str(result["packs"]), str(bound), str(gap),
+            f"{100 * gap / bound:.3f}", *shares, f"{result['median_s']:.3f}", f"{result['peak_MiB']:.0f}",
+        )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def _plot_cases(results: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.add_subplot()
+    for ours, marker in ((True, "o"), (False, "x")):
+        chosen = [r for r in results if str(r["method"]).startswith("auto") == ours]
+        gaps = [100 * (r["packs"] / r["lower_bound"] - 1) + 1e-3 for r in chosen]
+        axes.scatter([r["median_s"] for r in chosen], gaps, marker=marker, label="auto" if ours else "the paper's two")
+    axes.set(xscale="log", yscale="log", xlabel="median seconds", ylabel="packs above the bound in % (plus 0.001)")
+    axes.legend()
+    figure.savefig(path)
+
+
+def _plot_scaling(results: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    series: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        series.setdefault(_label(result) if result["heuristic"] else "auto", []).append(result)
+    for axes, key, title in zip(
+        figure.subplots(1, 2), ("median_s", "peak_MiB"), ("median seconds", "peak memory, MiB"), strict=True
+    ):
+        for label, rows in series.items():
+            axes.plot([r["classes"] for r in rows], [r[key] for r in rows], marker="o", label=label)
+        axes.set(xscale="log", yscale="log", xlabel="size classes", ylabel=title)
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(path)
 
 
 if __name__ == "__main__":

@@ -44,5 +44,5 @@ class Effort:
 
 def work_of(effort: float, classes: int) -> int:
     """Work units of an effort for a number of size classes; an effort of 1 is a few seconds' worth at most."""
-    usual = min(40_000_000 + 200_000 * classes, 600_000_000)
+    usual = min(40_000_000 + 150_000 * classes, 400_000_000)
     return int(min(effort, 1e9) * usual)

@@ -105,7 +105,7 @@ def lifted(instance: Instance, priced: Priced) -> Priced:
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):
         last = min(first + at_once, len(order))
-        lift_values(table, instance.sizes, values, instance.counts, instance.limits, order, first, last)
+        lift_values(table, instance.sizes, values, instance.limits, order, first, last)
     return _proven(instance, values, table)
 
 

@@ -15,6 +15,10 @@ REALS = "Array(float64, 1, 'C', readonly=True)"
 # Where `fill_packs` stands: entries and patterns written, work done, next hard class, graphs and packs packed.
 ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
 
+# Classes of a block, and the classes a search may look at beyond its steps to come to an end.
+BLOCK = 64
+LONGEST_WALK = 400
+
 
 @jit("int64(int64[::1], int64)")
 def _alive_from(following: IntArray, position: int) -> int:
@@ -37,6 +41,14 @@ def _most(sizes: IntArray, position: int, room: IntArray, most: int) -> int:
     return most
 
 
+@jit(f"boolean({MATRIX}, int64, {VECTOR})")
+def _all_fit(sizes: IntArray, row: int, room: IntArray) -> bool:
+    for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
+        if sizes[row, component] > room[component]:
+            return False
+    return True
+
+
 @jit(f"int64({REALS}, float64, int64)")
 def _not_above(keys: FloatArray, value: float, start: int) -> int:
     """First position >= `start` whose key (falling) is <= `value`."""
@@ -53,13 +65,14 @@ def _not_above(keys: FloatArray, value: float, start: int) -> int:
 
 
 @jit(
-    f"int64({MATRIX}, {REALS}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], {REALS}, float64, int64, int64,"
+    f"int64({MATRIX}, {REALS}, {MATRIX}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], {REALS}, float64, int64, int64,"
     " int64[::1], int64[:, ::1], float64[::1])"
 )
 def _search(
     sizes: IntArray,
     keys: FloatArray,
     smallest: IntArray,
+    lows: IntArray,
     remaining: IntArray,
     following: IntArray,
     room: IntArray,
@@ -78,23 +91,25 @@ def _search(
     too. `room` comes back as it was.
     """
     classes, components = sizes.shape
+    most = 2 * steps + LONGEST_WALK
     depth, taken, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
     while True:
-        # Downwards: the largest class that fits, as often as it fits.
-        while position < classes:
-            position = _alive_from(following, _not_above(keys, slack * (1 + 1e-12) + 1e-300, position))
+        # Downwards: the largest class that fits, as often as it fits. Classes of a block that has none are passed over.
+        while position < classes and taken < most:
+            position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
+            if position < classes:
+                position = _alive_from(following, position)
             taken += 1
-            if position >= classes:
+            if position >= classes or not _all_fit(smallest, position, room):
                 break
-            hopeless = False
-            for component in range(components):
-                hopeless = hopeless or smallest[position, component] > room[component]
-            if hopeless:
-                break
+            block = position // BLOCK
+            if not _all_fit(lows, block, room):
+                position = (block + 1) * BLOCK
+                continue
             number = _most(sizes, position, room, remaining[position])
             if number > 0:
                 stack[0, depth] = position
@@ -263,13 +278,15 @@ def _emit(
 
 
 @jit(
-    f"void({MATRIX}, {REALS}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], int64[::1], {VECTOR}, {REALS}, float64, "
-    "int64, int64, float64, float64, float64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
+    f"void({MATRIX}, {REALS}, {MATRIX}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], int64[::1], {VECTOR}, {REALS}, "
+    "float64, int64, int64, float64, float64, float64, int64, int64[::1], int64[::1], int64[::1], "
+    "int64[::1], int64[::1])"
 )
 def fill_packs(
     sizes: IntArray,
     keys: FloatArray,
     smallest: IntArray,
+    lows: IntArray,
     hardest: IntArray,
     remaining: IntArray,
     following: IntArray,
@@ -299,9 +316,9 @@ def fill_packs(
 
     Parameters
     ----------
-    sizes, keys, smallest
-        Classes by falling key (weighted sum of components): int64 ``[C, d]``, float64 ``[C]``, and the
-        component-wise minima of each class and those behind it, int64 ``[C, d]``.
+    sizes, keys, smallest, lows
+        Classes by falling key (weighted sum of components): int64 ``[C, d]``, float64 ``[C]``; component-wise
+        minima of each class and those behind it, int64 ``[C, d]``, and of each BLOCK of classes.
     hardest
         Classes in the order in which they start packs, int64 ``[C]``.
     remaining, following
@@ -349,12 +366,25 @@ def fill_packs(
             taken = _sample(sizes, remaining, tree, room, amount, touched, graphs, wanted, turn + state[PATTERNS])
         best[0], least[0] = 0, np.inf
         done = _search(
-            sizes, keys, smallest, remaining, following, room, weights, tolerance, steps // 2, width, best, stack, least
+            sizes,
+            keys,
+            smallest,
+            lows,
+            remaining,
+            following,
+            room,
+            weights,
+            tolerance,
+            steps // 2,
+            width,
+            best,
+            stack,
+            least,
         )
         if least[0] > tolerance:
             done += _search(
-                sizes, keys, smallest, remaining, following, room, weights, tolerance, steps - done, number_classes,
-                best, stack, least,
+                sizes, keys, smallest, lows, remaining, following, room, weights, tolerance, steps - done,
+                number_classes, best, stack, least,
             )  # fmt: skip
         state[WORK] += 8 * taken + done
         for entry in range(best[0]):

@@ -105,12 +105,11 @@ def best_content(
     return steps
 
 
-@jit(f"void(int64[::1], {MATRIX}, int64[::1], {VECTOR}, {VECTOR}, {VECTOR}, int64, int64)")
+@jit(f"void(int64[::1], {MATRIX}, int64[::1], {VECTOR}, {VECTOR}, int64, int64)")
 def lift_values(
     table: IntArray,
     sizes: IntArray,
     values: IntArray,
-    counts: IntArray,
     limits: IntArray,
     order: IntArray,
     first: int,
@@ -118,8 +117,8 @@ def lift_values(
 ) -> None:
     """Raise the values of classes ``order[first:last]``, one after the other, as far as no pack becomes worth more.
 
-    `table` holds the best packs for `values` ``[C]``; both change. No pack holds more than `counts` ``[C]`` graphs
-    of a class. The worth of the whole pack, the last cell of the table, stays.
+    `table` holds the best packs for `values` ``[C]``; both change. The worth of the
+    whole pack, the last cell of the table, stays.
     """
     most = table[-1]
     room = np.empty(len(limits), dtype=np.int64)
@@ -128,16 +127,15 @@ def lift_values(
         worth = np.int64(-1)
         number = 0
         room[:] = limits
-        while number < counts[row]:
-            fits = True
+        fits = sizes[row].any()
+        while fits:
             for component in range(len(limits)):
                 room[component] -= sizes[row, component]
                 fits = fits and room[component] >= 0
-            if not fits:
-                break
-            number += 1
-            share = (most - table[cell_of(room, limits)]) // number
-            worth = share if worth < 0 else min(worth, share)
+            if fits:
+                number += 1
+                share = (most - table[cell_of(room, limits)]) // number
+                worth = share if worth < 0 else min(worth, share)
         if worth > values[row]:
             values[row] = worth
             fill_table(table, sizes, values, limits, row, row + 1)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import SLICE, Effort
 from dgl_tuplepack.bounds.instance import Instance, scarcity
-from dgl_tuplepack.kernels.bin_slack import ENTRIES, PACKS, PATTERNS, WORK, cumulated, fill_packs
+from dgl_tuplepack.kernels.bin_slack import BLOCK, ENTRIES, PACKS, PATTERNS, WORK, cumulated, fill_packs
 from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.sizes import IntArray
 
@@ -95,6 +95,7 @@ class _Round:
         self.weights = weights / instance.limits
         self.keys = (self.sizes * self.weights).sum(axis=1)
         self.smallest = np.ascontiguousarray(np.minimum.accumulate(self.sizes[::-1], axis=0)[::-1])
+        self.lows = np.minimum.reduceat(self.sizes, np.arange(0, len(order), BLOCK), axis=0)
         self.hardest = np.argsort(-shares[order].max(axis=1), kind="stable")
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         self.tolerance = spare * tuning.tolerance + 1e-12
@@ -107,7 +108,7 @@ class _Round:
     def run(self, effort: Effort) -> list[Patterns]:
         """Fill packs in slices, until the graphs, the effort or the work of a round is used up."""
         found: list[Patterns] = []
-        left = max(SLICE, 16 * len(self.left))
+        left = max(SLICE, 64 * len(self.left))
         state = np.zeros(5, dtype=np.int64)
         while left > 0 and self.left.any():
             if effort.exhausted:
@@ -130,8 +131,8 @@ class _Round:
         turn = self.tuning.turn + float(state[PACKS])
         state[[ENTRIES, PATTERNS, WORK]] = 0
         fill_packs(
-            self.sizes, self.keys, self.smallest, self.hardest, self.left, self.following, self.tree, self.limits,
-            self.weights, self.tolerance, self.tuning.steps, self.tuning.width, self.graphs_per_pack,
+            self.sizes, self.keys, self.smallest, self.lows, self.hardest, self.left, self.following, self.tree,
+            self.limits, self.weights, self.tolerance, self.tuning.steps, self.tuning.width, self.graphs_per_pack,
             self.tuning.kept, turn, SLICE, offsets, entries[0], entries[1], repeats, state,
         )  # fmt: skip
         used, rows = state[ENTRIES], state[PATTERNS]

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.packing.heuristics import NAMES
+from tests.engine_helpers import exact_optimum, random_histogram, small_instances
+
+
+def best_of_best_fit(histogram: SizeHistogram, limits: Limits) -> int:
+    packs = []
+    for heuristic in NAMES:
+        with contextlib.suppress(MethodError):
+            packs.append(pack(histogram, limits, "best_fit", heuristic).num_packs)
+    return min(packs)
+
+
+@given(small_instances())
+def test_auto_lies_between_the_optimum_and_best_fit(case):
+    histogram, limits = case
+    plan = pack(histogram, limits, effort=0.02)
+    optimum = exact_optimum(histogram, limits)
+    assert plan.lower_bound <= optimum <= plan.num_packs <= best_of_best_fit(histogram, limits)
+    assert lower_bound(histogram, limits, effort=0.02) <= optimum
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 40), st.none() | st.integers(1, 12))
+@settings(max_examples=25)
+def test_auto_packs_any_number_of_components(seed, k, classes, cap):
+    histogram = random_histogram(seed, classes, k, most_size=30, most_count=50)
+    limits = Limits.from_components(dict.fromkeys(histogram.components, 45), cap)
+    plan = pack(histogram, limits, effort=0.01)
+    plan.validate()
+    assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
+
+
+@pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])
+def test_molhiv_is_packed_to_the_figures_of_the_issue(limits, packs):
+    plan = pack(load_example("ogbg-molhiv"), Limits(*limits))
+    assert plan.num_packs <= packs
+    assert plan.gap <= 3
+    if packs == 3744:
+        assert plan.is_optimal
+        assert plan.lower_bound == 3744
+
+
+def test_more_effort_never_gives_a_worse_plan():
+    histogram = random_histogram(5, 300, 2, most_size=400, most_count=3)
+    limits = Limits.from_components({"a": 500, "b": 600})
+    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.01, 0.1, 0.5)]
+    packs = [plan.num_packs for plan in plans]
+    bounds = [plan.lower_bound for plan in plans]
+    assert packs == sorted(packs, reverse=True)
+    assert bounds == sorted(bounds)
+
+
+def test_equal_seeds_give_equal_plans():
+    histogram = random_histogram(6, 100, 2, most_size=100, most_count=20)
+    limits = Limits.from_components({"a": 300, "b": 280}, graphs=9)
+    plans = [pack(histogram, limits, seed=seed, effort=0.1) for seed in (7, 7, 8)]
+    assert plans[0].fingerprint == plans[1].fingerprint
+    assert abs(plans[0].num_packs - plans[2].num_packs) <= 2
+
+
+def test_no_time_at_all_still_gives_a_valid_plan_and_the_plan_says_so():
+    plan = pack(load_example("ogbg-molhiv"), Limits(256, 550), time_limit=0)
+    plan.validate()
+    assert plan.method.startswith("auto:")
+    assert "time limit" in plan.method
+    assert plan.num_packs < 3300
+    assert "time limit" not in pack(load_example("ogbg-molhiv"), Limits(256, 550), effort=0).method
+
+
+@pytest.mark.parametrize("count", [2**40, 2**40 - 1])
+@pytest.mark.parametrize("limits", [Limits(222, 502, 256), Limits(10**6, 10**6), Limits(2**62, 2**62)])
+def test_counts_near_two_to_the_forty_do_not_overflow(count, limits):
+    example = load_example("ogbg-molhiv")
+    histogram = SizeHistogram(example.sizes[::40], np.full(len(example.sizes[::40]), count))
+    plan = pack(histogram, limits, effort=0.05)
+    plan.validate()
+    assert plan.num_patterns < 10**6
+    assert plan.num_packs <= 1.02 * plan.lower_bound + 1
+
+
+def test_a_large_count_of_a_small_size_does_not_open_a_pack_for_each_graph():
+    histogram = SizeHistogram.from_counts({(100, 200): 5, (1, 1): 100_000})
+    assert pack(histogram, Limits(200, 400)).num_packs == 503
+
+
+def test_sizes_of_nothing_need_one_pack():
+    histogram = SizeHistogram.from_counts({(0, 0): 1000})
+    assert pack(histogram, Limits(5, 5)).num_packs == 1
+    assert pack(histogram, Limits(5, 5, graphs=300)).num_packs == 4
+
+
+def test_a_million_size_classes_stay_within_bounded_memory():
+    import resource
+
+    rng = np.random.default_rng(0)
+    keys = rng.choice(10**8, 10**6, replace=False)
+    sizes = np.stack([1 + keys // 10**4, 1 + keys % 10**4], axis=1)
+    histogram = SizeHistogram(sizes, np.ones(10**6, dtype=np.int64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plan = pack(histogram, Limits(100_000, 100_000), effort=0)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert plan.gap <= 0.1 * plan.lower_bound
+    assert grown < 2 << 20  # KiB
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"effort": -1}, {"effort": float("nan")}, {"effort": "much"}, {"time_limit": -0.5}, {"on_interrupt": "x"}],
+)
+def test_bad_options_are_refused(options):
+    with pytest.raises(MethodError):
+        pack(load_example("ogbg-molhiv"), Limits(222, 502), **options)
