@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
 from dgl_tuplepack.metrics import summarise
@@ -176,9 +178,6 @@ def _label(result: dict[str, Any]) -> str:
 
 
 def _show(results: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table()
     for title in ("histogram", "classes", "method", "packs", "bound", "gap", "gap %", "efficiency %", "effective %"):
         table.add_column(title, justify="left" if title in ("histogram", "method") else "right")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Real
 from typing import Any
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.bounds import check_sizes
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
@@ -15,12 +13,13 @@ from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
 from dgl_tuplepack.packing.best_fit import best_fit
 from dgl_tuplepack.packing.first_fit import first_fit
-from dgl_tuplepack.packing.heuristics import Heuristic, check_heuristic
+from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.packing.next_fit import next_fit
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes
 
-Method = Callable[[SizeHistogram, Limits, Heuristic, int, bool], PackPlan]
+Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 METHODS: dict[str, Method] = {
     "auto": auto,
@@ -100,30 +99,8 @@ def pack(
     """
     if not isinstance(method, str) or method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
-    seed = whole_number("seed", seed, 0, UINT64_MAX, MethodError)
-    check_heuristic(heuristic)
+    settings = Settings(heuristic, seed, random_ties, effort, time_limit, on_interrupt)
     histogram = as_histogram(sizes)
     limits = as_limits(limits).aligned(histogram.components)
     check_sizes(histogram, limits)
-    if method == "auto":
-        options = (_as_effort(effort), _as_time_limit(time_limit), _as_choice(on_interrupt))
-        return auto(histogram, limits, heuristic, seed, random_ties, *options)
-    return METHODS[method](histogram, limits, heuristic, seed, random_ties)
-
-
-def _as_effort(effort: float) -> float:
-    if not isinstance(effort, Real) or not effort >= 0:
-        raise MethodError(f"the effort must be a number >= 0, but is {effort!r}; 1 is the usual one.")
-    return float(effort)
-
-
-def _as_time_limit(time_limit: float | None) -> float | None:
-    if time_limit is not None and (not isinstance(time_limit, Real) or not time_limit >= 0):
-        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {time_limit!r}.")
-    return None if time_limit is None else float(time_limit)
-
-
-def _as_choice(on_interrupt: str) -> str:
-    if on_interrupt not in ("raise", "best"):
-        raise MethodError(f"on_interrupt must be 'raise' or 'best', but is {on_interrupt!r}.")
-    return on_interrupt
+    return METHODS[method](histogram, limits, settings)

@@ -18,12 +18,13 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.fit import fit_patterns
-from dgl_tuplepack.packing.heuristics import NAMES, Heuristic
+from dgl_tuplepack.packing.heuristics import NAMES, as_priority
 from dgl_tuplepack.packing.level_filling import level_filling
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
-from dgl_tuplepack.packing.patterns import Patterns
+from dgl_tuplepack.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.packing.repacking import repacked
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import components_of_kind
 
@@ -79,45 +80,36 @@ class State:
         return self.packs <= self.bound or self.effort.exhausted
 
 
-def auto(
-    histogram: SizeHistogram,
-    limits: Limits,
-    heuristic: Heuristic,
-    seed: int,
-    random_ties: bool,
-    effort: float = 1.0,
-    time_limit: float | None = None,
-    on_interrupt: str = "raise",
-) -> PackPlan:
+def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
 
     Minimum bin slack comes first and always finishes; the paper's heuristics, stronger bounds, and more and
-    longer searches follow. `heuristic` and `random_ties` have no effect.
+    longer searches follow.
 
     Notes
     -----
     Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. Time and memory: see the methods.
     """
-    deadline = None if time_limit is None else time.monotonic() + time_limit
+    limit = settings.time_limit
+    deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
-    turn = float(derive_key(np.uint64(seed), np.uint64(0), np.uint64(1)) >> np.uint64(44)) if seed else 0.0
-    state = State(instance, Effort(work_of(effort, len(histogram)), deadline), quick_bound(instance), turn)
+    key = derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(1))
+    turn = float(key >> np.uint64(44)) if settings.seed else 0.0
+    allowed = Effort(work_of(settings.effort, len(histogram)), deadline)
+    state = State(instance, allowed, quick_bound(instance), turn)
     interrupted = False
     first = Tuning(steps=100, turn=state.turn)
     state.offer(minimum_bin_slack(instance, state.bound, first, Effort(1 << 62)), "minimum_bin_slack")
     try:
         _improve(state, histogram, limits)
     except KeyboardInterrupt:
-        if on_interrupt == "raise":
+        if settings.on_interrupt == "raise":
             raise
         interrupted = True
     assert state.patterns is not None
-    best = state.patterns
-    suffix = ", interrupted" if interrupted else (", time limit" if time_limit is not None else "")
-    return PackPlan(
-        histogram, limits, best.offsets, best.classes, best.multiplicities, best.repeats,
-        min(state.bound, state.packs), f"auto:{state.method}{suffix}", None, seed,
-    )  # fmt: skip
+    suffix = ", interrupted" if interrupted else (", time limit" if limit is not None else "")
+    bound, method = min(state.bound, state.packs), f"auto:{state.method}{suffix}"
+    return as_plan(state.patterns, histogram, limits, method, settings, bound=bound)
 
 
 def _improve(state: State, histogram: SizeHistogram, limits: Limits) -> None:
@@ -203,8 +195,10 @@ def _best_fits(state: State, histogram: SizeHistogram, limits: Limits) -> None:
         if name in ("node", "edge") and not components_of_kind(limits.components, name + "s"):
             continue
         try:
-            state.offer(fit_patterns(histogram, limits, name, 0, False, fullest_first=True), f"best_fit {name}")
+            priority = as_priority(name, limits)
         except MethodError:
             # Its priorities would overflow.
             continue
+        found = fit_patterns(histogram, limits, priority, Settings(), fullest_first=True)
+        state.offer(found, f"best_fit {name}")
         state.effort.spend(100 * len(histogram))

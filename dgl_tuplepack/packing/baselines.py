@@ -10,33 +10,30 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds.instance import as_instance
-from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing.fit import fit
-from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.fit import fit_patterns
+from dgl_tuplepack.packing.heuristics import as_priority
+from dgl_tuplepack.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import components_of_kind
 
 
-def none(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
-    """Give every graph a pack of its own; `heuristic` and `random_ties` have no effect."""
+def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Give every graph a pack of its own."""
     classes = np.arange(len(histogram))
     ones = np.ones(len(histogram), dtype=np.int64)
-    offsets = np.arange(len(histogram) + 1)
-    bound = quick_bound(as_instance(histogram, limits))
-    return PackPlan(histogram, limits, offsets, classes, ones, histogram.counts, bound, "none", None, seed)
+    alone = Patterns(np.arange(len(histogram) + 1), classes, ones, histogram.counts)
+    return as_plan(alone, histogram, limits, "none", settings)
 
 
-def _by_one_kind(
-    kind: str, histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool
-) -> PackPlan:
+def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Best fit that looks at one kind of component and ignores the limits of all others.
 
-    The packs exceed the ignored limits, so the limits of this plan are raised to what its packs need;
-    `heuristic` has no effect, since the priority is the kind itself.
+    The packs exceed the ignored limits, so the limits of this plan are raised to what its packs need; the priority
+    is the kind itself, whatever heuristic is set.
     """
     heeded = components_of_kind(histogram.components, kind + "s")
     if not heeded:
@@ -51,13 +48,11 @@ def _by_one_kind(
         for column, (name, limit) in enumerate(limits.maxima.items())
     }
     relaxed = Limits.from_components(maxima, limits.graphs)
-    plan = fit(f"{kind}_only", histogram, relaxed, kind, seed, random_ties, fullest_first=True)
-    needed = {name: max(limits.maxima[name], used) for name, used in plan.effective_limits.maxima.items()}
-    raised = Limits.from_components(needed, limits.graphs)
-    return PackPlan(
-        histogram, raised, plan.offsets, plan.classes, plan.multiplicities, plan.repeats,
-        quick_bound(as_instance(histogram, raised)), plan.method, None, seed,
-    )  # fmt: skip
+    method = f"{kind}_only"
+    found = fit_patterns(histogram, relaxed, as_priority(kind, relaxed), settings, fullest_first=True)
+    used = as_plan(found, histogram, relaxed, method, settings).effective_limits.maxima
+    needed = {name: max(limits.maxima[name], most) for name, most in used.items()}
+    return as_plan(found, histogram, Limits.from_components(needed, limits.graphs), method, settings)
 
 
 node_only = partial(_by_one_kind, "node")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.fit import fit
-from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 
 
-def best_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
+def best_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put each graph into the fullest open pack that can take it, largest sizes first.
 
     Few packs are the aim; how few is not guaranteed. Exactly the paper's results come out, with two traits
@@ -25,4 +25,4 @@ def best_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing". Differs in
     the true minimum (see `heuristics`), and counts any number of components.
     """
-    return fit("best_fit", histogram, limits, heuristic, seed, random_ties, fullest_first=True)
+    return fit("best_fit", histogram, limits, settings, fullest_first=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.fit import fit
-from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 
 
-def first_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
+def first_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put each graph into the emptiest open pack that can take it, largest sizes first.
 
     Packs come out evenly filled; they are usually more than those of `best_fit`.
@@ -21,4 +21,4 @@ def first_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, se
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple shortest-pack-first histogram packing"; the paper
     calls it the first-fit variant.
     """
-    return fit("first_fit", histogram, limits, heuristic, seed, random_ties, fullest_first=False)
+    return fit("first_fit", histogram, limits, settings, fullest_first=False)

@@ -5,65 +5,41 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds.instance import as_instance
-from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.histogram_fit import fit_histogram, patterns_of
 from dgl_tuplepack.kernels.priority import priorities
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing.heuristics import Heuristic, Priority, as_priority
-from dgl_tuplepack.packing.patterns import Patterns
+from dgl_tuplepack.packing.heuristics import Priority, as_priority
+from dgl_tuplepack.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 
 
-def fit(
-    method: str,
-    histogram: SizeHistogram,
-    limits: Limits,
-    heuristic: Heuristic,
-    seed: int,
-    random_ties: bool,
-    *,
-    fullest_first: bool,
-) -> PackPlan:
+def fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings, *, fullest_first: bool) -> PackPlan:
     """Place size classes, largest priority first, into groups of identical packs."""
-    found = fit_patterns(histogram, limits, heuristic, seed, random_ties, fullest_first=fullest_first)
-    bound = quick_bound(as_instance(histogram, limits))
-    name = as_priority(heuristic, limits).name
-    return PackPlan(
-        histogram,
-        limits,
-        found.offsets,
-        found.classes,
-        found.multiplicities,
-        found.repeats,
-        bound,
-        method,
-        name,
-        seed,
-        random_ties,
-    )
+    priority = as_priority(settings.heuristic, limits)
+    found = fit_patterns(histogram, limits, priority, settings, fullest_first=fullest_first)
+    return as_plan(found, histogram, limits, method, settings, heuristic=priority.name)
 
 
 def fit_patterns(
-    histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool, *, fullest_first: bool
+    histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, *, fullest_first: bool
 ) -> Patterns:
     """Patterns of `fit`, before they become a plan."""
-    priority = as_priority(heuristic, limits)
-    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(len(histogram)))
+    key = derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(len(histogram)))
     groups = fit_histogram(
         histogram.sizes,
         histogram.counts,
-        _order(histogram, priority, key if random_ties else None),
+        _order(histogram, priority, key if settings.random_ties else None),
         limits.array,
         INT64_MAX if limits.graphs is None else limits.graphs,
         priority.kind,
         priority.weights,
         priority.table,
         fullest_first,
-        random_ties,
+        settings.random_ties,
         key,
     )
     return Patterns(*patterns_of(groups))

@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.bounds.instance import as_instance
-from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing.heuristics import Heuristic
+from dgl_tuplepack.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 
 _MOST_GRAPHS = 1 << 31
 
 
-def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, seed: int, random_ties: bool) -> PackPlan:
-    """Shuffle all graphs by `seed`, fill one pack, and open the next one when a graph does not fit.
+def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
 
-    A baseline to compare with, not a way to save padding; `heuristic` and `random_ties` have no effect.
+    A baseline to compare with, not a way to save padding.
 
     Notes
     -----
@@ -35,7 +34,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
             "choose a method that works on the histogram."
         )
     items = np.repeat(np.arange(len(histogram)), histogram.counts)
-    shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(seed), np.uint64(0), np.uint64(0)))
+    shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(0)))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
     packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
@@ -43,7 +42,5 @@ def next_fit(histogram: SizeHistogram, limits: Limits, heuristic: Heuristic, see
     keys, multiplicities = np.unique(packs * len(histogram) + items, return_counts=True)
     offsets = np.searchsorted(keys // len(histogram), np.arange(len(pack_offsets)))
     repeats = np.ones(len(pack_offsets) - 1, dtype=np.int64)
-    bound = quick_bound(as_instance(histogram, limits))
-    return PackPlan(
-        histogram, limits, offsets, keys % len(histogram), multiplicities, repeats, bound, "next_fit", None, seed
-    )
+    patterns = Patterns(offsets.astype(np.int64), keys % len(histogram), multiplicities, repeats)
+    return as_plan(patterns, histogram, limits, "next_fit", settings)

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.quick import quick_bound
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.settings import Settings
+from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray, exact_sum
 
 
@@ -61,3 +67,24 @@ def joined(parts: Iterable[Patterns]) -> Patterns:
         np.concatenate([*(part.multiplicities for part in parts), empty]),
         np.concatenate([*(part.repeats for part in parts), empty]),
     )
+
+
+def as_plan(
+    patterns: Patterns,
+    histogram: SizeHistogram,
+    limits: Limits,
+    method: str,
+    settings: Settings,
+    *,
+    heuristic: str | None = None,
+    bound: int | None = None,
+) -> PackPlan:
+    """Make a plan of patterns; its lower bound is `bound`, or the one in closed form.
+
+    Settings that the method does not heed are not recorded: `heuristic` is None for it.
+    """
+    return PackPlan(
+        histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,
+        quick_bound(as_instance(histogram, limits)) if bound is None else bound,
+        method, heuristic, settings.seed, settings.random_ties and heuristic is not None,
+    )  # fmt: skip
