@@ -100,7 +100,7 @@ def plot_fill(plan: PackPlan, ax: Any = None) -> Any:
     ax.figure.colorbar(shown, ax=ax, label="packs in this place", fraction=0.045)
     means = zip(plan.efficiency.items(), (ax.axvline, ax.axhline), ("--", ":"), strict=True)
     for (name, value), line, style in means:
-        line(value, color="crimson", linestyle=style, linewidth=1.5, label=f"mean of {name}: {value:.1%}")
+        line(value, color="crimson", linestyle=style, linewidth=1.5, label=f"mean of {name}: {value:.2%}")
     first, second = plan.histogram.components
     ax.set(xlabel=f"{first}: content / limit", ylabel=f"{second}: content / limit")
     ax.set(xlim=(min(0.5, places[:, 0].min() - 0.02), 1.015), ylim=(min(0.5, places[:, 1].min() - 0.02), 1.015))

@@ -16,7 +16,7 @@ from dgl_tuplepack.packing.heuristics import NAMES
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.plan import PackPlan
 
-_ROUNDS, _STEPS = 3, 5
+_ROUNDS, _STEPS = 5, 4
 
 
 @dataclass

@@ -36,7 +36,7 @@ def test_fill_shows_every_content_once() -> None:
     contents = np.unique(PLAN.pattern_contents, axis=0)
     assert np.allclose(dots.get_offsets(), contents / PLAN.limits.array)
     assert dots.get_array().sum() == PLAN.num_packs
-    assert "98.8%" in ax.get_legend().get_texts()[0].get_text()
+    assert "98.78%" in ax.get_legend().get_texts()[0].get_text()
 
 
 def test_sorted_fill_has_one_line_for_each_plan() -> None:
