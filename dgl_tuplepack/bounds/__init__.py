@@ -88,7 +88,7 @@ def lifted_bound(
     for chosen in columns:
         relaxed = projected(instance, chosen)
         work = 2 * len(chosen) * pricing_work(relaxed)
-        if bound >= target or work > effort.left // 4 or effort.late:
+        if bound >= target or work > effort.left // 4 or effort.exhausted:
             continue
         point = starting_point(relaxed)
         effort.spend(work)

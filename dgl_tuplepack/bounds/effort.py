@@ -9,7 +9,10 @@ SLICE = 2_000_000
 
 
 class Effort:
-    """What is left of the work a caller allows.
+    """What is left of the work that is allowed.
+
+    A part is an allowance of its own that also draws on the whole. What a search decides depends on what is left of
+    its part alone; the whole only cuts it off. So a search with a larger whole goes the same way, and further.
 
     Parameters
     ----------
@@ -17,29 +20,30 @@ class Effort:
         Work units allowed.
     deadline
         ``time.monotonic()`` at which to stop as well, or None.
+    whole
+        What this is a part of.
     """
 
-    def __init__(self, work: int, deadline: float | None = None) -> None:
+    def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
         self.left = work
-        self.deadline = deadline
+        self._deadline = deadline
+        self._whole = whole
 
     def spend(self, work: int) -> None:
         """Count work done."""
         self.left -= work
-
-    @property
-    def late(self) -> bool:
-        """Whether the deadline is over."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
+        if self._whole is not None:
+            self._whole.spend(work)
 
     @property
     def exhausted(self) -> bool:
         """Whether the search should stop."""
-        return self.left <= 0 or self.late
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        return self.left <= 0 or late or (self._whole is not None and self._whole.exhausted)
 
-    def part(self, share: float) -> Effort:
-        """An allowance of its own, a share of what is left, under the same deadline."""
-        return Effort(int(self.left * share), self.deadline)
+    def part(self, work: int) -> Effort:
+        """An allowance of `work`, drawn on this one."""
+        return Effort(work, whole=self)
 
 
 def work_of(effort: float, classes: int) -> int:

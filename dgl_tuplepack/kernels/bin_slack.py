@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels.fenwick import holder, reduce
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -157,40 +158,6 @@ def _search(
     return taken
 
 
-@jit(f"int64[::1]({VECTOR})")
-def cumulated(counts: IntArray) -> IntArray:
-    """Fenwick tree of `counts` ``[C]`` (Fenwick 1994), int64 ``[C + 1]``."""
-    tree = np.zeros(len(counts) + 1, dtype=np.int64)
-    for position in range(1, len(tree)):
-        tree[position] += counts[position - 1]
-        parent = position + (position & -position)
-        if parent < len(tree):
-            tree[parent] += tree[position]
-    return tree
-
-
-@jit("void(int64[::1], int64, int64)")
-def _reduce(tree: IntArray, position: int, number: int) -> None:
-    position += 1
-    while position < len(tree):
-        tree[position] -= number
-        position += position & -position
-
-
-@jit(f"UniTuple(int64, 2)({VECTOR}, int64)")
-def _holder(tree: IntArray, graph: int) -> tuple[int, int]:
-    """Class of graph number `graph`, graphs being numbered class by class, and its number inside the class."""
-    position, bit = 0, 1
-    while 2 * bit < len(tree):
-        bit *= 2
-    while bit > 0:
-        if position + bit < len(tree) and tree[position + bit] <= graph:
-            position += bit
-            graph -= tree[position]
-        bit >>= 1
-    return position, graph
-
-
 @jit(f"int64({MATRIX}, int64[::1], {VECTOR}, int64[::1], int64[::1], int64[::1], int64, int64, float64)")
 def _sample(
     sizes: IntArray,
@@ -213,7 +180,7 @@ def _sample(
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     taken = 1
     while graph < graphs:
-        position, inside = _holder(tree, graph)
+        position, inside = holder(tree, graph)
         if position >= len(remaining):
             break
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
@@ -265,7 +232,7 @@ def _emit(
         if remaining[position] == 0:
             following[position] = position + 1
         if len(tree) > 0:
-            _reduce(tree, position, (more + 1) * number)
+            reduce(tree, position, (more + 1) * number)
         classes[at + entry] = position
         multiplicities[at + entry] = number
         amount[position] = 0

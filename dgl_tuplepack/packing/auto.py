@@ -37,6 +37,7 @@ _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
 _FIRST_STEPS = 2000
 _MOST_STEPS = 1 << 20
 _MOST_TURNS = 1000
+_MOST_STAGES = 30
 _TURNS_BEFORE_LP = 2
 _WORK_PER_TRIAL = 20_000
 _WORK_PER_PATTERN = 30
@@ -84,41 +85,48 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
 
     Minimum bin slack comes first and always finishes; the paper's heuristics, stronger bounds, and more and
-    longer searches follow.
+    longer searches follow. The seed decides where samples start.
 
     Notes
     -----
-    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. Time and memory: see the methods.
+    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, goes the
+    same way further and never gives a worse plan. Time and memory: see the methods and ``docs/complexity.md``.
     """
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
     key = derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(1))
     turn = float(key >> np.uint64(44)) if settings.seed else 0.0
-    allowed = Effort(work_of(settings.effort, len(histogram)), deadline)
-    state = State(instance, allowed, quick_bound(instance), turn)
+    whole = Effort(work_of(settings.effort, len(histogram)), deadline)
+    state = State(instance, whole, quick_bound(instance), turn)
     interrupted = False
     first = Tuning(steps=100, turn=state.turn)
     state.offer(minimum_bin_slack(instance, state.bound, first, Effort(1 << 62)), "minimum_bin_slack")
     try:
-        _improve(state, histogram, limits)
+        for stage in range(_MOST_STAGES):
+            # The first stage is planned for an effort of 1, each later one for as much as all before it.
+            state.effort = whole.part(work_of(2.0 ** max(0, stage - 1), len(histogram)))
+            state.turn = turn + stage * _MOST_TURNS
+            _improve(state, histogram, limits, stage)
+            if state.packs <= state.bound or whole.exhausted:
+                break
     except KeyboardInterrupt:
         if settings.on_interrupt == "raise":
             raise
         interrupted = True
     assert state.patterns is not None
-    suffix = ", interrupted" if interrupted else (", time limit" if limit is not None else "")
+    suffix = (", time limit" if limit is not None else "") + (", interrupted" if interrupted else "")
     bound, method = min(state.bound, state.packs), f"auto:{state.method}{suffix}"
     return as_plan(state.patterns, histogram, limits, method, settings, bound=bound)
 
 
-def _improve(state: State, histogram: SizeHistogram, limits: Limits) -> None:
+def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int) -> None:
     """One method after the other, until the bound is met or the effort is used up."""
     instance, effort = state.instance, state.effort
     graphs_per_pack = instance.num_graphs / state.packs
-    if len(histogram) <= _MOST_SUM_CLASSES and graphs_per_pack <= _MOST_FIT_GRAPHS and not state.done:
+    if stage == 0 and len(histogram) <= _MOST_SUM_CLASSES and graphs_per_pack <= _MOST_FIT_GRAPHS and not state.done:
         _best_fits(state, histogram, limits)
-    if graphs_per_pack > _MANY_GRAPHS and not state.done:
+    if stage == 0 and graphs_per_pack > _MANY_GRAPHS and not state.done:
         state.offer(level_filling(instance, state.bound, effort), "level_filling")
     steps = _FIRST_STEPS
     relaxations: list[tuple[Instance, Priced]] = []
@@ -137,7 +145,7 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits) -> None:
         floor = effort.left - spent if state.packs - state.bound <= _CLOSE else effort.left
         trial = 0
         while effort.left > (0 if last else floor) and not state.done:
-            _repack(state, 2 * steps, turn * _MOST_TURNS + trial)
+            _repack(state, 2 * steps, (stage * _MOST_TURNS + turn) * _MOST_TURNS + trial)
             trial += 1
         if state.done:
             return
@@ -156,11 +164,10 @@ def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> Non
             columns = state.patterns.dense(classes, _MOST_START_COLUMNS)
         # Rounding pays where patterns repeat; else the LP is for its bound alone.
         repeating = state.instance.num_graphs >= 4 * classes
-        effort = state.effort.part(_LP_SHARE if repeating else _LP_SHARE / 3)
-        allowed = effort.left
+        share = _LP_SHARE if repeating else _LP_SHARE / 3
+        effort = state.effort.part(int(share * state.effort.left))
         program = PatternLP(relaxed, columns, point)
         program.solve(state.packs, effort)
-        state.effort.spend(allowed - effort.left)
         state.bound = max(state.bound, program.bound)
         columns, repeats = program.solution()
         if whole and len(columns) and not state.done:
@@ -171,16 +178,9 @@ def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> Non
 def _repack(state: State, steps: int, trial: int) -> None:
     assert state.patterns is not None
     tuning = Tuning(steps=steps, kept=_KEPT[trial % len(_KEPT)], turn=state.turn + trial)
-    effort = state.effort.part(_REPACK_SHARE)
-    allowed = effort.left
+    effort = state.effort.part(int(_REPACK_SHARE * state.effort.left))
     found = repacked(state.instance, state.patterns, tuning, trial, effort)
-    state.effort.spend(
-        allowed
-        - effort.left
-        + _WORK_PER_TRIAL
-        + _WORK_PER_PATTERN * len(state.patterns)
-        + len(state.patterns.classes) // 2
-    )
+    state.effort.spend(_WORK_PER_TRIAL + _WORK_PER_PATTERN * len(state.patterns) + len(state.patterns.classes) // 2)
     if found is not None:
         method = state.method.removesuffix(_REPACKED)
         fewer = found.num_packs < state.packs

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import SLICE, Effort
 from dgl_tuplepack.bounds.instance import Instance, scarcity
-from dgl_tuplepack.kernels.bin_slack import BLOCK, ENTRIES, PACKS, PATTERNS, WORK, cumulated, fill_packs
+from dgl_tuplepack.kernels.bin_slack import BLOCK, ENTRIES, PACKS, PATTERNS, WORK, fill_packs
+from dgl_tuplepack.kernels.fenwick import cumulated
 from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.sizes import IntArray
 
