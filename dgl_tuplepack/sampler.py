@@ -24,6 +24,9 @@ from dgl_tuplepack.sources import sizes_of
 
 CONTENTS = ("fixed", "resample", "repack")
 
+# A plan for one epoch is worth less search than one for all of them.
+_REPACK_EFFORT = 0.1
+
 # Purposes of random streams; each has its own.
 _CONTENT, _ORDER, _TIES = 1, 2, 3
 
@@ -44,8 +47,8 @@ class PackBatchSampler(Sampler[list[int]]):
         A plan for exactly these sizes; made by `pack` if not given.
     content
         "resample": the shapes of packs stay, each slot gets a random graph of its size, anew each epoch.
-        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, equal priorities
-        taken at random. None: "resample", or "fixed" without `shuffle`.
+        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, found by a
+        search of other samples. None: "resample", or "fixed" without `shuffle`.
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
@@ -147,7 +150,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self._use_plan(0, self._first_plan)
         else:
             seed = int(self._key(_TIES, self.epoch))
-            self._use_plan(self.epoch, pack(self._histogram, self.limits, seed=seed, random_ties=True))
+            self._use_plan(self.epoch, pack(self._histogram, self.limits, seed=seed, effort=_REPACK_EFFORT))
 
     def _key(self, purpose: int, epoch: int) -> np.uint64:
         return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
+from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
 from dgl_tuplepack.sources import shapes
@@ -47,6 +47,8 @@ CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "uniform 10^4": ("uniform 10000", (1000, 2200), None),
     "uniform 10^5": ("uniform 100000", (1000, 2200), None),
 }
+# Seconds after which the plain-Python reference is given up.
+REFERENCE_S = 60
 # For docs/complexity.md: random sizes, more and more of them.
 SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -68,36 +70,79 @@ def instance(name: str, seed: int = 0) -> tuple[SizeHistogram, Limits, int | Non
     return histogram, Limits(maxima[0], maxima[1], cap), optimum
 
 
+def peak_mib() -> float:
+    """Most memory that this process has held; not the parent's, which getrusage counts in after a fork."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
 @app.command("one", hidden=True)
 def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None:
     """Measure one case in this process and print JSON; a process of its own makes peak memory meaningful."""
     histogram, limits, optimum = instance(name, seed)
+    if method == "reference":
+        print(json.dumps({"case": name, "optimum": optimum, **_reference(histogram, limits, heuristic)}))
+        return
     small = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3})
     for warm in ("auto", "best_fit", "first_fit"):
         pack(small, Limits(9, 9), warm)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mib()
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
         plan = pack(histogram, limits, method, heuristic, seed)
         seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = peak_mib()
     result: dict[str, Any] = {
         "case": name,
         "classes": len(histogram),
         "optimum": optimum,
         "median_s": statistics.median(seconds),
-        "peak_MiB": peak / 1024,
-        "peak_growth_MiB": (peak - before) / 1024,
+        "peak_MiB": peak,
+        "peak_growth_MiB": peak - before,
         **summarise(plan),
     }
     print(json.dumps(result))
 
 
-def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any]:
-    """Result of `one` in a fresh process."""
+def _reference(histogram: SizeHistogram, limits: Limits, heuristic: str) -> dict[str, Any]:
+    """Measure the plain-Python best fit of the tests, the base of the speed-up."""
+    # The checkout's tests are no package that is installed.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from tests.reference import histogram_packs, named_heuristic
+
+    counts, rule = histogram.to_counts(), named_heuristic(heuristic, histogram.components)
+    start = time.perf_counter()
+    made = histogram_packs(counts, limits.values, limits.graphs, rule, fullest_first=True)
+    seconds = time.perf_counter() - start
+    packs = sum(repeats * times for (_, repeats), times in made.items())
+    totals = histogram.totals()
+    efficiency = {name: totals[name] / (packs * limit) for name, limit in limits.maxima.items()}
+    return {
+        "classes": len(histogram),
+        "method": "plain Python best_fit",
+        "heuristic": heuristic,
+        "packs": packs,
+        "lower_bound": lower_bound(histogram, limits, effort=0),
+        "efficiency": efficiency,
+        "effective_efficiency": {},
+        "median_s": seconds,
+        "peak_MiB": peak_mib(),
+    }
+
+
+def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any] | None:
+    """Result of `one` in a fresh process; None where plain Python does not end in time."""
     command = [sys.executable, __file__, "one", name, method, heuristic, str(repeats), str(seed)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        patience = REFERENCE_S if method == "reference" else None
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
+    except subprocess.TimeoutExpired:
+        typer.echo(f"{name}: plain Python took over {REFERENCE_S} s and was stopped", err=True)
+        return None
     if found.returncode:
         raise typer.Exit(1) from RuntimeError(found.stderr)
     result: dict[str, Any] = json.loads(found.stdout)
@@ -107,7 +152,9 @@ def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) ->
 @app.command()
 def packing(
     only: Annotated[str, typer.Option(help="Measure only cases whose name contains this.")] = "",
-    methods: Annotated[str, typer.Option(help="Of auto, best_fit, first_fit; separated by commas.")] = "auto,best_fit",
+    methods: Annotated[
+        str, typer.Option(help="Of auto, best_fit, first_fit, reference (plain Python); separated by commas.")
+    ] = "auto,best_fit,reference",
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
@@ -119,9 +166,11 @@ def packing(
         if only not in name:
             continue
         for method in methods.split(","):
-            for heuristic in ("product",) if method == "auto" else NAMES:
+            for heuristic in NAMES if method in ("best_fit", "first_fit") else ("product",):
                 typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
-                results.append(measured(name, method, heuristic, repeats, seed))
+                result = measured(name, method, heuristic, repeats, seed)
+                if result is not None:
+                    results.append(result)
     _show(results)
     if json_path is not None:
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -165,7 +214,9 @@ def complexity(
     for classes in SCALING:
         for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
             typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
-            results.append(measured(f"uniform {classes}", method, heuristic, repeats, 0))
+            result = measured(f"uniform {classes}", method, heuristic, repeats, 0)
+            assert result is not None
+            results.append(result)
     _show(results)
     if json_path is not None:
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
