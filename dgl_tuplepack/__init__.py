@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from dgl_tuplepack._version import __version__
@@ -41,7 +42,18 @@ _PUBLIC = {
 }
 _NEED_TORCH = ("sampler", "padding", "nn")
 
-__all__ = ["__version__", "errors", "nn", *_PUBLIC]
+
+def _has_torch() -> bool:
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except ImportError:
+        return False
+
+
+# Where torch is absent, the names that need it are not offered; asking for one says what is missing.
+__all__ = ["__version__", "errors", *(name for name, module in _PUBLIC.items() if module not in _NEED_TORCH)]
+if _has_torch():
+    __all__ += ["nn", *(name for name, module in _PUBLIC.items() if module in _NEED_TORCH)]
 
 
 def __getattr__(name: str) -> Any:

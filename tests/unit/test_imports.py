@@ -95,3 +95,10 @@ def test_every_public_name_can_be_had() -> None:
 def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'dgl_tuplepack' has no attribute 'pakc'"):
         tp.pakc  # noqa: B018
+
+
+def test_a_star_import_offers_what_the_environment_can_give() -> None:
+    program = "from dgl_tuplepack import *\nprint('pack' in globals(), 'PackBatchSampler' in globals())"
+    assert output_of(BLOCK + program) == ["True False"]
+    # With torch it comes along; DGL is not needed for the names alone.
+    assert output_of(program) == ["True True"]
