@@ -79,7 +79,7 @@ def train(
     evaluation = {part: loader_of(part, 0, shuffle=False) for part in ("train", "valid", "test")}
     for part, loader in evaluation.items():
         plan = summarise(loader.batch_sampler.plan)
-        filled = ", ".join(f"{value:.1%} of {component}" for component, value in plan["efficiency"].items())
+        filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
         console.print(f"{part}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
 
     model = _model(dataset.num_tasks, width, layers).to(device)
