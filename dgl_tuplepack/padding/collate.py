@@ -164,12 +164,12 @@ class PaddedCollate:
             batch = dgl.batch(graphs)
             if batch.batch_size == len(graphs) and self.schema.matches_features(batch):
                 return batch
-            reason = "they do not match the example"
-        except dgl.DGLError as error:
-            reason = str(error)
+        except dgl.DGLError:
+            pass
         for graph, place in zip(graphs, where, strict=True):
             self.schema.check_graph(graph, place)
-        raise SchemaError(f"dgl.batch cannot join {where[0]} to {where[-1]}: {reason}")
+        # No culprit: where no graph has nodes (edges) of a type, DGL asks for equal features of nothing.
+        return dgl.batch([_without_empty_features(graph) for graph in graphs])
 
     def _check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
         found_of = dict(zip(self.schema.components, [*nodes.values(), *edges.values()], strict=True))
@@ -245,3 +245,15 @@ def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
     """Endpoints in the order of edge ids, also of a graph that may keep no format that is in this order."""
     src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
     return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
+
+
+def _without_empty_features(graph: Any) -> Any:
+    """A view of the graph that has no features of types of which it has no nodes (edges)."""
+    graph = graph.local_var()
+    for node_type in graph.ntypes:
+        if not graph.num_nodes(node_type):
+            graph.nodes[node_type].data.clear()
+    for edge_type in graph.canonical_etypes:
+        if not graph.num_edges(edge_type):
+            graph.edges[edge_type].data.clear()
+    return graph

@@ -620,3 +620,17 @@ def test_numpy_numbers_fill_too(fill: Any) -> None:
 def test_limits_of_another_kind() -> None:
     with refused(LimitsError, "limits must be Limits", "(2, 2)"):
         tp.PaddedCollate((2, 2), example=dgl.graph(([0], [0])))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("featured_first", [True, False])
+def test_features_of_nothing_may_be_there_or_not(featured_first: bool) -> None:
+    # dgl.batch alone refuses this where no graph of the batch has an edge.
+    bare, featured = dgl.graph(([], []), num_nodes=1), dgl.graph(([], []), num_nodes=1)
+    featured.edata["w"] = torch.zeros(0, 2)
+    example = dgl.graph(([0], [0]))
+    example.edata["w"] = torch.ones(1, 2)
+    collate = tp.PaddedCollate(tp.Limits(4, 4, 3), example=example, feature_fill=7)
+    batch = collate([featured, bare] if featured_first else [bare, featured])
+    assert batch.num_real_nodes == 2
+    assert batch.edge_features["w"].tolist() == [[7, 7]] * 4
+    assert featured.edata["w"].shape == (0, 2)  # what was handed in is left as it was
