@@ -17,6 +17,7 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key
 from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.exact_split import exactly_split
 from dgl_tuplepack.packing.fit import fit_patterns
 from dgl_tuplepack.packing.heuristics import NAMES, as_priority
 from dgl_tuplepack.packing.level_filling import level_filling
@@ -45,6 +46,10 @@ _PATIENCE = 0.8
 _CLOSE = 20
 _REPACK_SHARE = 0.1
 _REPACKED = "+repacking"
+# Packs above the bound, and graphs in a pack, up to which packs are filled exactly; and the part of the effort.
+_EXACT_GAP = 3
+_MOST_EXACT_GRAPHS = 64
+_EXACT_SHARE = 0.1
 # Level filling pays where packs hold many graphs.
 _MANY_GRAPHS = 4
 _MOST_LP_CLASSES = 2500
@@ -138,6 +143,8 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int)
             state.bound, relaxations = lifted_bound(instance, state.bound, state.packs, effort)
         if turn == _TURNS_BEFORE_LP and not state.done:
             _pattern_lp(state, relaxations)
+        if state.packs - state.bound <= _EXACT_GAP and graphs_per_pack <= _MOST_EXACT_GRAPHS:
+            _split(state, stage * _MOST_TURNS + turn)
         # Close to the bound as much work again goes into repacking; and all that is left, where a longer search
         # would not come to its end.
         growth = min(4.0, _PATIENCE * effort.left / max(spent, 1))
@@ -173,6 +180,21 @@ def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> Non
         if whole and len(columns) and not state.done:
             for found in rounded(state.instance, columns, repeats, state.turn, state.effort):
                 state.offer(found, "pattern_lp")
+
+
+def _split(state: State, trial: int) -> None:
+    """Fill some packs exactly: as many less as would meet the bound, else one pack less, as long as that works."""
+    fewer = state.packs - state.bound
+    while fewer > 0 and not state.done:
+        assert state.patterns is not None
+        effort = state.effort.part(int(_EXACT_SHARE * state.effort.left))
+        seed = int(state.turn) + trial
+        state.effort.spend(_WORK_PER_PATTERN * state.packs)
+        packs = state.packs
+        state.offer(exactly_split(state.instance, state.patterns, fewer, seed, effort), "exact_split")
+        if state.packs == packs and fewer == 1:
+            return
+        fewer = 1
 
 
 def _repack(state: State, steps: int, trial: int) -> None:

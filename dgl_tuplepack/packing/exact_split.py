@@ -1,0 +1,176 @@
+"""Take some packs apart and fill fewer of them exactly: the end of a search that is close to the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.bounds.effort import Effort
+from dgl_tuplepack.bounds.instance import Instance
+from dgl_tuplepack.kernels.exact_split import subset_within
+from dgl_tuplepack.kernels.random import derive_key, random_bits, shuffle_segments
+from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.sizes import IntArray
+
+# Beyond these the search would not come to its end within a usual effort.
+_MOST_PACKS = 20_000
+_MOST_GRAPHS = 12_000
+_OTHERS = 4
+# Graphs that one meeting in the middle decides on: fewest, most, and how many more after each failure.
+_FEWEST_FREE = 20
+_MOST_FREE = 32
+_MORE_FREE = 2
+_REOPENED = 3
+_MOST_SCANNED = 1 << 22
+_WORK_PER_TRIAL = 10_000
+_ORDERED, _REOPEN = 3, 4
+
+
+def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
+    """The patterns with some packs packed anew, `fewer` (>= 1) packs in all; None if that failed.
+
+    The emptiest packs are taken apart, until their graphs might fit into as many packs less, and a few others.
+
+    Notes
+    -----
+    Time O(G d) for G graphs taken apart, at most some thousands, and that of `filled`.
+    """
+    if patterns.num_packs > _MOST_PACKS:
+        return None
+    single = np.repeat(np.arange(len(patterns)), patterns.repeats)
+    packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
+    taken = _taken_apart(instance, packs, fewer, seed)
+    if taken is None:
+        return None
+    apart = packs.take(np.flatnonzero(taken), np.ones(int(taken.sum()), dtype=np.int64))
+    classes = np.repeat(apart.classes, apart.multiplicities)
+    sizes = np.ascontiguousarray(instance.sizes[classes])
+    contents = filled(sizes, instance.limits, apart.num_packs - fewer, seed, effort)
+    if contents is None:
+        return None
+    left = patterns.repeats - np.bincount(single[taken], minlength=len(patterns))
+    kept = np.flatnonzero(left)
+    return joined([patterns.take(kept, left[kept]), *(_pattern(classes[members]) for members in contents)])
+
+
+def _pattern(classes: IntArray) -> Patterns:
+    """One pack of these graphs."""
+    distinct, numbers = np.unique(classes, return_counts=True)
+    return Patterns(np.array([0, len(distinct)]), distinct, numbers.astype(np.int64), np.ones(1, dtype=np.int64))
+
+
+def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
+    """Which packs to take apart, bool ``[P]``; None if those with room enough hold too many graphs."""
+    held = instance.sizes[packs.classes] * packs.multiplicities[:, None]
+    room = (instance.limits - np.add.reduceat(held, packs.offsets[:-1], axis=0)) / instance.limits
+    graphs = np.add.reduceat(packs.multiplicities, packs.offsets[:-1])
+    emptiest = np.argsort(-room.min(axis=1), kind="stable")
+    enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
+    if not enough.any():
+        return None
+    number = int(enough.argmax()) + 1
+    others = emptiest[number:].copy()
+    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(_ORDERED))
+    shuffle_segments(others, np.array([0, len(others)]), key)
+    taken = np.zeros(len(packs), dtype=bool)
+    taken[emptiest[:number]] = True
+    taken[others[:_OTHERS]] = True
+    return taken if int(graphs[taken].sum()) <= _MOST_GRAPHS else None
+
+
+def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
+    """Subset with a total within a window, as 0 and 1 ``[n]``, or None; and the work done."""
+    chosen = np.zeros(len(sizes), dtype=np.int64)
+    if (low > high).any() or (high < 0).any():
+        return None, 0
+    # The component whose window is narrowest among its sums comes first.
+    narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
+    order = np.argsort(narrow, kind="stable")
+    steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
+    return (chosen if steps > 0 else None), abs(steps)
+
+
+def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
+    """Graphs (rows of int64 ``[G, d]``) of each of at most `packs` packs; None if the effort did not suffice.
+
+    One pack after the other is filled so that it wastes no more than its share of the room that all may waste:
+    always with the hardest graph left, and some others that are drawn by lot. Where that fails again and again,
+    finished packs are taken apart too. For two packs and at most 33 graphs that is exact, unless 2^22 pairs of
+    sums are not enough to see that there is no split.
+
+    Notes
+    -----
+    Time O(d 2^(n / 2)) for each try, n <= 33 graphs that are left to decide on; memory the same.
+
+    Source: the principle of filling bins to an exact sum one by one is that of Gupta & Ho 1999 (see
+    `packing.minimum_bin_slack`); subsets by Horowitz & Sahni 1974 (see `kernels.exact_split`).
+    """
+    hardness = (sizes / limits).max(axis=1)
+    left = np.argsort(-hardness, kind="stable")
+    if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
+        return None
+    done: list[IntArray] = []
+    failures, trial = 0, 0
+    while not effort.exhausted:
+        missing = packs - len(done)
+        if missing == 1 or not len(left):
+            # What the pack before was allowed to waste leaves the last one within the limits.
+            return [members for members in [*done, left] if len(members)]
+        key = derive_key(np.uint64(seed), np.uint64(trial), np.uint64(_ORDERED))
+        trial += 1
+        low = _least(sizes[left], limits, missing)
+        others = len(left) - 1
+        free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
+        members = _one_pack(sizes, left, (low, limits), free, key, effort)
+        if members is not None:
+            done.append(members)
+            left = left[~np.isin(left, members)]
+            failures = 0
+        elif free < min(others, _MOST_FREE):
+            failures += 1
+        elif missing == 2 and not done and free == others:
+            # There is nothing else to try.
+            return None
+        else:
+            failures = 0
+            left = np.sort(np.concatenate([left, *_reopened(done, key)]))
+            left = left[np.argsort(-hardness[left], kind="stable")]
+    return None
+
+
+def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
+    """Room that the graphs leave in so many packs; exact, as the product may be beyond int64."""
+    return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
+
+
+def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
+    """Content that a pack needs if each but the last of so many packs wastes an equal share of the room, ``[d]``."""
+    shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
+    return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
+
+
+def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
+    """Some of the finished packs, taken off the list."""
+    return [
+        done.pop(int(random_bits(key, np.uint64(_REOPEN + number)) % np.uint64(len(done))))
+        for number in range(min(_REOPENED, len(done)))
+    ]
+
+
+def _one_pack(
+    sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
+) -> IntArray | None:
+    """Some of the graphs `left`, the first among them, with a total within the window; None if none was found."""
+    low, high = window
+    others = left[1:].copy()
+    shuffle_segments(others, np.array([0, len(others)]), key)
+    # Graphs that go into the pack unasked, so that about half of those asked for fill it up.
+    mean = (sizes[left] / high).mean(axis=0)
+    share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
+    unasked = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)
+    base = np.concatenate([left[:1], others[:unasked]])
+    asked = others[unasked : unasked + free]
+    held = sizes[base].sum(axis=0)
+    found, work = _within(sizes[asked], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
+    effort.spend(_WORK_PER_TRIAL + 4 * len(left) + work)
+    return None if found is None else np.concatenate([base, asked[found > 0]])
