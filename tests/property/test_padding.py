@@ -7,7 +7,7 @@ from typing import Any
 
 import dgl
 import torch
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
@@ -130,7 +130,11 @@ def test_padding_edges_stay_apart_and_even(content: Content, settings: dict[str,
 @given(contents(min_graphs=1), settings_of_collate)
 def test_real_part_is_what_dgl_batches(content: Content, settings: dict[str, Any]) -> None:
     batch = collate_of(content, **settings)(content.items)
-    expected = dgl.batch(content.graphs)
+    try:
+        expected = dgl.batch(content.graphs)
+    except dgl.DGLError:
+        # Where no graph has an edge of a type, DGL refuses those with its feature beside those without; we do not.
+        reject()
     number, hetero = len(content.items), len(content.node_types) > 1
     assert batch.graph.idtype == settings["idtype"]
     for t in content.node_types:
