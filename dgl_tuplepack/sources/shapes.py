@@ -62,7 +62,8 @@ def _molecules(
     numbers = _Numbers(seed, 1)
     weights: dict[tuple[int, int], int] = {}
     for nodes in range(2, largest[0] + 1):
-        for rings in range(nodes // 2 + 2):
+        # One ring less than none: a molecule of two parts.
+        for rings in range(-1, nodes // 2 + 2):
             size = (nodes, 2 * (nodes - 1 + rings))
             if size[1] <= largest[1]:
                 away = 1 + abs(nodes - centre) // width
@@ -91,8 +92,8 @@ def ppa(seed: int = 0) -> SizeHistogram:
     """Protein neighbourhoods: 35,981 size classes, 78,200 graphs, over half of exactly 300 nodes, many edges."""
     numbers = _Numbers(seed, 3)
     draws = 200_000
-    nodes = np.where(numbers.below(1000, draws) < 530, 300, 60 + numbers.below(240, draws))
-    mean_degree = 2 + numbers.below(40, draws) * numbers.below(40, draws) * numbers.below(40, draws) // 270
+    nodes = np.where(numbers.below(1000, draws) < 415, 300, 60 + numbers.below(240, draws))
+    mean_degree = 2 + numbers.below(40, draws) * numbers.below(40, draws) * numbers.below(40, draws) // 188
     edges = np.minimum(nodes * mean_degree // 2 + numbers.below(nodes, draws), 36_138)
     edges = np.minimum(edges, nodes * (nodes - 1) // 2)
     weights: dict[tuple[int, ...] | int, int] = {(300, 36_138): 1}
