@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
@@ -136,7 +137,7 @@ class SizeHistogram:
             raise SizesError(f"all sizes need the same number of components, but got {rows[:5]!r}.")
         return cls(np.array(rows), np.array([c for c in counts.values() if c]), tuple(components))
 
-    @property
+    @functools.cached_property
     def num_graphs(self) -> int:
         """Number of graphs N."""
         return exact_sum(self.counts)
@@ -146,6 +147,10 @@ class SizeHistogram:
 
     def totals(self) -> dict[str, int]:
         """Sum over all graphs of each component."""
+        return dict(self._totals)
+
+    @functools.cached_property
+    def _totals(self) -> dict[str, int]:
         return {name: exact_sum(self.sizes[:, column], self.counts) for column, name in enumerate(self.components)}
 
     def maxima(self) -> dict[str, int]:

@@ -55,7 +55,9 @@ def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
         sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
         maxima = np.append(maxima, limits.graphs)
-    keep = _binding(sizes, maxima, [exact_sum(column, histogram.counts) for column in sizes.T])
+    # The last total is that of the cap's component, where there is one.
+    totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
+    keep = _binding(sizes, maxima, totals)
     return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
 
 
