@@ -45,29 +45,30 @@ def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Cont
 def measure(
     rows: list[Contender],
     batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
+    packs_per_batch: int,
     train_step: Callable[[PaddedBatch], Any],
     advance: Callable[[], None],
 ) -> None:
     """Fill in the speed of each contender: fetching, collating and training on its batches.
 
-    Rounds are interleaved, so that a busy moment of the machine does not fall on one contender alone; the
-    median of the rounds counts.
+    All batches have one shape, so a step takes much the same time whatever is in it: the median time of a step counts,
+    and the number of graphs in a batch is that of the whole epoch, not of the few steps measured. Rounds are
+    interleaved, so that a busy moment of the machine does not fall on one contender alone.
     """
     streams = [batches_of(row.plan) for row in rows]
-    rates: list[list[float]] = [[] for _ in rows]
+    seconds: list[list[float]] = [[] for _ in rows]
     for round_number in range(_ROUNDS + 1):
         for row, stream in enumerate(streams):
-            begin, graphs = time.perf_counter(), 0
-            for _ in range(_STEPS if round_number else 1):
-                batch = next(stream)
-                train_step(batch)
-                graphs += batch.num_real_graphs
             # The first round only warms up.
-            if round_number:
-                rates[row].append(graphs / (time.perf_counter() - begin))
+            for _ in range(_STEPS if round_number else 1):
+                begin = time.perf_counter()
+                train_step(next(stream))
+                if round_number:
+                    seconds[row].append(time.perf_counter() - begin)
             advance()
-    for contender, measured in zip(rows, rates, strict=True):
-        contender.graphs_per_second = statistics.median(measured)
+    for contender, measured in zip(rows, seconds, strict=True):
+        graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * packs_per_batch
+        contender.graphs_per_second = graphs_per_step / statistics.median(measured)
 
 
 def measured_parts(number: int) -> int:
