@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_mean
-from tests.graphs import generator, refused
+from tests.graphs import generator
+from tests.messages import refused
 
 C = 3
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.sources import Identified
 from tests.graphs import (
     DTYPES,
@@ -26,9 +26,9 @@ from tests.graphs import (
     generator,
     random_graph,
     random_heterograph,
-    refused,
     shapes_of,
 )
+from tests.messages import refused
 
 FEATURES = {"x": ((2,), torch.float32)}
 WEIGHTS = {"w": ((), torch.int64)}
@@ -400,7 +400,7 @@ def test_packs_per_batch(value: int) -> None:
 
 @pytest.mark.parametrize("value", [1.5, "2", None])
 def test_packs_per_batch_is_an_integer(value: Any) -> None:
-    with refused(InputError, "packs_per_batch", repr(value)):
+    with refused(LimitsError, "packs_per_batch", repr(value)):
         collate(packs_per_batch=value)
 
 

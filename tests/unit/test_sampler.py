@@ -15,14 +15,14 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import (
     GraphTooLargeError,
-    InputError,
     LimitsError,
     PlanError,
     SamplerError,
     SizesError,
 )
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
-from tests.graphs import flat, generator, random_graph, refused
+from tests.graphs import flat, generator, random_graph
+from tests.messages import refused
 
 # 3 size classes, 12 graphs; under LIMITS every pack holds several.
 SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]] * 4)
@@ -540,7 +540,7 @@ def test_epoch(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None])
 def test_seed(value: Any) -> None:
-    with refused(InputError, "seed must be an integer in 0..2**64-1", repr(value)):
+    with refused(SamplerError, "seed must be an integer in 0..2**64-1", repr(value)):
         sampler(seed=value)
 
 

@@ -13,7 +13,8 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError, SizesError
 from dgl_tuplepack.sources import Identified, graph_of
-from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph, refused
+from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
+from tests.messages import refused
 
 SIZES = [[3, 4], [1, 0], [2, 5], [0, 0]]
 
