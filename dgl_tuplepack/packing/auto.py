@@ -31,7 +31,7 @@ from dgl_tuplepack.sizes import components_of_kind
 
 # The paper's heuristics join in where they cost little.
 _MOST_FIT_CLASSES = 4096
-_MOST_SUM_CLASSES = 30_000
+_MOST_SUM_CLASSES = 15_000
 _MOST_FIT_GRAPHS = 1000
 # Graphs of a pack left to the search, in the order tried; infinity: no sampling.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
