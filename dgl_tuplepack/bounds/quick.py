@@ -8,7 +8,7 @@ import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.bounds.instance import Instance
-from dgl_tuplepack.sizes import IntArray, exact_sum
+from dgl_tuplepack.sizes import IntArray
 
 
 def quick_bound(instance: Instance) -> int:
@@ -63,4 +63,4 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))
-    return max(bound, -(-exact_sum(sizes, counts) // limit))
+    return max(bound, -(-int(filled[-1]) // limit))
