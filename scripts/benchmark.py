@@ -171,9 +171,7 @@ def packing(
                 result = measured(name, method, heuristic, repeats, seed)
                 if result is not None:
                     results.append(result)
-    _show(results)
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    _report(results, json_path)
     if plot is not None:
         _plot_cases(results, plot)
 
@@ -217,11 +215,16 @@ def complexity(
             result = measured(f"uniform {classes}", method, heuristic, repeats, 0)
             assert result is not None
             results.append(result)
+    _report(results, json_path)
+    if plot is not None:
+        _plot_scaling(results, plot)
+
+
+def _report(results: list[dict[str, Any]], json_path: Path | None) -> None:
+    """Show a table, and write all results where asked."""
     _show(results)
     if json_path is not None:
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if plot is not None:
-        _plot_scaling(results, plot)
 
 
 def _label(result: dict[str, Any]) -> str:

@@ -40,10 +40,6 @@ class Instance:
         """Exact sum over all graphs of each component."""
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
-    def with_counts(self, counts: IntArray) -> Instance:
-        """The same classes, other numbers of graphs."""
-        return Instance(self.sizes, counts, self.limits)
-
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     """Instance with the same packings as a histogram within (aligned) limits, row by row the same classes.

@@ -23,7 +23,6 @@ from dgl_tuplepack.padding.schema import (
     label_of,
     stack_labels,
 )
-from dgl_tuplepack.sizes import edge_component, node_component
 from dgl_tuplepack.sources import Identified, graph_of
 
 
@@ -91,18 +90,13 @@ class PaddedCollate:
         self.cover_padding = cover_padding
         self.idtype = idtype
 
-        maxima = {name: packs_per_batch * limit for name, limit in self.limits.maxima.items()}
-        nodes, edges = dict.fromkeys(schema.node_types, "nodes"), dict.fromkeys(schema.edge_types, "edges")
-        if not schema.is_homogeneous:
-            nodes = {t: node_component(t) for t in schema.node_types}
-            edges = {t: edge_component(t) for t in schema.edge_types}
-        self._most_nodes = {t: maxima[name] for t, name in nodes.items()}
-        self._most_edges = {t: maxima[name] for t, name in edges.items()}
+        # Components are the node types, then the edge types.
+        most = [packs_per_batch * limit for limit in self.limits.values]
+        most_nodes = dict(zip(schema.node_types, most, strict=False))
+        most_edges = dict(zip(schema.edge_types, most[len(most_nodes) :], strict=True))
         self._most_graphs = packs_per_batch * most_graphs
-        self.num_nodes = {t: most + 1 for t, most in self._most_nodes.items()}
-        self.num_edges = {
-            t: most + (self.num_nodes[t[2]] if cover_padding else 0) for t, most in self._most_edges.items()
-        }
+        self.num_nodes = {t: number + 1 for t, number in most_nodes.items()}
+        self.num_edges = {t: n + (self.num_nodes[t[2]] if cover_padding else 0) for t, n in most_edges.items()}
         self.num_graphs = self._most_graphs + 1
 
         specs = [*schema.node_features.values(), *schema.edge_features.values()]
