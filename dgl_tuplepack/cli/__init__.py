@@ -1,0 +1,22 @@
+"""Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage."""
+
+from __future__ import annotations
+
+import sys
+
+# Each file adds its commands to the application.
+from dgl_tuplepack.cli import demo as _demo  # noqa: F401
+from dgl_tuplepack.cli.app import app
+from dgl_tuplepack.errors import TuplepackError
+
+
+def main() -> None:
+    """Run the command line; errors of ours are one line on standard error."""
+    try:
+        app()
+    except TuplepackError as error:
+        print(f"dgl-tuplepack: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("dgl-tuplepack: interrupted", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,283 @@
+"""Packs, gaps, time and memory of the packing methods."""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack.metrics import summarise
+from dgl_tuplepack.packing.heuristics import NAMES
+from dgl_tuplepack.sources import shapes
+
+app = typer.Typer()
+# What runs a command in a process of its own.
+_ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
+
+# Name -> how to make it, and its limits.
+CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
+    "molhiv 222/502": ("molhiv", (222, 502), 256),
+    "molhiv 256/550": ("molhiv", (256, 550), 256),
+    "molhiv 1024/2200": ("molhiv", (1024, 2200), 256),
+    "molpcba-shaped": ("molpcba", (313, 636), 256),
+    "code2-shaped, cap": ("code2", (36_123, 36_122), 256),
+    "code2-shaped": ("code2", (36_123, 36_122), None),
+    "pcqm4mv2-shaped 20/54": ("pcqm4mv2", (20, 54), 256),
+    "pcqm4mv2-shaped 30/62": ("pcqm4mv2", (30, 62), 256),
+    "ppa-shaped": ("ppa", (300, 36_138), 256),
+    "planted 10^3, k=2": ("planted 1000", (1000, 2200), None),
+    "planted 10^3, k=3": ("planted 1000", (1000, 2200, 5000), None),
+    "planted 10^4, k=2": ("planted 10000", (1000, 2200), None),
+    "planted 10^4, k=3": ("planted 10000", (1000, 2200, 5000), None),
+    "planted 10^5, k=2": ("planted 100000", (1000, 2200), None),
+    "planted 10^5, k=3": ("planted 100000", (1000, 2200, 5000), None),
+    "planted 10^6, k=2": ("planted 1000000", (1000, 2200), None),
+    "planted 10^6, k=3": ("planted 1000000", (1000, 2200, 5000), None),
+    "triplets 200, k=1": ("triplets 200", (1000,), None),
+    "triplets 2000, k=1": ("triplets 2000", (1000,), None),
+    "triplets 200, k=2": ("triplets 200", (1000, 2200), None),
+    "uniform 10^4": ("uniform 10000", (1000, 2200), None),
+    "uniform 10^5": ("uniform 100000", (1000, 2200), None),
+}
+# Seconds after which the plain-Python reference is given up.
+REFERENCE_S = 60
+# For docs/complexity.md: random sizes, more and more of them.
+SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
+
+
+def instance(name: str, seed: int = 0) -> tuple[SizeHistogram, Limits, int | None]:
+    """Histogram, limits and, where known, the optimum of a case."""
+    kind, maxima, cap = CASES.get(name, (name, (1000, 2200), None))
+    base, _, number = kind.partition(" ")
+    optimum = None
+    if base in ("planted", "triplets"):
+        made = (shapes.planted if base == "planted" else shapes.triplets)(int(number), maxima, seed)
+        return made.histogram, made.limits, made.packs
+    if base == "molhiv":
+        histogram = load_example("ogbg-molhiv")
+    elif base == "uniform":
+        histogram = shapes.uniform(int(number), maxima, seed=seed)
+    else:
+        histogram = shapes.SHAPES[base](seed)
+    return histogram, Limits(maxima[0], maxima[1], cap), optimum
+
+
+def peak_mib() -> float:
+    """Most memory that this process has held; not the parent's, which getrusage counts in after a fork."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@app.command("one", hidden=True)
+def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None:
+    """Measure one case in this process and print JSON; a process of its own makes peak memory meaningful."""
+    histogram, limits, optimum = instance(name, seed)
+    if method == "reference":
+        print(json.dumps({"case": name, "optimum": optimum, **_reference(histogram, limits, heuristic)}))
+        return
+    small = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3})
+    for warm in ("auto", "best_fit", "first_fit"):
+        pack(small, Limits(9, 9), warm)
+    before = peak_mib()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        plan = pack(histogram, limits, method, heuristic, seed)
+        seconds.append(time.perf_counter() - start)
+    peak = peak_mib()
+    result: dict[str, Any] = {
+        "case": name,
+        "classes": len(histogram),
+        "optimum": optimum,
+        "median_s": statistics.median(seconds),
+        "peak_MiB": peak,
+        "peak_growth_MiB": peak - before,
+        **summarise(plan),
+    }
+    print(json.dumps(result))
+
+
+def _reference(histogram: SizeHistogram, limits: Limits, heuristic: str) -> dict[str, Any]:
+    """Measure the plain-Python best fit of the tests, the base of the speed-up."""
+    # The checkout's tests are no package that is installed.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from tests.reference import histogram_packs, named_heuristic
+
+    counts, rule = histogram.to_counts(), named_heuristic(heuristic, histogram.components)
+    start = time.perf_counter()
+    made = histogram_packs(counts, limits.values, limits.graphs, rule, fullest_first=True)
+    seconds = time.perf_counter() - start
+    packs = sum(repeats * times for (_, repeats), times in made.items())
+    totals = histogram.totals()
+    efficiency = {name: totals[name] / (packs * limit) for name, limit in limits.maxima.items()}
+    return {
+        "classes": len(histogram),
+        "method": "plain Python best_fit",
+        "heuristic": heuristic,
+        "packs": packs,
+        "lower_bound": lower_bound(histogram, limits, effort=0),
+        "efficiency": efficiency,
+        "effective_efficiency": {},
+        "median_s": seconds,
+        "peak_MiB": peak_mib(),
+    }
+
+
+def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any] | None:
+    """Result of `one` in a fresh process; None where plain Python does not end in time."""
+    command = [sys.executable, _ENTRY, "one", name, method, heuristic, str(repeats), str(seed)]
+    try:
+        patience = REFERENCE_S if method == "reference" else None
+        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
+    except subprocess.TimeoutExpired:
+        typer.echo(f"{name}: plain Python took over {REFERENCE_S} s and was stopped", err=True)
+        return None
+    if found.returncode:
+        raise typer.Exit(1) from RuntimeError(found.stderr)
+    result: dict[str, Any] = json.loads(found.stdout)
+    return result
+
+
+@app.command()
+def packing(
+    only: Annotated[str, typer.Option(help="Measure only cases whose name contains this.")] = "",
+    methods: Annotated[
+        str, typer.Option(help="Of auto, best_fit, first_fit, reference (plain Python); separated by commas.")
+    ] = "auto,best_fit,reference",
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a plot of gap and time here (PNG or SVG).")] = None,
+) -> None:
+    """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram."""
+    results = []
+    for name in CASES:
+        if only not in name:
+            continue
+        for method in methods.split(","):
+            for heuristic in NAMES if method in ("best_fit", "first_fit") else ("product",):
+                typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
+                result = measured(name, method, heuristic, repeats, seed)
+                if result is not None:
+                    results.append(result)
+    _report(results, json_path)
+    if plot is not None:
+        _plot_cases(results, plot)
+
+
+@app.command()
+def best_fit(
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 31,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Time one best-fit plan of ogbg-molhiv's training sizes at 222 nodes, 502 edges, 256 graphs, each heuristic."""
+    histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502, 256)
+    rows: list[dict[str, Any]] = []
+    for heuristic in NAMES:
+        seconds = []
+        for _ in range(repeats + 1):
+            begin = time.perf_counter()
+            plan = pack(histogram, limits, "best_fit", heuristic)
+            seconds.append(time.perf_counter() - begin)
+        rows.append({"heuristic": heuristic, "packs": plan.num_packs, "median_s": statistics.median(seconds[1:])})
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table("heuristic", "packs", "median, ms", title=f"best fit, {len(histogram)} size classes")
+    for row in rows:
+        table.add_row(row["heuristic"], f"{row['packs']:,}", f"{1e3 * row['median_s']:.2f}")
+    table.add_row("all six", "", f"{1e3 * sum(row['median_s'] for row in rows):.2f}")
+    Console().print(table)
+
+
+@app.command()
+def complexity(
+    repeats: Annotated[int, typer.Option(min=1)] = 3,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md here.")] = None,
+) -> None:
+    """Time and memory against the number of size classes (random sizes, limits 1000/2200)."""
+    results = []
+    for classes in SCALING:
+        for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
+            typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
+            result = measured(f"uniform {classes}", method, heuristic, repeats, 0)
+            assert result is not None
+            results.append(result)
+    _report(results, json_path)
+    if plot is not None:
+        _plot_scaling(results, plot)
+
+
+def _report(results: list[dict[str, Any]], json_path: Path | None) -> None:
+    """Show a table, and write all results where asked."""
+    _show(results)
+    if json_path is not None:
+        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _label(result: dict[str, Any]) -> str:
+    return str(result["method"]) + (f" {result['heuristic']}" if result["heuristic"] else "")
+
+
+def _show(results: list[dict[str, Any]]) -> None:
+    table = Table()
+    for title in ("histogram", "classes", "method", "packs", "bound", "gap", "gap %", "efficiency %", "effective %"):
+        table.add_column(title, justify="left" if title in ("histogram", "method") else "right")
+    for title in ("median s", "peak MiB"):
+        table.add_column(title, justify="right")
+    for result in results:
+        bound = max(result["lower_bound"], result["optimum"] or 0)
+        gap = result["packs"] - bound
+        shares = [
+            "/".join(f"{100 * v:.2f}" for v in result[kind].values()) for kind in ("efficiency", "effective_efficiency")
+        ]
+        table.add_row(
+            result["case"], str(result["classes"]), _label(result), str(result["packs"]), str(bound), str(gap),
+            f"{100 * gap / bound:.3f}", *shares, f"{result['median_s']:.3f}", f"{result['peak_MiB']:.0f}",
+        )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def _plot_cases(results: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    axes = figure.add_subplot()
+    for ours, marker in ((True, "o"), (False, "x")):
+        chosen = [r for r in results if str(r["method"]).startswith("auto") == ours]
+        gaps = [100 * (r["packs"] / r["lower_bound"] - 1) + 1e-3 for r in chosen]
+        axes.scatter([r["median_s"] for r in chosen], gaps, marker=marker, label="auto" if ours else "the paper's two")
+    axes.set(xscale="log", yscale="log", xlabel="median seconds", ylabel="packs above the bound in % (plus 0.001)")
+    axes.legend()
+    figure.savefig(path)
+
+
+def _plot_scaling(results: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    series: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        series.setdefault(_label(result) if result["heuristic"] else "auto", []).append(result)
+    for axes, key, title in zip(
+        figure.subplots(1, 2), ("median_s", "peak_MiB"), ("median seconds", "peak memory, MiB"), strict=True
+    ):
+        for label, rows in series.items():
+            axes.plot([r["classes"] for r in rows], [r[key] for r in rows], marker="o", label=label)
+        axes.set(xscale="log", yscale="log", xlabel="size classes", ylabel=title)
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(path)
