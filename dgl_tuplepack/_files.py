@@ -23,7 +23,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     except OSError as error:
-        raise FormatError(_cannot("write", path, error)) from error
+        raise FormatError(cannot("write", path, error)) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -35,7 +35,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except OSError as error:
-        raise FormatError(_cannot("write", path, error)) from error
+        raise FormatError(cannot("write", path, error)) from error
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -51,7 +51,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(_cannot("read", path, error)) from error
+        raise FormatError(cannot("read", path, error)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -77,6 +77,7 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
         )
 
 
-def _cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+    """Message for a path that cannot be read or written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"cannot {verb} {path}: {reason}; check the path and its permissions."
+    return f"cannot {verb} {path}: {reason}; check the path, its permissions and the space left."
