@@ -34,7 +34,7 @@ def search_target(evaluation: Evaluation, space: Space, wanted: Reaching, reach:
     top = reach * space.scale
     lower = space.ray(space.scale / reach, space.scale, max(2, plans // 25))
     explore(evaluation, space, space.scale, top, plans, wanted, (space.rounded(space.mean), *lower))
-    return _reached(evaluation, wanted, f"limits up to {reach:g} times what the largest graph needs; raise `reach`")
+    return _reached(evaluation, wanted, f"limits up to {reach:g} times what the largest graph needs; raise reach")
 
 
 def search_target_in_ranges(evaluation: Evaluation, rows: list[Row], wanted: Reaching) -> int:
