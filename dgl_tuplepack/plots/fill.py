@@ -73,7 +73,7 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     for set_limits, column in ((ax.set_xlim, 0), (ax.set_ylim, 1)):
         low = min(_FULL, places[:, column].min())
         set_limits(low - 0.04 * (1 - low), 1 + 0.04 * (1 - low))
-    ax.legend(loc="lower left" if places[:, 1].min() > _FULL else "upper left", fontsize="small")
+    ax.legend(loc="best", fontsize="small")
     ax.grid(alpha=0.25)
     return ax
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,17 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, load_example, pack
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
 from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SizesError
 from dgl_tuplepack.plots import (
     plot_distributions,
     plot_fill,
     plot_graphs_per_pack,
     plot_methods,
+    plot_search,
     plot_sizes,
     plot_sorted_fill,
+    plot_tradeoff,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style
 from dgl_tuplepack.sources.shapes import SHAPES
@@ -26,6 +29,7 @@ from tests.messages import refused
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
 PLAN = pack(HISTOGRAM, LIMITS, "best_fit", "node")
+GRID = search_limits(HISTOGRAM, ranges={"nodes": range(222, 300, 13), "edges": range(502, 640, 17)})
 THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
 
 
@@ -230,14 +234,76 @@ def test_a_method_that_ignores_a_limit_is_marked() -> None:
     assert to_rgb(within.get_facecolor()[0]) != to_rgb(beyond.get_facecolor()[0])
 
 
+# --- searches
+
+
+def test_a_grid_of_limits_is_a_heat_map() -> None:
+    ax = plot_search(GRID)
+    mesh, front, best = ax.collections
+    corners = mesh.get_coordinates()
+    middles = (corners[:-1, :-1] + corners[1:, 1:]) / 2
+    values = mesh.get_array().reshape(middles.shape[:2])
+    shown = {tuple(np.rint(middles[i, j]).astype(int).tolist()): values[i, j] for i, j in np.ndindex(values.shape)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in GRID}
+    assert front.get_offsets().tolist() == [list(candidate.limits.values) for candidate in GRID.pareto]
+    assert best.get_offsets().tolist() == [list(GRID.best.limits.values)]
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"({GRID.best.harmonic_mean:.2%})" in texts[1]
+    assert f"({len(GRID.pareto)})" in texts[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
+
+
+def test_limits_here_and_there_are_dots() -> None:
+    search = search_limits(HISTOGRAM, plans=40)
+    dots = plot_search(search).collections[0]
+    shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in search}
+
+
+def test_of_more_components_the_best_in_a_place_is_shown() -> None:
+    ranges = {"nodes": [9, 12, 20], "edges": [9, 14, 16], "triplets": [9, 30, 40]}
+    search = search_limits(THREE, ranges=ranges)
+    assert len(search) == 27
+    mesh = plot_search(search, components=("edges", "triplets")).collections[0]
+    for row, triplets in enumerate(ranges["triplets"]):
+        for column, edges in enumerate(ranges["edges"]):
+            here = [c.score for c in search if c.limits.values[1:] == (edges, triplets)]
+            assert mesh.get_array().reshape(3, 3)[row, column] == pytest.approx(max(here))
+    with refused(SizesError, "two components, but the search has ['nodes', 'edges', 'triplets']"):
+        plot_search(search)
+
+
+def test_own_objectives_are_not_called_efficiency() -> None:
+    search = search_limits(
+        HISTOGRAM, ranges={"nodes": [222, 300], "edges": [502, 700]}, objective=lambda candidate: -candidate.packs
+    )
+    for ax in (plot_search(search), plot_tradeoff(search)):
+        legend = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert any(f"score {-search.best.packs}" in text for text in legend)
+    assert plot_tradeoff(search).get_ylabel() == "score"
+
+
+def test_the_tradeoff_is_score_against_slots() -> None:
+    ax = plot_tradeoff(GRID)
+    dots, best = ax.collections
+    assert dots.get_offsets().tolist() == [[candidate.slots, candidate.score] for candidate in GRID]
+    slots, scores = ax.lines[0].get_data()
+    assert slots.tolist() == [candidate.slots for candidate in GRID.pareto]
+    assert scores.tolist() == [candidate.score for candidate in GRID.pareto]
+    assert best.get_offsets().tolist() == [[GRID.best.slots, GRID.best.score]]
+    one = search_limits(SizeHistogram.from_counts({(3,): 2, (5,): 4}), ranges={"nodes": range(5, 30)})
+    assert len(plot_tradeoff(one).collections[0].get_offsets()) == 25
+
+
 # --- all of them
 
 
+@functools.cache
 def drawn() -> list[Any]:
     plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
     return [
         plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_sorted_fill(plans),
-        plot_graphs_per_pack(PLAN), plot_methods(plans),
+        plot_graphs_per_pack(PLAN), plot_methods(plans), plot_search(GRID), plot_tradeoff(GRID),
     ]  # fmt: skip
 
 
