@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.search import search_limits as search_limits
     from dgl_tuplepack.sizes import GraphSizes as GraphSizes
+    from dgl_tuplepack.sources import OgbFolder as OgbFolder
     from dgl_tuplepack.sources import sizes_of as sizes_of
     from dgl_tuplepack.sources import with_ids as with_ids
+    from dgl_tuplepack.store import GraphStore as GraphStore
 
 # Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -43,8 +45,10 @@ _PUBLIC = {
     "PaddedBatch": "padding",
     "unpad": "padding",
     "with_ids": "sources",
+    "OgbFolder": "sources",
+    "GraphStore": "store",
 }
-_NEED_TORCH = ("sampler", "padding", "nn")
+_NEED_TORCH = ("sampler", "padding", "nn", "store")
 
 
 def _has_torch() -> bool:

@@ -25,7 +25,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     except OSError as error:
-        raise FormatError(_cannot("write", path, error)) from error
+        raise FormatError(cannot("write", path, error)) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
@@ -37,7 +37,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except OSError as error:
-        raise FormatError(_cannot("write", path, error)) from error
+        raise FormatError(cannot("write", path, error)) from error
     finally:
         Path(name).unlink(missing_ok=True)
 
@@ -53,7 +53,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(_cannot("read", path, error)) from error
+        raise FormatError(cannot("read", path, error)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -85,6 +85,7 @@ def checksum(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+    """Message for a path that cannot be read or written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"cannot {verb} {path}: {reason}; check the path and its permissions."
+    return f"cannot {verb} {path}: {reason}; check the path, its permissions and the space left."

@@ -10,7 +10,14 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-_EXTRAS = {"torch": "torch", "dgl": "dgl", "ogb": "ogb", "matplotlib": "plots", "jinja2": "report"}
+_EXTRAS = {
+    "torch": "torch",
+    "dgl": "dgl",
+    "ogb": "ogb",
+    "pandas": "ogb",
+    "matplotlib": "plots",
+    "jinja2": "report",
+}
 
 
 def load(name: str) -> ModuleType:
@@ -19,7 +26,7 @@ def load(name: str) -> ModuleType:
     Parameters
     ----------
     name
-        One of torch, dgl, ogb, matplotlib, or a module inside one of them.
+        One of torch, dgl, ogb, pandas, matplotlib, or a module inside one of them.
 
     Raises
     ------

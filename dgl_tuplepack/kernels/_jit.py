@@ -14,14 +14,14 @@ VECTOR = "Array(int64, 1, 'C', readonly=True)"
 MATRIX = "Array(int64, 2, 'C', readonly=True)"
 
 
-def jit(signature: str) -> Callable[[Function], Function]:
-    """Compile for one explicit signature: cached on disk, serial, without the GIL.
+def jit(*signatures: str) -> Callable[[Function], Function]:
+    """Compile for explicit signatures: cached on disk, serial, without the GIL.
 
     An explicit signature compiles (or loads from the cache) at import, so that a new worker process
     does not compile again; the plain function stays reachable as ``.py_func``.
     """
 
     def decorate(function: Function) -> Function:
-        return cast(Function, numba.njit(signature, cache=True, nogil=True)(function))
+        return cast(Function, numba.njit(list(signatures), cache=True, nogil=True)(function))
 
     return decorate

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._checks import whole_number
-from dgl_tuplepack.bounds import check_sizes
+from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.errors import MethodError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.limits import Limits
@@ -22,7 +22,7 @@ from dgl_tuplepack.search.auto import Objective, Scoring, search_auto
 from dgl_tuplepack.search.budget import Price, search_budget
 from dgl_tuplepack.search.evaluation import FITS, PACKERS, Evaluation
 from dgl_tuplepack.search.graphs_per_batch import search_graphs_per_batch
-from dgl_tuplepack.search.grid import Ranges, combinations, search_grid
+from dgl_tuplepack.search.grid import Ranges, combinations, search_grid, values_of
 from dgl_tuplepack.search.result import WAYS, Candidate, LimitsSearch
 from dgl_tuplepack.search.space import Row, Space, space_of
 from dgl_tuplepack.search.target import Reaching, Target, search_target, search_target_in_ranges
@@ -154,7 +154,7 @@ def search_limits(
     histogram = as_histogram(histogram)
     if graphs_per_batch is not None:
         whole_number("graphs_per_batch", graphs_per_batch, 1, histogram.num_graphs, SearchError)
-    histogram, dropped = _without_oversize(histogram, way, wanted, multiple_of, oversize)
+    histogram, dropped = _kept(histogram, way, wanted, multiple_of, oversize)
     histogram = histogram.without_ids()
     space = space_of(histogram, multiple_of)
     with Evaluation(histogram, cap, method, settings, executor) as evaluation:
@@ -202,7 +202,7 @@ def _planning(method: str | None, heuristic: Heuristic | None, seed: int, effort
     return method, Settings("product" if heuristic is None else heuristic, seed, effort=effort)
 
 
-def _without_oversize(
+def _kept(
     histogram: SizeHistogram, way: str, wanted: dict[str, Any], multiple_of: int, oversize: str
 ) -> tuple[SizeHistogram, int]:
     """The histogram without the graphs that exceed the smallest limits, and how many these are."""
@@ -211,6 +211,7 @@ def _without_oversize(
     space = space_of(histogram, multiple_of)
     smallest: Row | None = None
     if wanted["ranges"] is not None:
+        wanted["ranges"] = values_of(wanted["ranges"], space.components)
         wanted["rows"] = combinations(wanted["ranges"], space)
         smallest = tuple(map(min, zip(*wanted["rows"], strict=True)))
     elif way in ("graphs_per_batch", "budget") and oversize == "drop":
@@ -221,16 +222,9 @@ def _without_oversize(
     if smallest is None:
         return histogram, 0
     limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))
-    fits = (histogram.sizes <= limits.array).all(axis=1)
-    if fits.all():
-        return histogram, 0
-    if oversize == "error" or not fits.any():
-        check_sizes(histogram, limits)
-    kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
-    dropped = histogram.num_graphs - kept.num_graphs
-    warnings.warn(
-        f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out of the search.", stacklevel=3
-    )
+    kept, dropped = without_oversize(histogram, limits, oversize)
+    if dropped:
+        warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
     return kept, dropped
 
 

@@ -28,7 +28,18 @@ def search_grid(evaluation: Evaluation, rows: list[Row], scoring: Scoring) -> in
     return int(scoring.fewest_slots(evaluation)[0])
 
 
-def combinations(ranges: Ranges, space: Space) -> list[Row]:
+def values_of(ranges: Ranges, components: tuple[str, ...]) -> dict[str, list[int]]:
+    """Ranges written out, in the order of the components.
+
+    Raises
+    ------
+    SearchError
+        The ranges are for other components, one is empty, or a value is no limit.
+    """
+    return {name: _values(name, of) for name, of in by_component("ranges", ranges, components, every=True).items()}
+
+
+def combinations(values: Mapping[str, list[int]], space: Space) -> list[Row]:
     """All limits of the ranges, by slots per pack, rising.
 
     Values are rounded up to the multiples that are asked for.
@@ -36,12 +47,11 @@ def combinations(ranges: Ranges, space: Space) -> list[Row]:
     Raises
     ------
     SearchError
-        The ranges are for other components, one is empty, a value is no limit, or there are too many combinations.
+        There are too many combinations.
     """
-    given = by_component("ranges", ranges, space.components, every=True)
     aligned = [
-        sorted({-(-(value + reserve) // step) * step - reserve for value in _values(name, given[name])})
-        for name, step, reserve in zip(space.components, space.multiples, space.reserve, strict=True)
+        sorted({-(-(value + reserve) // step) * step - reserve for value in column})
+        for column, step, reserve in zip(values.values(), space.multiples, space.reserve, strict=True)
     ]
     number = math.prod(map(len, aligned))
     if number > _MOST_COMBINATIONS or sum(column[-1] for column in aligned) > INT64_MAX:

@@ -254,6 +254,15 @@ class LimitsSearch(Sequence[Candidate]):
         """Candidates that no other beats in score with as few slots per pack, from few slots to many."""
         return [self[int(i)] for i in self.pareto_indices]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: how it was searched, the best, the Pareto front, and all candidates."""
+        return {
+            "way": self.way, "aim": dict(self.aim), "method": self.method, "heuristic": self.heuristic,
+            "seed": self.seed, "multiple_of": self.multiple_of, "graphs": self.num_graphs, "dropped": self.dropped,
+            "best": self.best.to_dict(), "pareto": [c.to_dict() for c in self.pareto],
+            "candidates": [c.to_dict() for c in self],
+        }  # fmt: skip
+
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
         """The table as CSV text, written to `path` too where one is given.
 

@@ -9,6 +9,7 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
@@ -33,7 +34,7 @@ def search_target(evaluation: Evaluation, space: Space, wanted: Reaching, reach:
     top = reach * space.scale
     lower = space.ray(space.scale / reach, space.scale, max(2, plans // 25))
     explore(evaluation, space, space.scale, top, plans, wanted, (space.rounded(space.mean), *lower))
-    return _reached(evaluation, wanted, f"limits up to {reach:g} times what the largest graph needs; raise `reach`")
+    return _reached(evaluation, wanted, f"limits up to {reach:g} times what the largest graph needs; raise reach")
 
 
 def search_target_in_ranges(evaluation: Evaluation, rows: list[Row], wanted: Reaching) -> int:
@@ -44,7 +45,8 @@ def search_target_in_ranges(evaluation: Evaluation, rows: list[Row], wanted: Rea
     SearchError
         No combination reaches the target; says which comes closest.
     """
-    possible = wanted.promising(evaluation, rows)
+    lacking = wanted.shortfalls(evaluation.bounds(rows)).tolist()
+    possible = [row for row, less in zip(rows, lacking, strict=True) if less <= 0]
     for first in range(0, len(possible), _WAVE):
         evaluation.add(possible[first : first + _WAVE])
         if (wanted.shortfalls(evaluation.efficiency) <= 0).any():
@@ -112,15 +114,12 @@ class Reaching:
 
     def promising(self, evaluation: Evaluation, rows: list[Row]) -> list[Row]:
         """Limits that may reach the target by the bound on their packs, with fewer slots than those that do."""
-        if not rows:
-            return []
-        lacking = self.shortfalls(evaluation.bounds(rows))
         if not evaluation.found:
-            closest, slots = 0.0, math.inf
-        else:
-            known = self.shortfalls(evaluation.efficiency)
-            closest = max(0.0, float(known.min()))
-            slots = float(evaluation.limits.sum(axis=1).min(where=known <= 0, initial=np.iinfo(np.int64).max))
+            return rows
+        known = self.shortfalls(evaluation.efficiency)
+        closest = max(0.0, float(known.min()))
+        slots = int(evaluation.limits.sum(axis=1).min(where=known <= 0, initial=INT64_MAX))
+        lacking = self.shortfalls(evaluation.bounds(rows))
         return [row for row, less in zip(rows, lacking.tolist(), strict=True) if less <= closest and sum(row) < slots]
 
     def proposals(self, row: Row, scale: float) -> list[Row]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tqdm import tqdm
@@ -13,6 +14,7 @@ from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, edge_component, node_component
 from dgl_tuplepack.sources.identified import Identified, WithIds
+from dgl_tuplepack.sources.ogb_folder import OgbFolder
 
 _PROGRESS_FROM = 50_000
 
@@ -24,8 +26,9 @@ def sizes_of(source: Any) -> GraphSizes:
     ----------
     source
         A list of DGLGraph or (DGLGraph, label); a DGLDataset, OGB's DglGraphPropPredDataset or a subset of
-        one (anything with a length and items of that kind); a pair of arrays ``(num_nodes, num_edges)``,
-        each ``[N]``; an array ``[N, 2]`` or a list of such rows; or `GraphSizes`, handed back as it is.
+        one (anything with a length and items of that kind); a `GraphStore`; an `OgbFolder` or the path of one; a
+        pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, 2]`` or a list of such rows; or
+        `GraphSizes`, handed back as it is.
 
     Returns
     -------
@@ -39,6 +42,8 @@ def sizes_of(source: Any) -> GraphSizes:
         The source is empty, or sizes are malformed.
     SchemaError
         An item is no graph, or graphs differ in their node or edge types.
+    FormatError
+        The folder is no OGB dataset.
 
     Notes
     -----
@@ -55,6 +60,11 @@ def sizes_of(source: Any) -> GraphSizes:
         raise SizesError("a SizeHistogram does not know single graphs; give the sizes or the dataset itself.")
     if isinstance(source, WithIds):
         return sizes_of(source.dataset)
+    if isinstance(source, str | os.PathLike):
+        return OgbFolder(source).sizes
+    if isinstance(getattr(source, "sizes", None), GraphSizes):
+        # A store, or an OgbFolder.
+        return cast(GraphSizes, source.sizes)
     if isinstance(source, np.ndarray) or _is_torch_tensor(source):
         return GraphSizes(np.asarray(source))
     if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):

@@ -81,7 +81,7 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
     (tmp_path / "ogbg_molhiv" / "raw").mkdir(parents=True)
     done = reproduce("--out", tmp_path / "out", "--root", tmp_path)
     assert done.returncode == 1
-    assert "no complete OGB dataset" in done.stderr
+    assert "ogbg_molhiv" in done.stderr
     assert "Traceback" not in done.stderr
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "ogbg-molhiv.json").write_text("[[1, 2]]")

@@ -66,7 +66,7 @@ def test_every_batch_has_the_static_shape(content: Content, settings: dict[str, 
     """The shape follows from limits and schema alone, also for no graphs and for fewer of them."""
     pad = collate_of(content, **settings)
     batch, hetero = pad(content.items), len(content.node_types) > 1
-    p, maxima = content.packs_per_batch, pad.limits.maxima
+    p, maxima = content.packs_per_batch, pad.shape.limits.maxima
     slots = {}
     for t in content.node_types:
         slots[t] = p * maxima[f"nodes:{t}" if hetero else "nodes"] + 1

@@ -264,7 +264,7 @@ def test_heterograph_shapes_and_padding_edges() -> None:
 
 def test_heterograph_covering_edges_are_counted_by_destination() -> None:
     pad = tp.PaddedCollate(HETERO_LIMITS, example=hetero(), cover_padding=True)
-    assert pad.num_edges == {RELATIONS[0]: 6 + 6, RELATIONS[1]: 7 + 9, RELATIONS[2]: 4 + 6}
+    assert pad.shape.num_edges == {RELATIONS[0]: 6 + 6, RELATIONS[1]: 7 + 9, RELATIONS[2]: 4 + 6}
     for batch in (pad([]), pad([hetero()])):
         for t in RELATIONS:
             padded = ~batch.node_mask[t[2]]

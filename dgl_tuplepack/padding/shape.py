@@ -1,0 +1,78 @@
+"""The static shape of padded batches, and what fills the padding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
+from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.padding.schema import EdgeType, Fill, Schema, fill_values
+
+
+@dataclass(frozen=True)
+class PaddedShape:
+    """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and the values of padding.
+
+    `limits` needs a cap on graphs; afterwards it has the components of the schema, in their order.
+    """
+
+    schema: Schema
+    limits: Limits
+    packs_per_batch: int = 1
+    label_fill: Fill = 0
+    feature_fill: Fill = 0
+    cover_padding: bool = False
+    idtype: torch.dtype = torch.int64
+    num_nodes: dict[str, int] = field(init=False)
+    num_edges: dict[EdgeType, int] = field(init=False)
+    num_graphs: int = field(init=False)
+    most: dict[str, int] = field(init=False)
+    label_values: dict[str, float] = field(init=False)
+    feature_values: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        schema, most_graphs = self.schema, as_limits(self.limits).graphs
+        if most_graphs is None:
+            raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
+        if self.idtype not in (torch.int32, torch.int64):
+            raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {self.idtype}.")
+        limits = self.limits.aligned(schema.components)
+        packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
+
+        # Components are the node types, then the edge types.
+        most = [packs * limit for limit in limits.values]
+        most_nodes = dict(zip(schema.node_types, most, strict=False))
+        most_edges = dict(zip(schema.edge_types, most[len(most_nodes) :], strict=True))
+        num_nodes = {t: number + 1 for t, number in most_nodes.items()}
+        specs = [*schema.node_features.values(), *schema.edge_features.values()]
+        found = {
+            "limits": limits,
+            "packs_per_batch": packs,
+            "num_nodes": num_nodes,
+            "num_edges": {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()},
+            "num_graphs": packs * most_graphs + 1,
+            "most": {**dict(zip(schema.components, most, strict=True)), "graphs": packs * most_graphs},
+            "feature_values": fill_values(self.feature_fill, specs, "feature_fill"),
+            "label_values": fill_values(self.label_fill, [schema.labels], "label_fill"),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+
+    def check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
+        """Refuse a content that exceeds the packs.
+
+        Raises
+        ------
+        GraphTooLargeError
+            Names the component, what there is and what the packs hold.
+        """
+        found_of = dict(zip(self.most, [*nodes.values(), *edges.values(), graphs], strict=True))
+        for name, most in self.most.items():
+            if found_of[name] > most:
+                raise GraphTooLargeError(
+                    f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} packs of {self.limits!r} "
+                    f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
+                )

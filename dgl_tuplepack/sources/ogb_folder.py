@@ -1,0 +1,244 @@
+"""OGB's raw folders of graph property prediction, read without OGB and without building single graphs.
+
+Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
+
+Table = CsvTable | NpzTable
+
+# Of OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
+_MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
+_KNOWN = {
+    **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
+    **{f"ogbg-mol{name}": (True, "regression", "scaffold") for name in ("esol", "freesolv", "lipo")},
+    "ogbg-ppa": (True, "classification", "species"),
+    "ogbg-code2": (False, "subtoken prediction", "project"),
+}
+_PARTS = ("train", "valid", "test")
+# Graphs in a block.
+_GRAPHS = 4096
+
+
+class OgbFolder:
+    """A dataset in OGB's raw layout, in its CSV or its binary (npz) form.
+
+    Parameters
+    ----------
+    path
+        The dataset's folder, which holds ``raw/`` (such as ``ogbg_molhiv``), or a folder with one such folder in it.
+    name
+        Name as in "ogbg-molhiv", to choose among several datasets in `path`.
+    add_inverse_edge
+        Whether each edge of a CSV file stands for itself and its opposite. None: as OGB has it for its own datasets,
+        told by the name of the folder; others must say.
+    split
+        Which of several splits; None: the usual one, or the only one.
+    labels
+        Whether to read labels; those of ogbg-code2 are text, which cannot be stored.
+
+    Attributes
+    ----------
+    path
+        The dataset's folder.
+
+    Raises
+    ------
+    FormatError
+        There is no such dataset, or its files are damaged (at once, or while reading).
+
+    Notes
+    -----
+    Features are called "feat", as OGB's DGL datasets call them. Reading holds a block of graphs in memory.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        add_inverse_edge: bool | None = None,
+        split: str | None = None,
+        labels: bool = True,
+    ) -> None:
+        self.path = _dataset_folder(Path(path), name)
+        self._raw, self._split = self.path / "raw", split
+        self.is_binary = (self._raw / "data.npz").exists()
+        self.labels = labels
+        self.name = self.path.name.replace("_", "-")
+        inverse: bool | None = None
+        self._task: str | None = None
+        self._usual_split: str | None = None
+        if self.name in _KNOWN:
+            inverse, self._task, self._usual_split = _KNOWN[self.name]
+        if add_inverse_edge is not None:
+            if self.is_binary and add_inverse_edge:
+                raise FormatError(f"{self.path} is in OGB's binary form, which lists both directions of each edge.")
+            inverse = add_inverse_edge
+        if inverse is None and not self.is_binary:
+            raise FormatError(
+                f"{self.name} is none of OGB's own datasets, so it is not known whether each edge of {self._raw} "
+                "stands for both directions; pass add_inverse_edge=True or False."
+            )
+        self.add_inverse_edge = bool(inverse) and not self.is_binary
+
+    @property
+    def sizes(self) -> GraphSizes:
+        """(nodes, edges) of each graph; reads the two lists of sizes alone."""
+        edges = self._counts("num_edges_list") * (1 + self.add_inverse_edge)
+        return GraphSizes(np.stack([self._counts("num_nodes_list"), edges], axis=1))
+
+    def _counts(self, name: str) -> IntArray:
+        if self.is_binary:
+            table = NpzTable(self._raw / "data.npz", name)
+            found = table.take(table.shape[0])
+        else:
+            path = (
+                self._raw / f"{ {'num_nodes_list': 'num-node-list', 'num_edges_list': 'num-edge-list'}[name] }.csv.gz"
+            )
+            found = _read_column(path)
+        return np.asarray(found, dtype=np.int64).reshape(-1)
+
+    @property
+    def splits(self) -> dict[str, IntArray]:
+        """Ids of the parts of the split, where there is one."""
+        folder = self.path / "split"
+        found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        chosen = self._split or (self._usual_split if self._usual_split in found else None)
+        if chosen is None and len(found) == 1:
+            chosen = found[0]
+        if chosen is None:
+            if found:
+                raise FormatError(f"{folder} holds the splits {', '.join(found)}; choose one by split=...")
+            return {}
+        if chosen not in found:
+            raise FormatError(
+                f"{folder} holds no split {chosen!r}, but {', '.join(found) or 'none'}; choose one of them."
+            )
+        folder /= chosen
+        if (folder / "train.csv.gz").exists():
+            return {part: _read_column(folder / f"{part}.csv.gz") for part in _PARTS}
+        return _saved_splits(folder / "split_dict.pt")
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """All graphs in their order, a few thousand at a time."""
+        sizes = self.sizes
+        nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
+        ends, node_tables, edge_tables, label_table = self._tables()
+        doubled = 1 + self.add_inverse_edge
+        as_label = self._label_converter(label_table)
+        for first in range(0, len(sizes), _GRAPHS):
+            block = slice(first, first + _GRAPHS)
+            number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
+            yield GraphBlock(
+                num_nodes={NODE_TYPE: nodes[block]},
+                num_edges={EDGE_TYPE: edges[block] * doubled},
+                endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
+                node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
+                edge_features={
+                    EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                },
+                labels={"": as_label(label_table.take(number))} if label_table is not None else {},
+            )
+        for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
+            table.end()
+
+    def _tables(self) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
+        """Edges, node features, edge features and labels."""
+        raw = self._raw
+        if self.is_binary:
+            ends: list[Table] = [NpzTable(raw / "data.npz", "edge_index", row) for row in (0, 1)]
+            with np.load(raw / "data.npz") as arrays:
+                members = [m for m in arrays.files if m not in ("edge_index", "num_nodes_list", "num_edges_list")]
+            tables: dict[str, Table] = {member: NpzTable(raw / "data.npz", member) for member in members}
+            label_table: Table | None = NpzTable(raw / "graph-label.npz", "graph_label") if self.labels else None
+        else:
+            ends = [CsvTable(raw / "edge.csv.gz")]
+            files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
+            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): CsvTable(path) for path in files}
+            label_table = CsvTable(raw / "graph-label.csv.gz") if self.labels else None
+        of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
+        of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
+        return ends, of_nodes, of_edges, label_table
+
+    def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
+        if len(ends) == 2:
+            src, dst = (np.asarray(end.take(number), dtype=np.int64) for end in ends)
+        else:
+            src, dst = (np.asarray(column, dtype=np.int64) for column in ends[0].take(number).reshape(number, -1).T)
+        if not self.add_inverse_edge:
+            return src, dst
+        # Each edge is followed by its opposite.
+        return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
+
+    def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """How OGB hands labels out: integers in classification, unless some are missing; else float32."""
+        if table is None or self._task is None:
+            return lambda values: values
+        if self._task == "subtoken prediction":
+            raise FormatError(f"the labels of {self.name} are text, which cannot be stored; pass labels=False.")
+        whole = self._task == "classification" and not (isinstance(table, CsvTable) and table.has_missing)
+        return lambda values: values.astype(np.int64 if whole else np.float32)
+
+
+def _dataset_folder(path: Path, name: str | None) -> Path:
+    if name is not None:
+        path = path / name.replace("-", "_")
+    try:
+        if (path / "raw").is_dir():
+            return path
+        inside = sorted(p for p in path.iterdir() if (p / "raw").is_dir()) if path.is_dir() else []
+    except OSError as error:
+        raise FormatError(
+            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
+        ) from error
+    if len(inside) == 1:
+        return inside[0]
+    if inside:
+        raise FormatError(f"{path} holds {', '.join(p.name for p in inside)}; give the folder of one of them.")
+    raise FormatError(f"{path} is no OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv.")
+
+
+def _read_column(path: Path) -> IntArray:
+    """All rows of a CSV file of one integer column."""
+    pandas = load("pandas")
+    try:
+        return np.asarray(pandas.read_csv(path, compression="gzip", header=None, dtype=np.int64)[0], dtype=np.int64)
+    except pandas.errors.EmptyDataError:
+        return np.empty(0, np.int64)
+    except (ValueError, OSError, EOFError) as error:
+        raise FormatError(f"cannot read {path}: {error!s:.200}; is it an OGB file?") from error
+
+
+def _saved_splits(path: Path) -> dict[str, IntArray]:
+    """Splits as OGB's DatasetSaver stores them."""
+    torch: Any = load("torch")
+    if not path.exists():
+        raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
+    # What an array of integers is made of when it was saved.
+    saved: Any = np.empty(0, np.int64).__reduce__()
+    numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
+    try:
+        with torch.serialization.safe_globals(numpy_arrays):
+            found = torch.load(path, weights_only=True)
+        return {str(part): np.asarray(ids, dtype=np.int64).reshape(-1) for part, ids in found.items()}
+    except (UnpicklingError, RuntimeError, OSError, EOFError, TypeError, ValueError, AttributeError) as error:
+        raise FormatError(f"cannot read {path}: {error!s:.200}; store the ids as CSV.") from error

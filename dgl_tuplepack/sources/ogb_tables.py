@@ -1,0 +1,126 @@
+"""Tables of OGB's raw folders, read a run of rows at a time: compressed CSV, or a member of an npz file."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError
+
+Array = NDArray[Any]
+
+_CHUNK = 1 << 20
+
+
+class CsvTable:
+    """Rows of a gzip-compressed CSV file without a header, as int64 or float32.
+
+    As OGB does it, a table is float32 as soon as one of its values is no integer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.is_integer, self.has_missing = _looked_through(path)
+        self._reader: Any = None
+
+    def take(self, number: int) -> Array:
+        """Return the next rows, ``[number, columns]``."""
+        pandas = load("pandas")
+        try:
+            if self._reader is None:
+                # Without a type of our own, pandas would decide on one for each run of rows.
+                dtype = np.int64 if self.is_integer else np.float64
+                self._reader = pandas.read_csv(self.path, compression="gzip", header=None, dtype=dtype, iterator=True)
+            rows = self._reader.get_chunk(number).to_numpy() if number else np.empty((0, 1))
+        except (StopIteration, pandas.errors.EmptyDataError):
+            rows = np.empty((0, 1))
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise FormatError(f"{self.path} is no table of numbers ({error!s:.200}); is it an OGB file?") from error
+        if len(rows) != number:
+            raise FormatError(f"{self.path} ends too early; it does not belong to the other tables, or is damaged.")
+        return rows if self.is_integer else rows.astype(np.float32)
+
+    def end(self) -> None:
+        """Refuse rows that are left over."""
+        if self._reader is None:
+            return
+        try:
+            self._reader.get_chunk(1)
+        except StopIteration:
+            return
+        finally:
+            self._reader.close()
+        raise FormatError(f"{self.path} has more rows than the lists of sizes say; it does not belong to them.")
+
+
+def _looked_through(path: Path) -> tuple[bool, bool]:
+    """Whether a CSV file holds integers only, and whether values are missing (an empty field, or nan)."""
+    is_integer, has_missing, last = True, False, b"\n"
+    try:
+        with gzip.open(path) as file:
+            while chunk := file.read(_CHUNK):
+                text = (last + chunk).replace(b"\r", b"").lower()
+                has_missing |= any(gap in text for gap in (b",,", b",\n", b"\n,", b"nan"))
+                is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
+                last = text[-3:]
+    except FileNotFoundError:
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise FormatError(f"cannot read {path}: {error!s:.200}; it is damaged, fetch it again.") from error
+    return is_integer, has_missing
+
+
+class NpzTable:
+    """Rows of one array of an npz file, in its own dtype; of a row of it, where `row` is given."""
+
+    def __init__(self, path: Path, member: str, row: int | None = None) -> None:
+        self.path, self.member = path, member
+        try:
+            self._file: IO[bytes] = zipfile.ZipFile(path).open(f"{member}.npy")  # noqa: SIM115 (closed by end)
+            version = np.lib.format.read_magic(self._file)
+            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+            shape, fortran, self.dtype = read(self._file)
+            if self.dtype.hasobject:
+                raise ValueError("it holds Python objects")
+            if fortran and len(shape) > 1:
+                # Rows of such an array do not lie together.
+                with np.load(path) as arrays:
+                    self._whole: Array | None = arrays[member] if row is None else arrays[member][row]
+            else:
+                self._whole = None
+                if row is not None:
+                    self._file.seek(row * int(np.prod(shape[1:])) * self.dtype.itemsize, 1)
+        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise FormatError(f"cannot read {member} in {path}: {error!s:.200}; is it an OGB file?") from error
+        self.shape = tuple(shape) if row is None else tuple(shape[1:])
+        self._position = 0
+
+    def take(self, number: int) -> Array:
+        """Return the next rows, ``[number, ...]``."""
+        first, self._position = self._position, self._position + number
+        if self._position > self.shape[0]:
+            raise FormatError(f"{self.member} in {self.path} ends too early; it does not belong to the other arrays.")
+        if self._whole is not None:
+            return self._whole[first : self._position]
+        shape = (number, *self.shape[1:])
+        try:
+            data = self._file.read(int(np.prod(shape)) * self.dtype.itemsize)
+            return np.frombuffer(data, self.dtype).reshape(shape)
+        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise FormatError(f"cannot read {self.member} in {self.path}: {error!s:.200}; it is damaged.") from error
+
+    def end(self) -> None:
+        """Refuse rows that are left over."""
+        self._file.close()
+        if self._position != self.shape[0]:
+            raise FormatError(
+                f"{self.member} in {self.path} has {self.shape[0]} rows, but the lists of sizes say {self._position}; "
+                "it does not belong to them."
+            )

@@ -1,0 +1,6 @@
+"""Datasets on the disk: flat, memory-mapped arrays, and the fast way to padded batches."""
+
+from dgl_tuplepack.store.graph_store import GraphStore
+from dgl_tuplepack.store.padded import PaddedStore
+
+__all__ = ["GraphStore", "PaddedStore"]

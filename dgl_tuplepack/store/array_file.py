@@ -1,0 +1,197 @@
+"""One array in one `.npy` file: written in blocks, mapped for reading, checked by samples or as a whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.padding.schema import EdgeType
+from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
+
+Array = NDArray[Any]
+
+# A sample is this many blocks, evenly spaced, the first and the last included.
+_SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
+_COPY_BYTES = 1 << 22
+
+
+def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
+    """Header of a `.npy` file (version 1.0), of a length that does not depend on the number of rows."""
+
+    def text(rows: int) -> str:
+        found = (rows, *shape[1:])
+        return repr({"descr": np.dtype(stored).newbyteorder("<").str, "fortran_order": False, "shape": found})
+
+    magic = b"\x93NUMPY\x01\x00"
+    length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
+    body = text(shape[0]).ljust(length - len(magic) - 3) + "\n"
+    return magic + len(body).to_bytes(2, "little") + body.encode("latin1")
+
+
+class ArrayWriter:
+    """Appends rows to a new array file; integers are narrowed where allowed, and widened again when they must.
+
+    Parameters
+    ----------
+    folder, file
+        Place and name of the file.
+    content, type_, name, dtype, row_shape
+        As in `ArrayEntry`; `row_shape` is the shape of one row.
+    narrow
+        Store integers as narrow as they allow.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        file: str,
+        content: str,
+        type_: str | EdgeType | None,
+        name: str | None,
+        dtype: str,
+        row_shape: tuple[int, ...],
+        narrow: bool = False,
+    ) -> None:
+        allowed = allowed_storage(content, dtype)
+        self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
+        self._path, self._row_shape, self._rows = folder / file, row_shape, 0
+        self._candidates = list(allowed) if narrow else [allowed[-1]]
+        self._least = self._most = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._file: IO[bytes] = open(self._path, "xb")  # noqa: SIM115 (closed by finish or close)
+        self._file.write(npy_header(self._stored, (0, *self._row_shape)))
+        self._hash = hashlib.sha256()
+
+    @property
+    def _stored(self) -> str:
+        return self._candidates[0]
+
+    def append(self, rows: Array) -> None:
+        """Append ``[n, *row_shape]`` values of the dtype."""
+        if rows.size and len(self._candidates) > 1:
+            self._least, self._most = min(self._least, int(rows.min())), max(self._most, int(rows.max()))
+            self._widen()
+        data = np.ascontiguousarray(rows, dtype=np.dtype(self._stored).newbyteorder("<"))
+        self._write(data.reshape(-1).view(np.uint8).data)
+        self._rows += len(rows)
+
+    def _write(self, data: memoryview) -> None:
+        self._file.write(data)
+        self._hash.update(data)
+
+    def _widen(self) -> None:
+        """Write the file again in the first type that holds all values, if the present one does not."""
+        before = self._stored
+        while not np.iinfo(self._stored).min <= self._least <= self._most <= np.iinfo(self._stored).max:
+            del self._candidates[0]
+        if self._stored == before:
+            return
+        self._file.close()
+        narrow = self._path.with_suffix(".narrow")
+        os.replace(self._path, narrow)
+        self._start()
+        with open(narrow, "rb") as file:
+            file.seek(len(npy_header(before, (0, *self._row_shape))))
+            while block := file.read(_COPY_BYTES):
+                values = np.frombuffer(block, np.dtype(before).newbyteorder("<"))
+                self._write(values.astype(np.dtype(self._stored).newbyteorder("<")).view(np.uint8).data)
+        narrow.unlink()
+
+    def finish(self) -> ArrayEntry:
+        """Complete the file on the disk and describe it."""
+        shape = (self._rows, *self._row_shape)
+        self._file.seek(0)
+        self._file.write(npy_header(self._stored, shape))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+        checks = {"sample": _sample(self._path, len(npy_header(self._stored, shape))), "sha256": self._hash.hexdigest()}
+        return ArrayEntry(**self._made, stored=self._stored, shape=shape, **checks)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Let go of the file, complete or not."""
+        self._file.close()
+
+
+def open_array(folder: Path, entry: ArrayEntry) -> Array:
+    """Map an array file, read-only, after a look at its header, its length and samples of its bytes.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    FormatError
+        It is not the file that was written.
+    """
+    path, stored = folder / entry.file, np.dtype(entry.stored).newbyteorder("<")
+    header = npy_header(entry.stored, entry.shape)
+    number = int(np.prod([1, *entry.shape], dtype=object))
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(header)) != header:
+                raise FormatError(
+                    f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
+                )
+            length = os.fstat(file.fileno()).st_size
+            if length != len(header) + number * stored.itemsize:
+                raise FormatError(
+                    f"{path} has {length} bytes, but {len(header) + number * stored.itemsize} were written{_DAMAGED}"
+                )
+        if _sample(path, len(header)) != entry.sample:
+            raise FormatError(f"{path} has another content than was written{_DAMAGED}")
+        if not number:
+            return np.empty(entry.shape, stored)
+        # A plain array over the map: the subclass would cost time at every slice.
+        return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FormatError(
+            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
+        ) from error
+
+
+def check_bytes(folder: Path, entry: ArrayEntry) -> None:
+    """Compare every byte of an array file with its checksum.
+
+    Raises
+    ------
+    FormatError
+        Names the file that differs.
+    """
+    path, found = folder / entry.file, hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            file.seek(len(npy_header(entry.stored, entry.shape)))
+            while block := file.read(_COPY_BYTES):
+                found.update(block)
+    except OSError as error:
+        raise FormatError(
+            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
+        ) from error
+    if found.hexdigest() != entry.sha256:
+        raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
+
+
+_DAMAGED = "; the store is damaged, write it again."
+
+
+def _sample(path: Path, header: int) -> str:
+    """SHA-256 of blocks spread over the data of a file: quick to check, whatever its size."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        length = os.fstat(file.fileno()).st_size - header
+        last = max(length - _SAMPLE_BYTES, 0)
+        starts = {last * i // (_SAMPLE_BLOCKS - 1) for i in range(_SAMPLE_BLOCKS)}
+        for start in sorted(starts):
+            file.seek(header + start)
+            found.update(file.read(_SAMPLE_BYTES))
+    return found.hexdigest()

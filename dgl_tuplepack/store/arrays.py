@@ -1,0 +1,215 @@
+"""The opened arrays of a store, and what can be looked up in them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.padding.batch import new_graph
+from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources.blocks import Array
+from dgl_tuplepack.store.array_file import check_bytes, open_array
+from dgl_tuplepack.store.format import ArrayEntry, StoreMetadata
+
+GraphType = str | EdgeType
+
+
+class StoreArrays:
+    """Memory-mapped arrays of one store, by what they hold, and the metadata that describes them."""
+
+    def __init__(self, path: Path, metadata: StoreMetadata) -> None:
+        self.path, self.metadata = path, metadata
+        self.schema: Schema = metadata.schema
+        self.entries = {(entry.content, entry.type, entry.name): entry for entry in metadata.arrays}
+        self._arrays: dict[tuple[str, Any, str | None], Array] = {
+            key: open_array(path / metadata.data, entry) for key, entry in self.entries.items()
+        }
+        self.rows: dict[GraphType, int] = {
+            **{t: metadata.num_rows("node_feature", t) for t in metadata.node_types},
+            **{t: metadata.num_rows("edge_feature", t) for t in metadata.edge_types},
+        }
+
+    @classmethod
+    def open(cls, path: Path) -> StoreArrays:
+        """Open the store at `path`; once more, where it was replaced meanwhile.
+
+        Raises
+        ------
+        FormatError
+            There is no store, or it is not as it was written.
+        """
+        while True:
+            metadata = StoreMetadata.load(path)
+            try:
+                return cls(path, metadata)
+            except FileNotFoundError as error:
+                if StoreMetadata.load(path).data == metadata.data:
+                    raise FormatError(f"{error.filename} is missing; the store is damaged, write it again.") from error
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs in the store."""
+        return self.metadata.num_graphs
+
+    @functools.cached_property
+    def stored_schema(self) -> Schema:
+        """The schema with the dtypes in which features and labels are stored."""
+        stored = {
+            key: ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if is_narrowed(entry) else entry.spec.dtype)
+            for key, entry in self.entries.items()
+            if key[0] in ("node_feature", "edge_feature", "label")
+        }
+        schema = self.schema
+        return replace(
+            schema,
+            node_features={
+                t: {n: stored["node_feature", t, n] for n in specs} for t, specs in schema.node_features.items()
+            },
+            edge_features={
+                t: {n: stored["edge_feature", t, n] for n in specs} for t, specs in schema.edge_features.items()
+            },
+            labels={n: stored["label", None, n] for n in schema.labels},
+        )
+
+    def array(self, content: str, type_: GraphType | None = None, name: str | None = None) -> Array:
+        """The array that holds `content`."""
+        return self._arrays[content, type_, name]
+
+    def offsets(self, type_: GraphType) -> IntArray:
+        """First node (edge) of each graph, and the end of the last one, ``[N + 1]``."""
+        return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
+
+    @functools.cached_property
+    def sizes(self) -> GraphSizes:
+        """Sizes of all graphs."""
+        types: tuple[GraphType, ...] = (*self.schema.node_types, *self.schema.edge_types)
+        try:
+            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in types]
+            return GraphSizes(np.stack(columns, axis=1), self.schema.components)
+        except SizesError as error:
+            raise FormatError(f"{self.path} has damaged offsets ({error}); write the store again.") from error
+
+    @functools.cached_property
+    def histogram(self) -> SizeHistogram:
+        """The stored histogram of sizes."""
+        classes = self.array("size_classes")
+        try:
+            return SizeHistogram(classes[:, :-1], classes[:, -1], self.schema.components)
+        except SizesError as error:
+            raise FormatError(
+                f"the size classes in {self.path} are damaged ({error}); write the store again."
+            ) from error
+
+    @property
+    def splits(self) -> dict[str, IntArray]:
+        """Ids by name of the split."""
+        return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
+
+    def item(self, graph_id: int) -> Any:
+        """One graph as a DGLGraph, or (DGLGraph, label)."""
+        schema, spans = self.schema, {}
+        for t, most in self.rows.items():
+            first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
+            if not 0 <= first <= last <= most:
+                self.refuse_offsets(graph_id, t)
+            spans[t] = slice(first, last)
+        number = {t: spans[t].stop - spans[t].start for t in schema.node_types}
+        endpoints = {}
+        for e in schema.edge_types:
+            ends = [self.array(end, e)[spans[e]].astype(np.int64) for end in ("sources", "destinations")]
+            for end, t in zip(ends, (e[0], e[2]), strict=True):
+                if len(end) and not 0 <= end.min() <= end.max() < number[t]:
+                    self.refuse_endpoints(graph_id, e)
+            endpoints[e] = tuple(torch.from_numpy(end).to(schema.idtype) for end in ends)
+        graph = new_graph(endpoints, number)  # type: ignore[arg-type]
+        for t, specs in schema.node_features.items():
+            graph.nodes[t].data.update({n: self._values("node_feature", t, n, spans[t]) for n in specs})
+        for e, specs in schema.edge_features.items():
+            graph.edges[e].data.update({n: self._values("edge_feature", e, n, spans[e]) for n in specs})
+        labels = {n: self._values("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
+        return (graph, labels[""] if set(labels) == {""} else labels) if labels else graph
+
+    def _values(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
+        """A copy of some rows, in the dtype that is handed out."""
+        spec = self.entries[content, type_, name].spec
+        values = torch.from_numpy(self._arrays[content, type_, name][rows].copy())
+        return values.view(spec.dtype) if spec.dtype == torch.bfloat16 else values.to(spec.dtype)
+
+    def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
+        """Report that the place of a graph cannot be right."""
+        kind = "node_offsets" if isinstance(type_, str) else "edge_offsets"
+        self._refuse(self.entries[kind, type_, None], f"leads graph {graph_id} outside the store")
+
+    def refuse_endpoints(self, graph_id: int, edge_type: EdgeType) -> NoReturn:
+        """Report that an edge of a graph leads outside it."""
+        self._refuse(self.entries["sources", edge_type, None], f"or destinations lead outside graph {graph_id}")
+
+    def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
+        path = self.path / self.metadata.data / entry.file
+        raise FormatError(
+            f"{path} {what}; the store is damaged, write it again (dgl-tuplepack verify shows all of it)."
+        )
+
+    def verify(self) -> None:
+        """Compare every byte with its checksum, and the arrays with each other.
+
+        Raises
+        ------
+        FormatError
+            Names the first file that differs.
+        """
+        for entry in self.metadata.arrays:
+            check_bytes(self.path / self.metadata.data, entry)
+        for t, most in self.rows.items():
+            offsets = self.offsets(t)
+            falling = np.flatnonzero(np.diff(offsets) < 0)
+            if offsets[0] != 0 or len(falling) or offsets[-1] != (offsets[-1] if most == INT64_MAX else most):
+                self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
+        for e in self.schema.edge_types:
+            for end, t in (("sources", e[0]), ("destinations", e[2])):
+                bounds = np.repeat(np.diff(self.offsets(t)), np.diff(self.offsets(e)))
+                values = self.array(end, e)
+                outside = np.flatnonzero((values < 0) | (values >= bounds))
+                if len(outside):
+                    graph_id = np.searchsorted(self.offsets(e), outside[0], side="right") - 1
+                    self.refuse_endpoints(int(graph_id), e)
+        if self.histogram != SizeHistogram.from_sizes(self.sizes):
+            self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
+        for name, ids in self.splits.items():
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_graphs:
+                self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
+
+
+def is_narrowed(entry: ArrayEntry) -> bool:
+    """Whether values are stored in a narrower integer type than they are handed out."""
+    return entry.stored != entry.dtype and entry.dtype != "bfloat16"
+
+
+def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
+    """Check ids of graphs and give them as int64 ``[n]``.
+
+    Raises
+    ------
+    SizesError
+        They are no integers, or one is not in 0..num_graphs-1.
+    """
+    found = np.asarray(ids)
+    if not found.size:
+        found = found.astype(np.int64).reshape(-1)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise SizesError(f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids.")
+    outside = found[(found < 0) | (found >= num_graphs)]
+    if len(outside):
+        raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
+    return found.astype(np.int64, copy=False)

@@ -1,0 +1,82 @@
+"""Graphs in memory, or from an iterator, as blocks of flat arrays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.padding.merge import batch_of, edges_by_id
+from dgl_tuplepack.padding.schema import ArraySpec, Schema, as_tensors, label_of, stack_labels
+from dgl_tuplepack.sources import graph_of
+from dgl_tuplepack.sources.blocks import Array, GraphBlock
+
+# Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
+_GRAPHS = 512
+
+
+def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Schema of the first item, and all items, DGLGraph or (DGLGraph, label), in blocks.
+
+    Raises
+    ------
+    SizesError
+        There is no item.
+    SchemaError
+        An item (at once, or while iterating) is no graph, or differs from the first one; names it.
+    """
+    iterator = iter(items)
+    first = next(iterator, None)
+    if first is None:
+        raise SizesError("the source has no graphs; at least one is needed.")
+    schema = Schema.of(first)
+    return schema, _blocks(itertools.chain([first], iterator), schema)
+
+
+def _blocks(items: Iterator[Any], schema: Schema) -> Iterator[GraphBlock]:
+    for begin in itertools.count(0, _GRAPHS):
+        block = list(itertools.islice(items, _GRAPHS))
+        if not block:
+            return
+        yield _block(block, schema, [f"item {begin + i}" for i in range(len(block))])
+
+
+def _block(items: Sequence[Any], schema: Schema, where: list[str]) -> GraphBlock:
+    batch = batch_of(schema, [graph_of(item, place) for item, place in zip(items, where, strict=True)], where)
+    labels = stack_labels([as_tensors(label_of(item)) for item in items], schema, where)
+    nodes = {t: batch.batch_num_nodes(t).cpu().numpy().astype(np.int64) for t in schema.node_types}
+    edges = {t: batch.batch_num_edges(t).cpu().numpy().astype(np.int64) for t in schema.edge_types}
+    endpoints = {}
+    for t in schema.edge_types:
+        ends = []
+        for node_type, end in zip((t[0], t[2]), edges_by_id(batch, t), strict=True):
+            first_nodes = np.cumsum(nodes[node_type]) - nodes[node_type]
+            ends.append(end.cpu().numpy().astype(np.int64) - np.repeat(first_nodes, edges[t]))
+        endpoints[t] = (ends[0], ends[1])
+    return GraphBlock(
+        nodes,
+        edges,
+        endpoints,
+        {t: _features(batch.nodes[t].data, specs) for t, specs in schema.node_features.items()},
+        {t: _features(batch.edges[t].data, specs) for t, specs in schema.edge_features.items()},
+        {name: as_array(label) for name, label in labels.items()},
+    )
+
+
+def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:
+    # Without a node (edge) of the type in the whole block there may be no feature either.
+    nothing = torch.device("cpu")
+    return {name: as_array(data[name] if name in data else spec.filled(0, 0, nothing)) for name, spec in specs.items()}
+
+
+def as_array(tensor: Tensor) -> Array:
+    """Values of a tensor as they are stored; numpy knows no bfloat16, so its bits are."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(np.uint16)
+    return tensor.numpy()

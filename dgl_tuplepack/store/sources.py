@@ -1,0 +1,112 @@
+"""What a store can be written from, as blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.padding.schema import ArraySpec, Schema
+from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
+from dgl_tuplepack.sources.ogb_folder import OgbFolder
+from dgl_tuplepack.store.graph_blocks import graph_blocks
+
+
+@dataclass(frozen=True)
+class Source:
+    """Graphs as a stream of blocks; their number, where it is known; the splits, where there are any."""
+
+    schema: Schema
+    blocks: Iterator[GraphBlock]
+    num_graphs: int | None
+    splits: Mapping[str, IntArray]
+
+
+def open_source(source: Any) -> Source:
+    """Begin to read any source that `GraphStore.write` takes.
+
+    Raises
+    ------
+    SizesError, SchemaError, FormatError
+        It has no graphs, they differ, or files are damaged (at once, or while reading).
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
+    if isinstance(source, OgbFolder):
+        return _ogb_folder(source)
+    try:
+        number = len(source)
+    except TypeError:
+        number = None
+    if isinstance(source, Mapping) or not (isinstance(source, Iterable) or hasattr(source, "__getitem__")):
+        raise SizesError(
+            f"graphs cannot be read from {type(source).__name__}; give a list, dataset or iterator of DGLGraph or "
+            "(DGLGraph, label), the path of an OGB folder, or that of a .bin file of dgl.save_graphs."
+        )
+    # Datasets have a length and items; their own iterators, if any, need not end.
+    items = source if number is None else (source[i] for i in range(number))
+    schema, blocks = graph_blocks(items)
+    return Source(schema, blocks, number, _ogb_splits(source))
+
+
+def _ogb_folder(folder: OgbFolder) -> Source:
+    sizes = folder.sizes
+    blocks = folder.blocks()
+    first = next(blocks)
+    return Source(
+        Schema(
+            node_types=(NODE_TYPE,),
+            edge_types=(EDGE_TYPE,),
+            node_features={NODE_TYPE: _specs(first.node_features[NODE_TYPE])},
+            edge_features={EDGE_TYPE: _specs(first.edge_features[EDGE_TYPE])},
+            labels=_specs(first.labels),
+            idtype=torch.int64,
+            has_ids=True,
+        ),
+        chain([first], blocks),
+        len(sizes),
+        folder.splits,
+    )
+
+
+def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
+    return {
+        name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        for name, array in arrays.items()
+    }
+
+
+def _ogb_splits(dataset: Any) -> dict[str, IntArray]:
+    """Splits of an OGB dataset object."""
+    if not hasattr(dataset, "get_idx_split"):
+        return {}
+    return {part: np.asarray(ids, dtype=np.int64) for part, ids in dataset.get_idx_split().items()}
+
+
+def bin_file_items(path: Path) -> list[Any]:
+    """Items of a file that `dgl.save_graphs` wrote; DGL loads it as a whole."""
+    dgl = load("dgl")
+    if not path.is_file():
+        raise FormatError(f"{path} is no file; give a .bin file of dgl.save_graphs.")
+    try:
+        graphs, labels = dgl.load_graphs(str(path))
+    except (dgl.DGLError, RuntimeError, OSError, ValueError) as error:
+        raise FormatError(f"{path} cannot be read as a file of dgl.save_graphs ({error!s:.200}).") from error
+    wrong = [name for name, values in labels.items() if len(values) != len(graphs)]
+    if wrong:
+        raise FormatError(f"{path} has {len(graphs)} graphs, but {len(labels[wrong[0]])} labels {wrong[0]!r}.")
+    if not labels:
+        return list(graphs)
+    if len(labels) == 1:
+        return list(zip(graphs, next(iter(labels.values())), strict=True))
+    return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]
