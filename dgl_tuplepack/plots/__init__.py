@@ -5,6 +5,7 @@ All can be read in grey: colour maps are perceptually uniform, and lines differ 
 
 from dgl_tuplepack.plots.fill import plot_fill, plot_graphs_per_pack, plot_sorted_fill
 from dgl_tuplepack.plots.methods import plot_methods
+from dgl_tuplepack.plots.saving import save_picture
 from dgl_tuplepack.plots.search import plot_search, plot_tradeoff
 from dgl_tuplepack.plots.sizes import plot_distributions, plot_sizes
 
@@ -17,4 +18,5 @@ __all__ = [
     "plot_sizes",
     "plot_sorted_fill",
     "plot_tradeoff",
+    "save_picture",
 ]

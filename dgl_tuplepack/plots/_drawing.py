@@ -88,7 +88,7 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
         set_scale("log")
-        subs = (1.0,) if largest > 300 * smallest else (1.0, 2.0, 5.0)
+        subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
         axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
     else:
         set_scale("symlog", linthresh=1, linscale=0.3)
@@ -117,7 +117,7 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
 
 def set_whole(axis: Any) -> None:
     """Give a linear axis whole numbers, written with separators."""
-    axis.set_major_locator(load("matplotlib.ticker").MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    axis.set_major_locator(load("matplotlib.ticker").MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
     _separate_thousands(axis)
 
 

@@ -15,9 +15,8 @@ from dgl_tuplepack.search import LimitsSearch
 _GRID = 0.5
 # White with a black edge: to be seen on light and dark, in colour and in grey.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
-_LEGEND: dict[str, Any] = {
-    "loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2, "frameon": False, "fontsize": "small",
-}  # fmt: skip
+# Above the picture, one below the other, so that nothing is covered.
+_LEGEND: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"}
 
 
 def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
@@ -90,7 +89,7 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
     ax.set(xlabel=f"slots of a pack ({' + '.join(search.components)})")
     _name_score(search, ax)
     drawing.set_whole(ax.xaxis)
-    ax.legend(loc="lower right", fontsize="small")
+    ax.legend(**_LEGEND)
     ax.grid(alpha=0.25)
     return ax
 

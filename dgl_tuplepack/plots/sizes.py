@@ -13,7 +13,10 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plots import _drawing as drawing
 
+# A value is named where so large a part of the graphs share it.
 _DOMINANT = 0.2
+# Limits further out than so many times the largest size would leave the picture empty; they are only named.
+_FAR = 3
 # Legend place -> the part of the cells that it covers, as slices of fractions (across, up).
 _CORNERS = {
     "lower right": ((0.55, 1.0), (0.0, 0.25)),
@@ -38,7 +41,7 @@ def plot_sizes(
     histogram
         Any number of components, two of which are shown.
     limits
-        Drawn as lines.
+        Drawn as lines, those far beyond the largest size only named.
     ax
         matplotlib Axes; a new figure's if None.
     components
@@ -63,7 +66,8 @@ def plot_sizes(
     names = [histogram.components[column] for column in columns]
     sizes = histogram.sizes[:, columns]
     maxima = None if limits is None else limits.aligned(histogram.components).array[list(columns)]
-    logs = _log_axes(sizes, histogram, maxima, scale)
+    largest = _largest_shown(sizes, maxima)
+    logs = _log_axes(sizes, histogram, largest, scale)
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
     cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
 
@@ -76,14 +80,14 @@ def plot_sizes(
     top, right = _marginals(ax, cells, edges, mesh)
     for column, which in enumerate("xy"):
         if logs[column]:
-            drawing.set_log(ax, which, int(sizes[:, column].min()), int(sizes[:, column].max()))
+            drawing.set_log(ax, which, int(sizes[:, column].min()), int(largest[column]))
         else:
             drawing.set_whole(getattr(ax, f"{which}axis"))
     dominant = [_dominant(sizes[:, column], histogram, names[column]) for column in range(2)]
     if any(dominant):
         top.set_title("; ".join(filter(None, dominant)), fontsize="small", loc="left")
     if maxima is not None:
-        _draw_limits(ax, (top, right), names, maxima, cells)
+        _draw_limits(ax, (top, right), names, maxima, maxima <= largest, cells)
     ax.grid(alpha=0.25)
     return ax
 
@@ -155,11 +159,16 @@ def plot_distributions(
     return ax
 
 
-def _log_axes(sizes: Any, histogram: SizeHistogram, maxima: Any, scale: str | Sequence[str]) -> list[bool]:
+def _largest_shown(sizes: Any, maxima: Any) -> Any:
+    """Where each axis ends: at the largest size, or at the limit unless that is far beyond."""
+    largest = sizes.max(axis=0)
+    return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
+
+
+def _log_axes(sizes: Any, histogram: SizeHistogram, largest: Any, scale: str | Sequence[str]) -> list[bool]:
     scales = [scale, scale] if isinstance(scale, str) else list(scale)
     if len(scales) != 2:
         raise InputError(f"scale is {scale!r}, but must be one of {', '.join(drawing.SCALES)}, or two of them.")
-    largest = sizes.max(axis=0) if maxima is None else np.maximum(sizes.max(axis=0), maxima)
     return drawing.log_axes(scales, sizes.T, histogram.counts, largest.tolist())
 
 
@@ -173,9 +182,9 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.7, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # No number at 1: it would touch the last one of the central picture.
+    # Few numbers, and none at 1: it would touch the last one of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
-    right.set_xticks(10.0 ** np.arange(decades, 0, -max(1, (decades + 1) // 2)) if decades else [1.0])
+    right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
     return top, right
 
@@ -205,15 +214,19 @@ def _dominant(values: Any, histogram: SizeHistogram, name: str) -> str:
     return f"{share:.0%} of the graphs: {distinct[np.argmax(counts)]:,} {name}" if share >= _DOMINANT else ""
 
 
-def _draw_limits(ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, cells: Any) -> None:
+def _draw_limits(
+    ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, shown: Any, cells: Any
+) -> None:
     style: dict[str, Any] = {"color": drawing.ACCENT, "linestyle": "--", "linewidth": 1.3}
-    for value, lines in zip(
-        maxima.tolist(), ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline)), strict=True
-    ):
-        for line in lines:
-            line(value, **style)
-    label = ", ".join(f"{value:,} {name}" for value, name in zip(maxima.tolist(), names, strict=True))
-    ax.plot([], [], label=label, **style)
+    lines = ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline))
+    for value, inside, draws in zip(maxima.tolist(), shown.tolist(), lines, strict=True):
+        for draw in draws if inside else ():
+            draw(value, **style)
+    texts = [
+        f"{value:,} {name}" + ("" if inside else " (beyond)")
+        for value, name, inside in zip(maxima.tolist(), names, shown.tolist(), strict=True)
+    ]
+    ax.plot([], [], label=", ".join(texts), **style)
     ax.legend(loc=_emptiest_corner(cells), title="limits of a pack", fontsize="small", title_fontsize="small")
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from tqdm import tqdm
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack._files import write_text
@@ -52,7 +55,7 @@ def write_report(
         matplotlib or Jinja2 is absent.
     """
     path = Path(path)
-    _check_place(path)
+    check_place(path)
     for size in batch_sizes:
         whole_number("the batch size", size, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
@@ -61,11 +64,17 @@ def write_report(
     from dgl_tuplepack.report.findings import find
     from dgl_tuplepack.report.page import render
 
-    findings = find(as_histogram(sizes), None if limits is None else as_limits(limits), tuple(batch_sizes), seed)
-    write_text(path, render(findings, name, seed))
+    histogram = as_histogram(sizes)
+    limits = None if limits is None else as_limits(limits)
+    # Three steps of finding, and the page.
+    with tqdm(total=4, desc="report", delay=1, disable=not sys.stderr.isatty()) as bar:
+        findings = find(histogram, limits, tuple(batch_sizes), seed, bar.update)
+        page = render(findings, name, seed)
+        bar.update()
+    write_text(path, page)
 
 
-def _check_place(path: Path) -> None:
+def check_place(path: Path) -> None:
     """Refuse a path that cannot become the page, before any work is done."""
     if path.is_dir():
         raise FormatError(f"cannot write {path}: it is a folder; name a file, such as {path / 'report.html'}.")

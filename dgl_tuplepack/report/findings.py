@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,17 +67,27 @@ class Findings:
         return padded_shape(self.limits) | {"graphs": self.plan.max_graphs + 1}
 
 
-def find(histogram: SizeHistogram, limits: Limits | None, batch_sizes: Sequence[int], seed: int) -> Findings:
-    """Search for limits, pack with them (or with those given), and compare with plain batching."""
+def find(
+    histogram: SizeHistogram,
+    limits: Limits | None,
+    batch_sizes: Sequence[int],
+    seed: int,
+    advance: Callable[[], object] = lambda: None,
+) -> Findings:
+    """Search for limits, pack with them or with those given, compare with plain batching; `advance` after each."""
     search = search_limits(histogram, seed=seed)
+    advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
     if histogram.num_graphs <= _MOST_SIMULATED:
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plans["auto"] = pack(histogram, chosen, seed=seed)
+    advance()
     figures = [_figures(histogram, column) for column in range(len(histogram.components))]
-    return Findings(histogram, figures, search, chosen, plans, _ways(histogram, plans["auto"], batch_sizes, seed))
+    ways = _ways(histogram, plans["auto"], batch_sizes, seed)
+    advance()
+    return Findings(histogram, figures, search, chosen, plans, ways)
 
 
 def padded_shape(limits: Limits) -> dict[str, int]:

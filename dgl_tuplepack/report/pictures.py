@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from dgl_tuplepack import plots
 from dgl_tuplepack._optional import load
+from dgl_tuplepack.plots.saving import picture_bytes
 from dgl_tuplepack.report.findings import Findings
 
 # Inches: shown at 96 pixels each on a desk, and still readable at two thirds of that on a phone.
@@ -137,13 +137,10 @@ def _settings() -> Iterator[None]:
     matplotlib = load("matplotlib")
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams["svg.hashsalt"] = "dgl_tuplepack"
         yield
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> Picture:
-    content = io.BytesIO()
-    ax.figure.savefig(content, format="svg", dpi=200, metadata={"Date": None})
-    uri = "data:image/svg+xml;base64," + base64.b64encode(content.getvalue()).decode("ascii")
+    content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
-    return Picture(title, caption, alternative, uri, width, height)
+    return Picture(title, caption, alternative, f"data:image/svg+xml;base64,{content}", width, height)

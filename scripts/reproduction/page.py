@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.metrics import harmonic_mean
-from dgl_tuplepack.plots import plot_methods, plot_search
+from dgl_tuplepack.plots import plot_methods, plot_search, save_picture
 from dgl_tuplepack.search import LimitsSearch
 from reproduction.paper import MOST_GRAPHS, Pair, Printed
 
@@ -45,8 +44,8 @@ def dataset_section(printed: Printed, histogram: tp.SizeHistogram, source: str, 
     """Section of one dataset; its pictures are written into `out`."""
     rows = _rows(printed, histogram)
     search = _grid_search(printed, histogram)
-    _save(plot_methods({row.name: row.plan for row in rows}), out / f"{printed.name}-methods.png")
-    _save(plot_search(search), out / f"{printed.name}-limits.png")
+    save_picture(plot_methods({row.name: row.plan for row in rows}), out / f"{printed.name}-methods.png")
+    save_picture(plot_search(search), out / f"{printed.name}-limits.png")
     parts = [
         f"## {printed.name}\n\nFrom {source}.\n",
         _table_1(printed, histogram, rows),
@@ -173,10 +172,3 @@ def _agreement(printed: Pair | None, here: Pair) -> str:
         return ""
     equal = (round(ours, _decimals(theirs)) == theirs for theirs, ours in zip(printed, here, strict=True))
     return "yes" if all(equal) else "no"
-
-
-def _save(ax: Any, path: Path) -> None:
-    try:
-        ax.figure.savefig(path, dpi=150, metadata={"Software": None})
-    except OSError as error:
-        raise tp.errors.FormatError(f"cannot write {path}: {error.strerror}; choose another folder.") from error

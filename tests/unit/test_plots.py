@@ -75,6 +75,13 @@ def test_the_limits_are_lines_in_all_three_parts() -> None:
     assert ax.get_ylim()[1] >= 700
 
 
+def test_limits_far_beyond_the_sizes_are_only_named() -> None:
+    ax = plot_sizes(SHAPES["ppa"](0), Limits(5922, 40_000))
+    assert ax.get_xlim()[1] < 310
+    assert [list(line.get_ydata()) for line in ax.lines[:1]] == [[40_000, 40_000]]
+    assert ax.get_legend().get_texts()[0].get_text() == "5,922 nodes (beyond), 40,000 edges"
+
+
 @pytest.mark.parametrize("rows", [[[3, 4]], [[1, 0], [1, 0]], [[1, 1], [36_000, 36_000]], [[0, 0], [5, 8_000]]])
 @pytest.mark.parametrize("scale", ["auto", "linear", "log"])
 def test_odd_histograms_are_drawn_too(rows: list[list[int]], scale: str) -> None:
