@@ -55,6 +55,10 @@ def test_the_format_page_names_every_key(tmp_path: Path) -> None:
     histogram, plan = tmp_path / "histogram.json", tmp_path / "plan.json"
     tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
     tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
-    for section, file in (page.partition("## Plan")[0], histogram), (page.partition("## Plan")[2], plan):
+    search = tmp_path / "search.json"
+    tp.search_limits(tp.SizeHistogram.load(histogram)).save(search)
+    of_histograms, _, rest = page.partition("## Plan")
+    of_plans, _, of_searches = rest.partition("## Search")
+    for section, file in (of_histograms, histogram), (of_plans, plan), (of_searches.partition("\n## ")[0], search):
         listed = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
         assert listed == set(json.loads(file.read_text()))
