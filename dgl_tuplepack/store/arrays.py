@@ -20,7 +20,8 @@ from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.array_file import check_bytes, open_array
-from dgl_tuplepack.store.format import ArrayEntry, StoreMetadata
+from dgl_tuplepack.store.format import ArrayEntry, Key, StoreMetadata, columns_of
+from dgl_tuplepack.store.values import as_tensor
 
 GraphType = str | EdgeType
 
@@ -65,12 +66,7 @@ class StoreArrays:
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with the dtypes in which features and labels are stored."""
-        stored = {
-            key: ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if is_narrowed(entry) else entry.spec.dtype)
-            for key, entry in self.entries.items()
-            if key[0] in ("node_feature", "edge_feature", "label")
-        }
-        schema = self.schema
+        schema, stored = self.schema, {key: self.stored_spec(key) for key, _ in columns_of(self.schema)}
         return replace(
             schema,
             node_features={
@@ -81,6 +77,12 @@ class StoreArrays:
             },
             labels={n: stored["label", None, n] for n in schema.labels},
         )
+
+    def stored_spec(self, key: Key) -> ArraySpec:
+        """How a row of a feature or label looks as it is stored."""
+        entry = self.entries[key]
+        narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
+        return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
 
     def array(self, content: str, type_: GraphType | None = None, name: str | None = None) -> Array:
         """The array that holds `content`."""
@@ -142,9 +144,8 @@ class StoreArrays:
 
     def _values(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
         """A copy of some rows, in the dtype that is handed out."""
-        spec = self.entries[content, type_, name].spec
-        values = torch.from_numpy(self._arrays[content, type_, name][rows].copy())
-        return values.view(spec.dtype) if spec.dtype == torch.bfloat16 else values.to(spec.dtype)
+        key = content, type_, name
+        return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
         """Report that the place of a graph cannot be right."""
@@ -171,6 +172,21 @@ class StoreArrays:
         """
         for entry in self.metadata.arrays:
             check_bytes(self.path / self.metadata.data, entry)
+        self.check_positions()
+        if self.histogram != SizeHistogram.from_sizes(self.sizes):
+            self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
+        for name, ids in self.splits.items():
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_graphs:
+                self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
+
+    def check_positions(self) -> None:
+        """Check all offsets and endpoints.
+
+        Raises
+        ------
+        FormatError
+            Names the file and the first graph that leads outside the store, or outside itself.
+        """
         for t, most in self.rows.items():
             offsets = self.offsets(t)
             falling = np.flatnonzero(np.diff(offsets) < 0)
@@ -184,16 +200,6 @@ class StoreArrays:
                 if len(outside):
                     graph_id = np.searchsorted(self.offsets(e), outside[0], side="right") - 1
                     self.refuse_endpoints(int(graph_id), e)
-        if self.histogram != SizeHistogram.from_sizes(self.sizes):
-            self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
-        for name, ids in self.splits.items():
-            if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_graphs:
-                self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
-
-
-def is_narrowed(entry: ArrayEntry) -> bool:
-    """Whether values are stored in a narrower integer type than they are handed out."""
-    return entry.stored != entry.dtype and entry.dtype != "bfloat16"
 
 
 def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:

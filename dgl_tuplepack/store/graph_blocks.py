@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.padding.merge import batch_of, edges_by_id
 from dgl_tuplepack.padding.schema import ArraySpec, Schema, as_tensors, label_of, stack_labels
 from dgl_tuplepack.sources import graph_of
 from dgl_tuplepack.sources.blocks import Array, GraphBlock
+from dgl_tuplepack.store.values import as_array
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
 _GRAPHS = 512
@@ -72,11 +72,3 @@ def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:
     # Without a node (edge) of the type in the whole block there may be no feature either.
     nothing = torch.device("cpu")
     return {name: as_array(data[name] if name in data else spec.filled(0, 0, nothing)) for name, spec in specs.items()}
-
-
-def as_array(tensor: Tensor) -> Array:
-    """Values of a tensor as they are stored; numpy knows no bfloat16, so its bits are."""
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(np.uint16)
-    return tensor.numpy()

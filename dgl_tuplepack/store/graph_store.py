@@ -23,6 +23,7 @@ from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
 from dgl_tuplepack.store.arrays import StoreArrays, as_ids
+from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import fresh_data
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.sources import open_source
@@ -206,6 +207,13 @@ class GraphStore:
     ) -> PaddedBatch:
         """One padded batch of the graphs `ids`; settings as in `padded`, which is the quicker way to many."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
+
+    def to(self, device: torch.device | str) -> DeviceStore:
+        """Copy all arrays to a device, to assemble batches there.
+
+        Needs as much memory there as the files take; the arrays of the whole store go there, also for a subset.
+        """
+        return DeviceStore(self, device)
 
     def as_dgl_dataset(self) -> Any:
         """The store as a `dgl.data.DGLDataset`, for code that asks for one."""

@@ -14,16 +14,16 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.kernels.gather import find_rows, gather_endpoints, gather_widened, gather_words
+from dgl_tuplepack.kernels.gather import gather_endpoints, gather_widened, gather_words
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.schema import ArraySpec
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.arrays import GraphType, as_ids
 from dgl_tuplepack.store.format import Key, columns_of
-from dgl_tuplepack.store.graph_blocks import as_array
-from dgl_tuplepack.store.memory import BatchMemory
+from dgl_tuplepack.store.memory import BatchMemory, batch_of_tensors
+from dgl_tuplepack.store.places import Finder, Places
+from dgl_tuplepack.store.values import as_array
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.graph_store import GraphStore
@@ -87,8 +87,7 @@ class PaddedStore:
     def _prepare(self) -> None:
         self._memory = BatchMemory(self.shape, self.ring)
         schema, arrays = self.shape.schema, self.store._arrays
-        self._offsets = [(t, arrays.offsets(t), rows) for t, rows in arrays.rows.items()]
-        self._most = list(self.shape.most.values())
+        self._finder = Finder(self.store, self.shape)
         self._ends = [
             (end, e, t, arrays.array(end, e))
             for e in schema.edge_types
@@ -99,7 +98,6 @@ class PaddedStore:
             (key, _Column.of(arrays.array(*key), spec, fills.get(key[1], self.shape.feature_values)[key[2]]))
             for key, spec in columns_of(schema)
         ]
-        self._ones = np.ones(self.shape.num_graphs, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"store": self.store, "shape": self.shape, "ring": self.ring}
@@ -114,79 +112,32 @@ class PaddedStore:
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
-        own_ids = as_ids(ids, len(self.store))
-        graph_ids = own_ids if self.store._ids is None else self.store._ids[own_ids]
-        number = len(graph_ids)
-        self._check_content(dict.fromkeys((t for t, *_ in self._offsets), 0), number)
+        places = self._finder.find(ids)
+        starts, counts, totals = places.starts, places.counts, places.totals
         arrays, tensors = self._memory.take()
-        starts, counts, totals = self._find(graph_ids, arrays)
-        self._check_content(totals, number)
         for end, e, t, source in self._ends:
             bad = gather_endpoints(
                 source, starts[e], counts[e], counts[t], arrays[end, e], totals[t], self.shape.num_nodes[t]
             )
             if bad:
-                self.store._arrays.refuse_endpoints(int(graph_ids[-1 - bad]), e)
-        # Labels: one row for each graph.
-        starts[None], counts[None] = graph_ids, self._ones[:number]
+                self.store._arrays.refuse_endpoints(int(places.graph_ids[-1 - bad]), e)
         for key, column in self._columns:
-            column.copy(starts[key[1]], counts[key[1]], totals.get(key[1], number), arrays[key])
-        self._fill_slots(arrays, totals, own_ids)
-        return self._batch(tensors, totals, number)
+            column.copy(starts[key[1]], counts[key[1]], totals[key[1]], arrays[key])
+        _fill_slots(arrays, places)
+        return batch_of_tensors(self.shape, tensors, totals)
 
-    def _check_content(self, totals: Mapping[GraphType, int], number: int) -> None:
-        if any(total > most for total, most in zip((*totals.values(), number), self._most, strict=True)):
-            schema = self.shape.schema
-            nodes, edges = {t: totals[t] for t in schema.node_types}, {t: totals[t] for t in schema.edge_types}
-            self.shape.check_content(nodes, edges, number)
 
-    def _find(
-        self, graph_ids: IntArray, arrays: Mapping[Key, Array]
-    ) -> tuple[dict[Any, IntArray], dict[Any, IntArray], dict[Any, int]]:
-        """First row and number of rows of each graph, and their sum, for each type; the numbers lie in the batch."""
-        starts: dict[Any, IntArray] = {}
-        counts: dict[Any, IntArray] = {}
-        totals: dict[Any, int] = {}
-        for t, offsets, rows in self._offsets:
-            starts[t], counts[t] = np.empty(len(graph_ids), np.int64), arrays["per_graph", t][: len(graph_ids)]
-            totals[t] = found = find_rows(graph_ids, offsets, rows, starts[t], counts[t])
-            if found < 0:
-                self.store._arrays.refuse_offsets(int(graph_ids[-1 - found]), t)
-        return starts, counts, totals
-
-    def _fill_slots(self, arrays: Mapping[Key, Array], totals: Mapping[GraphType, int], own_ids: IntArray) -> None:
-        """Masks, ids, and the sizes of empty slots and of the padding graph."""
-        number = len(own_ids)
-        for t, total in totals.items():
-            mask, per_graph = arrays["mask", t], arrays["per_graph", t]
-            mask[:total] = True
-            mask[total:] = False
+def _fill_slots(arrays: Mapping[Key, Array], places: Places) -> None:
+    """Masks, ids, and the sizes of all graph slots."""
+    number = len(places)
+    for t, total in places.totals.items():
+        mask = arrays["mask", t]
+        mask[:total] = True
+        mask[total:] = False
+        if t is not None:
+            per_graph = arrays["per_graph", t]
+            per_graph[:number] = places.counts[t]
             per_graph[number:-1] = 0
             per_graph[-1] = len(mask) - total
-        arrays["graph_mask",][:number] = True
-        arrays["graph_mask",][number:] = False
-        arrays["graph_ids",][:number] = own_ids
-        arrays["graph_ids",][number:] = -1
-
-    def _batch(self, tensors: Mapping[Key, Tensor], totals: Mapping[GraphType, int], number: int) -> PaddedBatch:
-        schema = self.shape.schema
-        node_types, edge_types = schema.node_types, schema.edge_types
-        labels = {name: tensors["label", None, name] for name in schema.labels}
-        return PaddedBatch(
-            node_types=node_types,
-            edge_types=edge_types,
-            labels=(labels[""] if set(labels) == {""} else labels) if labels else None,
-            graph_mask=tensors["graph_mask",],
-            graph_ids=tensors["graph_ids",],
-            num_real_graphs=number,
-            _num_real_nodes={t: totals[t] for t in node_types},
-            _num_real_edges={t: totals[t] for t in edge_types},
-            _src={t: tensors["sources", t] for t in edge_types},
-            _dst={t: tensors["destinations", t] for t in edge_types},
-            _node_features={t: {n: tensors["node_feature", t, n] for n in schema.node_features[t]} for t in node_types},
-            _edge_features={t: {n: tensors["edge_feature", t, n] for n in schema.edge_features[t]} for t in edge_types},
-            _nodes_per_graph={t: tensors["per_graph", t] for t in node_types},
-            _edges_per_graph={t: tensors["per_graph", t] for t in edge_types},
-            _node_masks={t: tensors["mask", t] for t in node_types},
-            _edge_masks={t: tensors["mask", t] for t in edge_types},
-        )
+    arrays["graph_ids",][:number] = places.own_ids
+    arrays["graph_ids",][number:] = -1

@@ -1,0 +1,170 @@
+"""A store whose arrays lie on a device, which assembles batches there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.schema import Fill
+from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.store.format import ENDS, Key, columns_of
+from dgl_tuplepack.store.memory import batch_of_tensors
+from dgl_tuplepack.store.places import Finder, Places
+from dgl_tuplepack.store.values import as_tensor
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.store.graph_store import GraphStore
+
+
+class DeviceStore:
+    """The arrays of a store on a device; made by `GraphStore.to`.
+
+    Batches are assembled there by torch operations of static shape, without waiting for the device: per batch only
+    the places of its graphs are sent, from pinned memory where there is CUDA. They equal those of `GraphStore`.
+
+    Attributes
+    ----------
+    store
+        The store on the disk; it still tells sizes and splits.
+    device
+        Where the arrays are.
+
+    Raises
+    ------
+    FormatError
+        Offsets or endpoints are damaged; they are all checked once, before they are sent.
+    """
+
+    def __init__(self, store: GraphStore, device: torch.device | str) -> None:
+        self.store, self.device = store, torch.device(device)
+        arrays = store._arrays
+        arrays.check_positions()
+        self._values = {
+            key: as_tensor(arrays.array(*key), arrays.stored_spec(key).dtype).to(self.device)
+            for key, _ in columns_of(store.schema)
+        }
+        self._ends: dict[Key, Tensor] = {}
+        for e in store.schema.edge_types:
+            for end in ENDS:
+                stored = arrays.array(end, e)
+                # Not every operation knows 16 bits without a sign.
+                wider = stored.astype(np.int32) if stored.dtype == np.uint16 else stored.copy()
+                self._ends[end, e] = torch.from_numpy(wider).to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def padded(
+        self,
+        limits: Limits,
+        packs_per_batch: int = 1,
+        *,
+        label_fill: Fill = 0,
+        feature_fill: Fill = 0,
+        cover_padding: bool = False,
+        idtype: torch.dtype = torch.int64,
+        as_stored: bool = False,
+    ) -> DevicePaddedStore:
+        """View whose item for a list of ids is one `PaddedBatch` on the device; settings as in `GraphStore.padded`."""
+        schema = self.store._arrays.stored_schema if as_stored else self.store.schema
+        shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
+        return DevicePaddedStore(self, shape)
+
+    def batch(
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+    ) -> PaddedBatch:
+        """One padded batch of the graphs `ids`; settings as in `padded`."""
+        return self.padded(limits, packs_per_batch, **settings)[ids]
+
+    def __repr__(self) -> str:
+        return f"DeviceStore({self.store!r}, device {self.device})"
+
+
+class DevicePaddedStore:
+    """View of a `DeviceStore` whose item for a list of ids is one whole `PaddedBatch` on the device.
+
+    For a loader without workers: ``sampler=PackBatchSampler(...), batch_size=None, num_workers=0``.
+
+    Raises
+    ------
+    GraphTooLargeError, SizesError
+        For an item: the graphs exceed the packs, or an id is not in 0..N-1.
+    """
+
+    def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
+        self.store, self.shape = store, shape
+        self._finder = Finder(store.store, shape)
+        # Slots of each type, the key None for graphs: what each padded array is long.
+        self._slots: dict[Any, int] = {**shape.num_nodes, **shape.num_edges, None: shape.num_graphs}
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
+        places = self._finder.find(ids)
+        tensors: dict[Key, Tensor] = {}
+        starts, counts = self._sent(places, tensors)
+        slots: dict[Any, Tensor] = {}
+        rows: dict[Any, Tensor] = {}
+        firsts: dict[Any, Tensor] = {}
+        graph_slots = torch.arange(self.shape.num_graphs, device=self.store.device)
+        for t, number in self._slots.items():
+            # The last graph slot owns the padding.
+            firsts[t] = torch.cumsum(counts[t], 0) - counts[t]
+            slots[t] = torch.repeat_interleave(graph_slots, counts[t], output_size=number)
+            place = torch.arange(number, device=self.store.device)
+            mask = place < firsts[t][-1]
+            rows[t] = torch.where(mask, starts[t][slots[t]] + place - firsts[t][slots[t]], 0)
+            tensors["mask", t] = mask
+            if t is not None:
+                tensors["per_graph", t] = counts[t]
+        for key, spec in columns_of(self.shape.schema):
+            fill = (self.shape.label_values if key[1] is None else self.shape.feature_values)[key[2]]
+            tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, fill)
+        for e in self.shape.schema.edge_types:
+            for end, t in zip(ENDS, (e[0], e[2]), strict=True):
+                tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
+        return batch_of_tensors(self.shape, tensors, places.totals)
+
+    def _sent(self, places: Places, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
+        """First rows and numbers of rows of all graph slots, of each type, sent to the device in one piece."""
+        number = len(places)
+        table = np.zeros((2 * len(self._slots) + 1, self.shape.num_graphs), np.int64)
+        for row, (t, all_slots) in enumerate(self._slots.items()):
+            table[2 * row, :number], table[2 * row + 1, :number] = places.starts[t], places.counts[t]
+            table[2 * row + 1, -1] = all_slots - places.totals[t]
+        if None in self._slots:
+            # Empty graph slots have no label of their own either.
+            table[2 * len(self._slots) - 1, -1] = self.shape.num_graphs - number
+        table[-1], table[-1, :number] = -1, places.own_ids
+        sent = torch.from_numpy(table)
+        if self.store.device.type == "cuda":
+            sent = sent.pin_memory().to(self.store.device, non_blocking=True)
+        tensors["graph_ids",] = sent[-1]
+        types = list(self._slots)
+        return {t: sent[2 * i] for i, t in enumerate(types)}, {t: sent[2 * i + 1] for i, t in enumerate(types)}
+
+    def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, fill: float) -> Tensor:
+        source = self.store._values[key]
+        if not len(source):
+            return torch.full((len(rows), *source.shape[1:]), fill, dtype=dtype, device=rows.device)
+        values = source[rows].to(dtype)
+        return values.masked_fill_(~mask.reshape(-1, *([1] * (values.dim() - 1))), fill)
+
+    def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
+        """Endpoints moved to where their graph's nodes stand; padding edge j of m at padding node j * spare // m."""
+        place = torch.arange(len(rows), device=rows.device)
+        source, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
+        spare = self.shape.num_nodes[node_type] - real_nodes
+        loops = real_nodes + (place - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1)
+        if not len(source):
+            return loops.to(self.shape.idtype)
+        moved = source[rows].to(torch.int64) + firsts[node_type][slots]
+        return torch.where(place < real_edges, moved, loops).to(self.shape.idtype)
