@@ -1,4 +1,4 @@
-"""A store gives back what was written, and its batches are those of `PaddedCollate`, for random datasets of any kind."""
+"""A store gives back what was written, and its batches are those of `PaddedCollate`, for random datasets."""
 
 from __future__ import annotations
 
@@ -101,10 +101,12 @@ def test_batches_are_those_of_collate(data: st.DataObject, content: Content, com
     chosen = [order, order[: len(order) // 2], []]
     with written(content, block, compact=compact) as (store, items):
         padded = store.padded(content.limits, **settings)
+        on_device = store.to("cpu").padded(content.limits, **settings)
         for ids in chosen:
             batch, right = padded[ids], collated(content, items, ids, settings)
             assert_same_batch(batch, right)
             assert_same_dgl_batch(batch.graph, right.graph)
+            assert_same_batch(on_device[ids], right)
             for again in (np.array(ids, np.int32), torch.tensor(ids, dtype=torch.int64)):
                 assert_same_batch(padded[again], right)
         assert_same_batch(store.batch(order, content.limits, **settings), collated(content, items, order, settings))
