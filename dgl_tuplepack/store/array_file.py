@@ -168,16 +168,18 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
         Names the file that differs.
     """
     path, found = folder / entry.file, hashlib.sha256()
+    header = npy_header(entry.stored, entry.shape)
     try:
         with open(path, "rb") as file:
-            file.seek(len(npy_header(entry.stored, entry.shape)))
+            # The file may have changed since it was opened, its header too.
+            intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 found.update(block)
     except OSError as error:
         raise FormatError(
             f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
         ) from error
-    if found.hexdigest() != entry.sha256:
+    if not intact or found.hexdigest() != entry.sha256:
         raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
 
 

@@ -44,6 +44,8 @@ CONTENTS = (
     "label",
     "split",
 )
+# As many as torch, and numpy 2, can have.
+_MOST_AXES = 64
 # Content, type and name of an array.
 Key = tuple[Any, ...]
 
@@ -85,6 +87,8 @@ class ArrayEntry:
             raise ValueError(f"an entry of the arrays is {found!r:.200}")
         if not _PLAIN_NAME.fullmatch(entry.file):
             raise ValueError(f"{entry.file!r} is no plain file name")
+        if not 1 <= len(entry.shape) <= _MOST_AXES:
+            raise ValueError(f"{entry.file} has {len(entry.shape)} axes, but 1..{_MOST_AXES} are possible")
         if entry.content not in CONTENTS or entry.stored not in allowed_storage(entry.content, entry.dtype):
             raise ValueError(f"{entry.file} holds {entry.content!r} of {entry.dtype!r}, stored as {entry.stored!r}")
         return entry
@@ -209,6 +213,9 @@ class StoreMetadata:
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not _PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
+        strange = {t for source, _, destination in self.edge_types for t in (source, destination)} - {*self.node_types}
+        if strange:
+            raise ValueError(f"edges lead to nodes of the types {sorted(strange)}, but there are {self.node_types}")
         found: dict[Key, tuple[int, ...]] = {
             (entry.content, entry.type, entry.name): entry.shape for entry in self.arrays
         }
@@ -233,3 +240,5 @@ class StoreMetadata:
                 self.num_rows(content, t)
         if any(entry.shape[:1] != (self.num_graphs,) for entry in self.of_content("label")):
             raise ValueError("there is not one label for each graph")
+        if any(len(entry.shape) != 1 for entry in self.of_content("split")):
+            raise ValueError("a split is no list of ids")
