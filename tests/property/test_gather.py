@@ -133,8 +133,8 @@ def test_endpoints_are_moved_padded_and_checked(
         bad_graph = int(np.searchsorted(offsets, edge, side="right")) - 1
         choices = [nodes[bad_graph], np.iinfo(stored).max] + [-1, np.iinfo(stored).min] * (stored in STORED[2:])
         local[edge] = rng.choice(np.array(choices, np.int64))
-    first = np.cumsum([0, *nodes[ids]])
-    real_nodes, real_edges = int(first[-1]), int(counts[ids].sum())
+    first = np.cumsum([0, *nodes[ids]]).tolist()
+    real_nodes, real_edges = first[-1], int(counts[ids].sum())
     moved = [int(local[e]) + first[i] for i, g in enumerate(ids) for e in range(offsets[g], offsets[g + 1])]
     right = moved + [real_nodes + j * spare // padding for j in range(padding)]
     # Numbers of numpy do not wrap around as those of compiled code do; that matters in refused graphs only.
