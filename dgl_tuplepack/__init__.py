@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dgl_tuplepack.padding import unpad as unpad
     from dgl_tuplepack.plan import PackPlan as PackPlan
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
+    from dgl_tuplepack.search import LimitsSearch as LimitsSearch
+    from dgl_tuplepack.search import search_limits as search_limits
     from dgl_tuplepack.sizes import GraphSizes as GraphSizes
     from dgl_tuplepack.sources import OgbFolder as OgbFolder
     from dgl_tuplepack.sources import sizes_of as sizes_of
@@ -36,6 +38,8 @@ _PUBLIC = {
     "pack": "packing",
     "PackPlan": "plan",
     "lower_bound": "bounds",
+    "search_limits": "search",
+    "LimitsSearch": "search",
     "PackBatchSampler": "sampler",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",

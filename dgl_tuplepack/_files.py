@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,12 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
             f"{path} has version {document.get('version')!r} of {kind}, but this release reads version {version}; "
             "use the release that wrote it, or write it again."
         )
+
+
+def checksum(document: Mapping[str, Any]) -> str:
+    """SHA-256 of everything in a JSON document but its ``checksum``."""
+    content = {name: value for name, value in document.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:

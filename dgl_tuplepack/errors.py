@@ -30,6 +30,10 @@ class MethodError(InputError):
     """An unknown packing method, or a heuristic that cannot be used."""
 
 
+class SearchError(InputError):
+    """The settings of a search for limits contradict each other, or its aim is out of reach."""
+
+
 class PlanError(InputError):
     """A plan breaks its own limits, or belongs to other sizes than those given."""
 

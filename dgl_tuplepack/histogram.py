@@ -207,12 +207,7 @@ class SizeHistogram:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
         if _suffix(path) == ".csv":
-            text = io.StringIO()
-            outer_blanks = any(name != name.strip() for name in self.components)
-            writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
-            writer.writerow([*self.components, "count"])
-            writer.writerows(self.to_dict()["rows"])
-            write_text(path, text.getvalue())
+            write_text(path, self.to_csv())
         else:
             document = {"format": _FORMAT, "version": _VERSION, **self.to_dict()}
             write_text(path, json.dumps(document) + "\n")
@@ -227,7 +222,7 @@ class SizeHistogram:
             The file is missing, foreign, newer or damaged; a bad line is named.
         """
         if _suffix(path) == ".csv":
-            return _from_csv(read_text(path), str(path))
+            return cls.from_csv(read_text(path), str(path))
         document = read_json(path)
         if isinstance(document, list):
             document = {"components": (), "rows": document}
@@ -242,6 +237,36 @@ class SizeHistogram:
             raise FormatError(f"{path} holds no valid histogram: {error} is missing; it is damaged.") from error
         except (SizesError, TypeError) as error:
             raise FormatError(f"{path} holds no valid histogram: {error}") from error
+
+    def to_csv(self) -> str:
+        """Table of the components and ``count``, one line for each size class."""
+        text = io.StringIO()
+        outer_blanks = any(name != name.strip() for name in self.components)
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
+        writer.writerow([*self.components, "count"])
+        writer.writerows(self.to_dict()["rows"])
+        return text.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
+        """Inverse of `to_csv`; `name` is what errors call the text.
+
+        Raises
+        ------
+        FormatError
+            It is no such table; a bad line is named.
+        """
+        try:
+            lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
+        except csv.Error as error:
+            raise FormatError(f"{name} is no valid CSV ({error}); it is damaged or another kind of file.") from error
+        if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
+            raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
+        rows = [_csv_row(line, len(lines[0]), number, name) for number, line in enumerate(lines[1:], start=2)]
+        try:
+            return cls.from_dict({"components": lines[0][:-1], "rows": rows})
+        except InputError as error:
+            raise FormatError(f"{name} holds no valid histogram: {error}") from error
 
 
 def as_histogram(sizes: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
@@ -272,7 +297,7 @@ def load_example(name: str) -> SizeHistogram:
     if name not in _EXAMPLES:
         raise SizesError(f"there is no example named {name!r}; choose one of {', '.join(_EXAMPLES)}.")
     text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
-    return _from_csv(text, name)
+    return SizeHistogram.from_csv(text, name)
 
 
 def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -305,20 +330,6 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     if suffix not in (".json", ".csv"):
         raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
     return suffix
-
-
-def _from_csv(text: str, name: str) -> SizeHistogram:
-    try:
-        lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
-    except csv.Error as error:
-        raise FormatError(f"{name} is no valid CSV ({error}); it is damaged or another kind of file.") from error
-    if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
-        raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
-    rows = [_csv_row(line, len(lines[0]), number, name) for number, line in enumerate(lines[1:], start=2)]
-    try:
-        return SizeHistogram.from_dict({"components": lines[0][:-1], "rows": rows})
-    except InputError as error:
-        raise FormatError(f"{name} holds no valid histogram: {error}") from error
 
 
 def _csv_row(line: list[str], cells: int, number: int, name: str) -> list[int]:

@@ -147,7 +147,7 @@ class Limits:
             A component has no limit, or a limit belongs to no component.
         """
         maxima = self.maxima
-        names = {_matching_name(component, maxima): component for component in components}
+        names = {matching_name(component, maxima): component for component in components}
         missing = [component for name, component in names.items() if name is None]
         unknown = [name for name in maxima if name not in names]
         if missing or unknown or len(names) != len(components):
@@ -246,7 +246,7 @@ def _as_limit(name: str, value: Any) -> int:
     return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
 
 
-def _matching_name(component: str, maxima: Mapping[str, int]) -> str | None:
+def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
     """Name under which the limit of `component` was given: its own, or the relation of an edge type."""
     if component in maxima:
         return component

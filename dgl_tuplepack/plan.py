@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
-from dgl_tuplepack._files import check_header, read_json, write_text
+from dgl_tuplepack._files import check_header, checksum, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, InputError, PlanError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -251,7 +251,7 @@ class PackPlan:
             "heuristic": self.heuristic, "seed": self.seed, "random_ties": self.random_ties,
             "versions": dict(self.versions), "fingerprint": self.fingerprint,
         }  # fmt: skip
-        document["checksum"] = _checksum(document)
+        document["checksum"] = checksum(document)
         write_text(path, json.dumps(document) + "\n")
 
     @classmethod
@@ -270,7 +270,7 @@ class PackPlan:
             made = {name: document[name] for name in _MADE}
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)
-            intact = plan.fingerprint == document["fingerprint"] and _checksum(document) == document["checksum"]
+            intact = plan.fingerprint == document["fingerprint"] and checksum(document) == document["checksum"]
         except KeyError as error:
             raise FormatError(f"{path} holds no valid plan: {error} is missing; it is damaged.") from error
         except (InputError, TypeError, AttributeError, ValueError) as error:
@@ -285,12 +285,6 @@ class PackPlan:
             f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs, lower bound "
             f"{self.lower_bound}, method {self.method!r}, {self.limits!r}, efficiency: {fractions})"
         )
-
-
-def _checksum(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything in a plan file but the checksum itself."""
-    content = {name: value for name, value in document.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 _MADE = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")

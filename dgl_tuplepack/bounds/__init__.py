@@ -11,6 +11,7 @@ from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
 from dgl_tuplepack.bounds.pricing import Priced, pricing_work
 from dgl_tuplepack.bounds.quick import quick_bound
+from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.sizes import GraphSizes
@@ -113,3 +114,29 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
     if histogram.graph_classes is not None:
         limits.check(classes.take(histogram.graph_classes))
     limits.check(classes, counts=histogram.counts)
+
+
+def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
+    """The histogram without the graphs that exceed the limits on their own, and how many these are.
+
+    Parameters
+    ----------
+    oversize
+        "error" refuses such graphs, "drop" leaves them out.
+
+    Raises
+    ------
+    GraphTooLargeError
+        There are such graphs and they are to be refused, or nothing else is left.
+    LimitsError
+        `oversize` is something else.
+    """
+    if oversize not in ("error", "drop"):
+        raise LimitsError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
+    fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
+    if oversize == "error" or not fits.any():
+        check_sizes(histogram, limits)
+    if fits.all():
+        return histogram, 0
+    kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
+    return kept, histogram.num_graphs - kept.num_graphs

@@ -6,6 +6,9 @@ import sys
 
 # Each file adds its commands to the application.
 from dgl_tuplepack.cli import demo as _demo  # noqa: F401
+from dgl_tuplepack.cli import limits as _limits  # noqa: F401
+from dgl_tuplepack.cli import plan as _plan  # noqa: F401
+from dgl_tuplepack.cli import sizes as _sizes  # noqa: F401
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import TuplepackError
 
@@ -15,7 +18,7 @@ def main() -> None:
     try:
         app()
     except TuplepackError as error:
-        print(f"dgl-tuplepack: {error}", file=sys.stderr)
+        print(f"dgl-tuplepack: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("dgl-tuplepack: interrupted", file=sys.stderr)

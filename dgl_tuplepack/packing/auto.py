@@ -100,13 +100,11 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
-    key = derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(1))
-    turn = float(key >> np.uint64(44)) if settings.seed else 0.0
+    turn = _first_turn(settings.seed)
     whole = Effort(work_of(settings.effort, len(histogram)), deadline)
     state = State(instance, whole, quick_bound(instance), turn)
     interrupted = False
-    first = Tuning(steps=100, turn=state.turn)
-    state.offer(minimum_bin_slack(instance, state.bound, first, Effort(1 << 62)), "minimum_bin_slack")
+    state.offer(first_patterns(instance, state.bound, settings.seed), "minimum_bin_slack")
     try:
         for stage in range(_MOST_STAGES):
             # The first stage is planned for an effort of 1, each later one for as much as all before it.
@@ -123,6 +121,20 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     suffix = (", time limit" if limit is not None else "") + (", interrupted" if interrupted else "")
     bound, method = min(state.bound, state.packs), f"auto:{state.method}{suffix}"
     return as_plan(state.patterns, histogram, limits, method, settings, bound=bound)
+
+
+def first_patterns(instance: Instance, bound: int, seed: int) -> Patterns:
+    """What "auto" begins with, and what it comes to with an effort of 0."""
+    first = Tuning(steps=100, turn=_first_turn(seed))
+    found = minimum_bin_slack(instance, bound, first, Effort(1 << 62))
+    assert found is not None
+    return found
+
+
+def _first_turn(seed: int) -> float:
+    """Where samples start."""
+    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(1))
+    return float(key >> np.uint64(44)) if seed else 0.0
 
 
 def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int) -> None:

@@ -32,7 +32,7 @@ def fit_patterns(
     groups = fit_histogram(
         histogram.sizes,
         histogram.counts,
-        _order(histogram, priority, key if settings.random_ties else None),
+        order_of(histogram, priority, key if settings.random_ties else None),
         limits.array,
         INT64_MAX if limits.graphs is None else limits.graphs,
         priority.kind,
@@ -45,7 +45,7 @@ def fit_patterns(
     return Patterns(*patterns_of(groups))
 
 
-def _order(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None) -> IntArray:
+def order_of(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None = None) -> IntArray:
     """Size classes by priority, then size, then count, all falling; with a key, equal priorities at random."""
     values = priorities(priority.kind, priority.weights, priority.table, histogram.sizes)
     if key is None:

@@ -9,19 +9,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._optional import load
+from dgl_tuplepack.padding.build import build_graph
 from dgl_tuplepack.padding.schema import EdgeType
 
 Labels = Tensor | dict[str, Tensor] | None
 Value = TypeVar("Value")
-
-
-def new_graph(endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]], num_nodes: Mapping[str, int]) -> Any:
-    """DGLGraph of the given types: plain where they are those that `dgl.graph` gives."""
-    dgl = load("dgl")
-    if set(endpoints) == {("_N", "_E", "_N")}:
-        return dgl.graph(endpoints["_N", "_E", "_N"], num_nodes=num_nodes["_N"])
-    return dgl.heterograph(dict(endpoints), dict(num_nodes))
 
 
 @dataclass(eq=False)
@@ -147,11 +139,8 @@ class PaddedBatch:
 
     def _build_graph(self) -> Any:
         number = {t: len(mask) for t, mask in self._node_masks.items()}
-        graph = new_graph({t: (self._src[t], self._dst[t]) for t in self.edge_types}, number)
-        for node_type, features in self._node_features.items():
-            graph.nodes[node_type].data.update(features)
-        for edge_type, features in self._edge_features.items():
-            graph.edges[edge_type].data.update(features)
+        endpoints = {t: (self._src[t], self._dst[t]) for t in self.edge_types}
+        graph = build_graph(endpoints, number, self._node_features, self._edge_features)
         # DGL 2 wants the counts in the index type of the graph.
         graph.set_batch_num_nodes({t: number.to(graph.idtype) for t, number in self._nodes_per_graph.items()})
         graph.set_batch_num_edges({t: number.to(graph.idtype) for t, number in self._edges_per_graph.items()})

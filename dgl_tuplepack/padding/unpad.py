@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgl_tuplepack.padding.batch import PaddedBatch, new_graph
+from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.build import build_graph
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
@@ -39,19 +40,19 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     first_node, first_edge = dict.fromkeys(nodes, 0), dict.fromkeys(edges, 0)
     items = []
     for index in range(number):
-        ends = {}
-        for t in batch.edge_types:
-            span = slice(first_edge[t], first_edge[t] + edges[t][index])
-            ends[t] = batch._src[t][span] - first_node[t[0]], batch._dst[t][span] - first_node[t[2]]
-        graph = new_graph(ends, {t: counts[index] for t, counts in nodes.items()})
-        for node_type, node_features in batch._node_features.items():
-            span = slice(first_node[node_type], first_node[node_type] + nodes[node_type][index])
-            graph.nodes[node_type].data.update({name: value[span] for name, value in node_features.items()})
-            first_node[node_type] = span.stop
-        for edge_type, edge_features in batch._edge_features.items():
-            span = slice(first_edge[edge_type], first_edge[edge_type] + edges[edge_type][index])
-            graph.edges[edge_type].data.update({name: value[span] for name, value in edge_features.items()})
-            first_edge[edge_type] = span.stop
+        of_nodes = {t: slice(first_node[t], first_node[t] + counts[index]) for t, counts in nodes.items()}
+        of_edges = {t: slice(first_edge[t], first_edge[t] + counts[index]) for t, counts in edges.items()}
+        graph = build_graph(
+            {
+                t: (batch._src[t][span] - first_node[t[0]], batch._dst[t][span] - first_node[t[2]])
+                for t, span in of_edges.items()
+            },
+            {t: counts[index] for t, counts in nodes.items()},
+            {t: {n: v[of_nodes[t]] for n, v in values.items()} for t, values in batch._node_features.items()},
+            {t: {n: v[of_edges[t]] for n, v in values.items()} for t, values in batch._edge_features.items()},
+        )
+        first_node = {t: span.stop for t, span in of_nodes.items()}
+        first_edge = {t: span.stop for t, span in of_edges.items()}
         items.append((graph, _label(batch, index)) if with_labels else graph)
     return items
 

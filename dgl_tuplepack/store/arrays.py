@@ -15,7 +15,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.padding.batch import new_graph
+from dgl_tuplepack.padding.build import build_graph
 from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import Array
@@ -134,11 +134,12 @@ class StoreArrays:
                 if len(end) and not 0 <= end.min() <= end.max() < number[t]:
                     self.refuse_endpoints(graph_id, e)
             endpoints[e] = tuple(torch.from_numpy(end).to(schema.idtype) for end in ends)
-        graph = new_graph(endpoints, number)  # type: ignore[arg-type]
-        for t, specs in schema.node_features.items():
-            graph.nodes[t].data.update({n: self._values("node_feature", t, n, spans[t]) for n in specs})
-        for e, specs in schema.edge_features.items():
-            graph.edges[e].data.update({n: self._values("edge_feature", e, n, spans[e]) for n in specs})
+        graph = build_graph(
+            endpoints,  # type: ignore[arg-type]
+            number,
+            {t: {n: self._values("node_feature", t, n, spans[t]) for n in s} for t, s in schema.node_features.items()},
+            {e: {n: self._values("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
+        )
         labels = {n: self._values("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
         return (graph, labels[""] if set(labels) == {""} else labels) if labels else graph
 
@@ -215,7 +216,7 @@ def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
         found = found.astype(np.int64).reshape(-1)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise SizesError(f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids.")
-    outside = found[(found < 0) | (found >= num_graphs)]
-    if len(outside):
+    if len(found) and not 0 <= found.min() <= found.max() < num_graphs:
+        outside = found[(found < 0) | (found >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
     return found.astype(np.int64, copy=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.format import DTYPES, Key, columns_of
+from dgl_tuplepack.store.format import DTYPES, ENDS, Key, columns_of
 
 # Of a cache line; also enough for every dtype.
 _ALIGNMENT = 64
@@ -22,47 +23,36 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: its dtype and shape, and its first byte in the memory."""
+    """One tensor: what it holds, its dtype and shape, and its first byte in the memory."""
 
+    key: Key
     dtype: torch.dtype
     shape: tuple[int, ...]
-    first: int
+    first: int = 0
 
     @property
-    def bytes(self) -> slice:
-        """Where its bytes are."""
-        return slice(self.first, self.first + prod(self.shape) * self.dtype.itemsize)
+    def nbytes(self) -> int:
+        """Bytes that its values take."""
+        return prod(self.shape) * self.dtype.itemsize
 
     @property
-    def storage(self) -> np.dtype[Any]:
-        """How numpy sees its values."""
-        return np.dtype(DTYPES[str(self.dtype).removeprefix("torch.")])
-
-    @property
-    def strided(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """Shape, strides and offset of the tensor in the memory seen as its dtype."""
-        strides = tuple(prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
-        return self.shape, strides, self.first // self.dtype.itemsize
+    def reserved(self) -> int:
+        """Bytes up to the next field."""
+        return -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
-def fields_of(shape: PaddedShape) -> tuple[dict[Key, Field], int]:
-    """All tensors of a batch by what they hold, and the bytes that they take."""
-    schema, boolean, integer = shape.schema, torch.bool, torch.int64
-    wanted: list[tuple[Key, torch.dtype, tuple[int, ...]]] = [
-        (("mask", None), boolean, (shape.num_graphs,)),
-        (("graph_ids",), integer, (shape.num_graphs,)),
-    ]
-    for t, number in (*shape.num_nodes.items(), *shape.num_edges.items()):
-        wanted += [(("per_graph", t), integer, (shape.num_graphs,)), (("mask", t), boolean, (number,))]
-    for e, number in shape.num_edges.items():
-        wanted += [((end, e), shape.idtype, (number,)) for end in ("sources", "destinations")]
+def fields_of(shape: PaddedShape) -> list[Field]:
+    """All tensors of a batch, one after the other in memory; those of one dtype stand together."""
+    schema = shape.schema
     slots: dict[Any, int] = {**shape.num_nodes, **shape.num_edges, None: shape.num_graphs}
-    wanted += [(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(schema)]
-    fields, first = {}, 0
-    for key, dtype, dimensions in wanted:
-        fields[key] = field = Field(dtype, dimensions, first)
-        first = -(-field.bytes.stop // _ALIGNMENT) * _ALIGNMENT
-    return fields, first
+    fields = [Field(("graph_ids",), torch.int64, (shape.num_graphs,))]
+    fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
+    fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
+    fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
+    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(schema)]
+    fields.sort(key=lambda field: str(field.dtype))
+    firsts = itertools.accumulate((field.reserved for field in fields), initial=0)
+    return [replace(field, first=first) for field, first in zip(fields, firsts, strict=False)]
 
 
 class BatchMemory:
@@ -72,11 +62,19 @@ class BatchMemory:
     """
 
     def __init__(self, shape: PaddedShape, ring: int = 0) -> None:
-        fields, self._nbytes = fields_of(shape)
-        # What numpy needs to see the flat values of a field, and torch to see the tensor.
-        self._parts = [(key, field.bytes, field.storage) for key, field in fields.items()]
-        self._tensors = [(key, field.dtype, field.strided) for key, field in fields.items()]
-        self._dtypes = {field.dtype for field in fields.values()}
+        fields = fields_of(shape)
+        self._nbytes = sum(field.reserved for field in fields)
+        # How numpy sees the flat values of each field.
+        self._arrays = [
+            (field.key, slice(field.first, field.first + field.nbytes), np.dtype(DTYPES[str(field.dtype)[6:]]))
+            for field in fields
+        ]
+        # How torch sees all fields of a dtype, by one call: where they are, and how long each one and its gap are.
+        self._runs: list[tuple[torch.dtype, slice, list[int], list[Field]]] = []
+        for dtype, group in itertools.groupby(fields, lambda field: field.dtype):
+            run = list(group)
+            lengths = [(n // dtype.itemsize) for f in run for n in (f.nbytes, f.reserved - f.nbytes)]
+            self._runs.append((dtype, slice(run[0].first, run[-1].first + run[-1].reserved), lengths, run))
         self._ring = [self._views(self._new(torch.cuda.is_available())) for _ in range(ring)]
         self._turn = -1
 
@@ -84,10 +82,12 @@ class BatchMemory:
         return torch.empty(self._nbytes, dtype=torch.uint8, pin_memory=pinned)
 
     def _views(self, memory: Tensor) -> tuple[Mapping[Key, Array], Mapping[Key, Tensor]]:
-        data = memory.numpy()
-        seen = {dtype: memory.view(dtype) for dtype in self._dtypes}
-        arrays = {key: data[part].view(storage) for key, part, storage in self._parts}
-        return arrays, {key: seen[dtype].as_strided(*strided) for key, dtype, strided in self._tensors}
+        data, tensors = memory.numpy(), {}
+        for dtype, part, lengths, run in self._runs:
+            # Every other piece is a gap.
+            for field, piece in zip(run, memory[part].view(dtype).split_with_sizes(lengths)[::2], strict=True):
+                tensors[field.key] = piece if len(field.shape) == 1 else piece.view(field.shape)
+        return {key: data[part].view(storage) for key, part, storage in self._arrays}, tensors
 
     def take(self) -> tuple[Mapping[Key, Array], Mapping[Key, Tensor]]:
         """Flat arrays to write values to, and the tensors that hold them."""

@@ -41,7 +41,7 @@ def open_source(source: Any) -> Source:
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        source = _bin_file(path) if path.suffix == ".bin" else OgbFolder(path)
+        source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
     if isinstance(source, OgbFolder):
         return _ogb_folder(source)
     try:
@@ -93,7 +93,7 @@ def _ogb_splits(dataset: Any) -> dict[str, IntArray]:
     return {part: np.asarray(ids, dtype=np.int64) for part, ids in dataset.get_idx_split().items()}
 
 
-def _bin_file(path: Path) -> list[Any]:
+def bin_file_items(path: Path) -> list[Any]:
     """Items of a file that `dgl.save_graphs` wrote; DGL loads it as a whole."""
     dgl = load("dgl")
     if not path.is_file():

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import dgl
 import pytest
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.store import format as store_format
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,11 +52,28 @@ def test_local_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def keys_in(section: str) -> set[str]:
+    """Names in the first column of the tables of a section."""
+    return set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
+
+
 def test_the_format_page_names_every_key(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
     histogram, plan = tmp_path / "histogram.json", tmp_path / "plan.json"
     tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
     tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
-    for section, file in (page.partition("## Plan")[0], histogram), (page.partition("## Plan")[2], plan):
-        listed = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
-        assert listed == set(json.loads(file.read_text()))
+    for title, file in ("Histogram, `.json`", histogram), ("Plan, `.json`", plan):
+        assert keys_in(sections[title]) == set(json.loads(file.read_text()))
+
+
+def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    section = page.partition("## Store")[2]
+    of_file, of_array, of_content = re.split(r"^Each array|^\| content", section, flags=re.MULTILINE)
+    tp.GraphStore.write(tmp_path / "store", [dgl.graph(([0], [1]))])
+    metadata = json.loads((tmp_path / "store" / "metadata.json").read_text())
+    assert keys_in(of_file) == set(metadata)
+    assert keys_in(of_array) == set(metadata["arrays"][0])
+    assert keys_in(of_content) == set(store_format.CONTENTS)
+    assert set(store_format.DTYPES) <= set(re.findall(r"\w+", of_content))

@@ -1,0 +1,86 @@
+"""What commands print: tables for people, JSON or CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV alone.")]
+
+
+def check_output(as_json: bool, as_csv: bool) -> None:
+    """Refuse two forms at once, as bad usage."""
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv cannot be given together; choose one.")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    print(json.dumps(document, indent=2))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """CSV of rows that have the same keys; a mapping inside becomes one column for each of its keys."""
+    flat = [_flat(row) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            cells |= _flat(value, f"{prefix}{name}_")
+        else:
+            cells[prefix + name] = value
+    return cells
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
+    """Print a table, its first column to the left; the row `best` stands out."""
+    table = Table(title=title, title_justify="left", show_header=any(headings))
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+    for number, row in enumerate(rows):
+        table.add_row(*map(shown, row), style="bold green" if number == best else None)
+    Console().print(table)
+
+
+def shown(value: Any) -> str:
+    """A cell: integers in groups of three digits, floats to two places."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def percent(fraction: float) -> str:
+    """A fraction as a percentage."""
+    return f"{fraction:.2%}"
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Print warnings of the package as one line each on standard error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in caught:
+        note(str(warning.message))
+
+
+def note(text: str) -> None:
+    """Say something beside the result, on standard error."""
+    typer.echo(f"dgl-tuplepack: {text}", err=True)

@@ -1,0 +1,101 @@
+"""What SOURCE on the command line stands for: from a name, a path or standard input to a histogram of sizes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.histogram import SizeHistogram, load_example
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources import OgbFolder, sizes_of
+
+_EXAMPLE = "example:"
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A saved histogram (.json, .csv), an OGB folder, an OGB name with --root, a store, a .bin file of "
+        "dgl.save_graphs, example:ogbg-molhiv, or - for CSV on standard input.",
+        show_default=False,
+    ),
+]
+RootOption = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, where SOURCE is an OGB name.")]
+PartOption = Annotated[
+    str | None, typer.Option(help="Only one part of the dataset's split: train, valid or test.", show_default=False)
+]
+
+
+def read_histogram(source: str, root: Path | None = None, part: str | None = None) -> SizeHistogram:
+    """Histogram of a SOURCE.
+
+    Parameters
+    ----------
+    source
+        See the help of the command line.
+    root
+        Folder of OGB datasets, for a name.
+    part
+        Part of the split to take; None: all graphs.
+
+    Raises
+    ------
+    FormatError
+        There is no such source, or it is damaged.
+    SizesError
+        It has no such part, or no graphs.
+    """
+    if source == "-" or source.startswith(_EXAMPLE) or Path(source).suffix.lower() in (".json", ".csv"):
+        if part is not None:
+            raise SizesError(f"{source} is a histogram, which knows no parts such as {part!r}; leave --part out.")
+        return _saved(source)
+    sizes, splits = _graphs(source, root, part)
+    if part is None:
+        return SizeHistogram.from_sizes(sizes)
+    if part not in splits:
+        known = f"the parts {', '.join(splits)}" if splits else "no split"
+        raise SizesError(f"{source} has no part {part!r}, but {known}; leave --part out or choose one.")
+    # Positions in a part are no ids of the dataset, so graphs go unnamed.
+    return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
+
+
+def _saved(source: str) -> SizeHistogram:
+    if source.startswith(_EXAMPLE):
+        return load_example(source.removeprefix(_EXAMPLE))
+    if source != "-":
+        return SizeHistogram.load(source)
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FormatError(f"standard input is no UTF-8 text ({error}); give lines of nodes,edges,count.") from error
+    return SizeHistogram.from_csv(text, "standard input")
+
+
+def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSizes, dict[str, IntArray]]:
+    """Sizes of all graphs of a dataset, and the parts of its split."""
+    path = Path(source)
+    if root is not None:
+        return _of_folder(OgbFolder(root, source), part)
+    if not path.exists():
+        raise FormatError(
+            f"there is no {source}; give a path, an OGB name together with --root, or example:ogbg-molhiv."
+        )
+    if path.suffix == ".bin":
+        from dgl_tuplepack.store.sources import bin_file_items
+
+        return sizes_of(bin_file_items(path)), {}
+    if (path / "metadata.json").exists():
+        from dgl_tuplepack.store import GraphStore
+
+        store = GraphStore(path)
+        return store.sizes, store.splits
+    return _of_folder(OgbFolder(path), part)
+
+
+def _of_folder(folder: OgbFolder, part: str | None) -> tuple[GraphSizes, dict[str, IntArray]]:
+    """Sizes and split of an OGB folder; the split is read only where a part of it is asked for."""
+    return folder.sizes, folder.splits if part is not None else {}

@@ -1,0 +1,44 @@
+"""Best fit and first fit at many limits at once: only what a choice among limits needs is kept of each plan."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels.histogram_fit import COUNT, GRAPHS, fit_histogram
+from dgl_tuplepack.kernels.open_packs import REMAINDER
+
+IntArray = NDArray[np.int64]
+
+
+@jit(f"int64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR}, {MATRIX}, int64, int64, {VECTOR}, {VECTOR}, boolean)")
+def count_packs(
+    sizes: IntArray,
+    counts: IntArray,
+    order: IntArray,
+    limits: IntArray,
+    cap: int,
+    kind: int,
+    weights: IntArray,
+    table: IntArray,
+    fullest_first: bool,
+) -> IntArray:
+    """Packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``.
+
+    One row for each row of `limits` ``[M, k]``; all else as in `fit_histogram`, `table` for the largest limits.
+    """
+    k = sizes.shape[1]
+    found = np.zeros((len(limits), 2 + k), dtype=np.int64)
+    for row in range(len(limits)):
+        groups = fit_histogram(
+            sizes, counts, order, limits[row], cap, kind, weights, table, fullest_first, False, np.uint64(0)
+        )
+        for group in range(len(groups)):
+            if groups[group, COUNT] > 0:
+                found[row, 0] += groups[group, COUNT]
+                found[row, 1] = max(found[row, 1], groups[group, GRAPHS])
+                for component in range(k):
+                    content = limits[row, component] - groups[group, REMAINDER + component]
+                    found[row, 2 + component] = max(found[row, 2 + component], content)
+    return found

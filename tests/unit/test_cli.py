@@ -1,0 +1,281 @@
+"""The command line in this process: what it prints, writes and refuses. Real processes: integration/test_scripts.py."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dgl
+import pytest
+
+from dgl_tuplepack import GraphSizes, GraphStore, LimitsSearch, PackPlan, SizeHistogram, load_example, pack
+from dgl_tuplepack.cli import main
+from dgl_tuplepack.limits import Limits
+from tests.ogb_folder import write_ogb_folder
+
+EXAMPLE = "example:ogbg-molhiv"
+COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
+SMALL = SizeHistogram.from_csv(COUNTS)
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: object, text: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "argv", ["dgl-tuplepack", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+        with pytest.raises(SystemExit) as stopped:
+            main()
+            sys.exit(0)
+        code = stopped.value.code
+        return Done(code if isinstance(code, int) else 0, *capsys.readouterr())
+
+    return run
+
+
+def records(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_sizes_shows_what_is_in_a_dataset(run: Run) -> None:
+    done = run("sizes", EXAMPLE)
+    assert done.code == 0
+    assert done.err == ""
+    for part in ("32,901 graphs", "795 distinct sizes", "nodes", "830,936", "25.26", "222", "502"):
+        assert part in done.out
+
+
+def test_sizes_as_json(run: Run) -> None:
+    found = json.loads(run("sizes", "-", "--json", text=COUNTS.encode()).out)
+    assert found["graphs"] == 10
+    assert found["size_classes"] == 3
+    assert found["components"]["nodes"] == {
+        "total": 29, "mean": 2.9, "min": 2, "median": 3, "p90": 3, "p99": 6, "max": 6,
+    }  # fmt: skip
+
+
+def test_sizes_as_csv_are_read_again(run: Run, tmp_path: Path) -> None:
+    text = run("sizes", EXAMPLE, "--csv", "--save", tmp_path / "h.json").out
+    assert SizeHistogram.from_csv(text) == load_example("ogbg-molhiv") == SizeHistogram.load(tmp_path / "h.json")
+    packs = json.loads(run("plan", "-", "--nodes", 222, "--edges", 502, "--json", text=text.encode()).out)["packs"]
+    assert packs == 3744
+
+
+def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -> None:
+    done = run("plan", EXAMPLE, "--nodes", 222, "--edges", 502, "--graphs", 256, "--save", tmp_path / "plan.json")
+    assert done.code == 0
+    for part in ("3,744", "lower bound", "proven optimal", "99.97%", "94.69%", "cap 256"):
+        assert part in done.out
+    assert str(tmp_path / "plan.json") in done.err
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert plan.fingerprint == pack(load_example("ogbg-molhiv"), Limits(222, 502, 256)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "packs"), [("product", 3917), ("sum", 3838), ("node", 3789), ("1,1", 3838), ("0.5,0.5", 3838)]
+)
+def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> None:
+    limits = ("--nodes", 222, "--edges", 502, "--graphs", 256)
+    done = run("plan", EXAMPLE, *limits, "--method", "best_fit", "--heuristic", heuristic, "--csv")
+    (row,) = records(done.out)
+    assert int(row["packs"]) == packs
+    assert row["method"] == "best_fit"
+
+
+def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
+    arguments = ("plan", "-", "--nodes", 5, "--edges", 9)
+    refused = run(*arguments, text=COUNTS.encode())
+    assert refused.code == 1
+    assert "1 of 6 nodes, 10 edges" in refused.err
+    done = json.loads(run(*arguments, "--oversize", "drop", "--json", text=COUNTS.encode()).out)
+    assert (done["dropped"], done["graphs"]) == (1, 9)
+    assert "graphs left out" in run(*arguments, "--oversize", "drop", text=COUNTS.encode()).out
+
+
+def test_limits_advises_and_saves(run: Run, tmp_path: Path) -> None:
+    done = run("limits", EXAMPLE, "--save", tmp_path / "search.json")
+    assert done.code == 0
+    search = LimitsSearch.load(tmp_path / "search.json")
+    assert search.way == "auto"
+    assert f"best: {search.best.limits!r}" in done.out
+    assert f"{search.best.packs:,} packs" in done.out
+    assert f"{search.best.harmonic_mean:.2%}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "way", "best"),
+    [
+        (["--nodes", "6:12:6", "--edges", "10,20"], "grid", None),
+        (["--range", "nodes=6:12:6", "--range", "edges=10,20", "--heuristic", "sum"], "grid", None),
+        (["--target", "0.8"], "target", None),
+        (["--target", "nodes=0.8", "--target", "edges=0.7"], "target", None),
+        (["--graphs-per-batch", "5"], "graphs_per_batch", None),
+        (["--budget", "60", "--cost", "nodes=1", "--cost", "edges=2"], "budget", None),
+        (["--plans", "20", "--tolerance", "0", "--reach", "2", "--multiple-of", "4"], "auto", None),
+        (["--nodes", "10", "--edges", "12", "--graphs", "2", "--method", "next_fit"], "grid", (10, 12)),
+    ],
+)
+def test_every_way_on_the_command_line(
+    run: Run, tmp_path: Path, arguments: list[str], way: str, best: tuple[int, int] | None
+) -> None:
+    done = run("limits", "-", *arguments, "--json", "--save", tmp_path / "s.json", text=COUNTS.encode())
+    assert done.code == 0, done.err
+    found, search = json.loads(done.out), LimitsSearch.load(tmp_path / "s.json")
+    assert found["way"] == search.way == way
+    assert len(found["candidates"]) == len(search)
+    assert found["best"]["packs"] == search.best.packs
+    if way == "grid" and best is None:
+        assert [c.limits.values for c in search] == [(6, 10), (6, 20), (12, 10), (12, 20)]
+    if best is not None:
+        assert search.best.limits.values == best
+    table = run("limits", "-", *arguments, "--csv", text=COUNTS.encode()).out
+    assert table == search.to_csv()
+    assert "best: Limits(" in run("limits", "-", *arguments, text=COUNTS.encode()).out
+
+
+def test_limits_counts_what_it_leaves_out(run: Run) -> None:
+    done = run("limits", "-", "--nodes", 5, "--edges", 9, "--oversize", "drop", text=COUNTS.encode())
+    assert done.code == 0
+    assert "1 graphs exceed the limits and were left out" in done.out
+    assert done.err.count("\n") == 1
+    assert "1 of 10 graphs exceed Limits(nodes=5, edges=9, graphs=None)" in done.err
+    as_json = run("limits", "-", "--nodes", 5, "--edges", 9, "--oversize", "drop", "--json", text=COUNTS.encode())
+    assert json.loads(as_json.out)["dropped"] == 1
+
+
+def test_other_components_have_limits_too(run: Run) -> None:
+    text = b"nodes:u,edges:u:likes:v,count\n3,4,5\n2,2,4\n"
+    done = run("plan", "-", "--limit", "nodes:u=8", "--limit", "edges:likes=9", "--json", text=text)
+    assert json.loads(done.out)["limits"]["maxima"] == {"nodes:u": 8, "edges:u:likes:v": 9}
+    done = run("limits", "-", "--range", "nodes:u=8", "--range", "edges:likes=9", "--csv", text=text)
+    assert len(records(done.out)) == 1
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same five graphs in every form."""
+    folder = tmp_path_factory.mktemp("sources")
+    sizes = GraphSizes([[2, 2], [2, 2], [3, 4], [3, 4], [3, 4]])
+    SizeHistogram.from_sizes(sizes).save(folder / "h.json")
+    SizeHistogram.from_sizes(sizes).save(folder / "h.csv")
+    graphs = [dgl.rand_graph(nodes, edges) for nodes, edges in sizes.array.tolist()]
+    dgl.save_graphs(str(folder / "graphs.bin"), graphs)
+    GraphStore.write(folder / "store", graphs)
+    root = write_ogb_folder(folder / "root", sizes)
+    return {
+        "json": folder / "h.json", "csv": folder / "h.csv", "bin": folder / "graphs.bin",
+        "store": folder / "store", "root": root, "folder": root / "ogbg_molhiv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "bin", "store", "root", "folder"])
+def test_every_kind_of_source(run: Run, sources: dict[str, Path], kind: str) -> None:
+    text = run("sizes", sources[kind], "--csv").out
+    assert text == "nodes,edges,count\n2,2,2\n3,4,3\n"
+
+
+def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path]) -> None:
+    whole = run("sizes", "ogbg-molhiv", "--root", sources["root"], "--csv").out
+    assert whole == "nodes,edges,count\n2,2,2\n3,4,3\n"
+    parts = [
+        json.loads(run("sizes", "ogbg-molhiv", "--root", sources["root"], "--part", part, "--json").out)["graphs"]
+        for part in ("train", "valid", "test")
+    ]
+    assert sum(parts) == 5
+    assert parts[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
+        (["sizes", "/no/such/place.csv"], 1, ("cannot read /no/such/place.csv",)),
+        (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
+        (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
+        (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
+        (["sizes", EXAMPLE, "--part", "train"], 1, ("part", "train")),
+        (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
+        (["sizes", EXAMPLE, "--save", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
+        (["sizes", EXAMPLE, "--save", "histogram.txt"], 1, (".json or .csv",)),
+        (["sizes"], 2, ("SOURCE",)),
+        (["plan", EXAMPLE], 2, ("--nodes", "--edges")),
+        (["plan", EXAMPLE, "--nodes", "0", "--edges", "9"], 2, ("--nodes",)),
+        (["plan", EXAMPLE, "--nodes", "many", "--edges", "9"], 2, ("--nodes",)),
+        (["plan", EXAMPLE, "--nodes", "222"], 1, ("limits are for ['nodes']", "edges")),
+        (["plan", EXAMPLE, "--limit", "nodes"], 2, ("NAME=VALUE",)),
+        (["plan", EXAMPLE, "--limit", "nodes=x"], 2, ("'x'",)),
+        (["plan", EXAMPLE, "--nodes", "100", "--edges", "220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--method", "magic"], 1, ("magic", "best_fit")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "volume"], 1, ("volume", "product")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "1,x"], 2, ("'x'",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 1, ("'error' or 'drop'",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--save", "/no/such/p.json"], 1, ("cannot write",)),
+        (["limits", EXAMPLE, "--nodes", "20:10", "--edges", "502"], 2, ("empty range",)),
+        (["limits", EXAMPLE, "--nodes", "0:10", "--edges", "502"], 2, ("'0'",)),
+        (["limits", EXAMPLE, "--nodes", "222"], 1, ("ranges", "edges")),
+        (["limits", EXAMPLE, "--nodes", "100:222", "--edges", "502"], 1, ("82 of 32901", "100")),
+        (["limits", EXAMPLE, "--target", "95"], 1, ("0.95 for 95 %",)),
+        (["limits", EXAMPLE, "--target", "high"], 2, ("'high'",)),
+        (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "the best is nodes 0.99")),
+        (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725")),
+        (["limits", EXAMPLE, "--graphs-per-batch", "2"], 1, ("out of reach", "8.8 graphs")),
+        (["limits", EXAMPLE, "--method", "magic"], 1, ("magic", "best_fit")),
+    ],
+)
+def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: int, parts: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.code == code
+    assert done.out == ""
+    for part in parts:
+        assert part in " ".join(done.err.replace("│", " ").split())
+    if code == 1:
+        assert done.err.startswith("dgl-tuplepack: ")
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (b"nodes,edges,count\n3,4,5\n3,nan,2\n", ("line 3 of standard input", "3,nan,2")),
+        (b"nodes,edges,count\n3,x,5\n", ("line 2 of standard input", "3,x,5")),
+        (b"", ("standard input", "nodes,edges,count")),
+        (b"\xff\xfe", ("standard input", "UTF-8")),
+        (b"nodes,edges,count\n", ("standard input", "no valid histogram")),
+    ],
+)
+@pytest.mark.parametrize("command", [["sizes"], ["plan", "--nodes", "9", "--edges", "9"], ["limits"]])
+def test_bad_tables_on_standard_input(run: Run, command: list[str], text: bytes, parts: tuple[str, ...]) -> None:
+    done = run(command[0], "-", *command[1:], text=text)
+    assert (done.code, done.out) == (1, "")
+    assert all(part in done.err for part in parts)
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["sizes", "plan", "limits"])
+def test_every_command_has_help(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert done.code == 0
+    for part in ("SOURCE", "--json", "--csv", "--save", "--root"):
+        assert part in done.out
+
+
+def test_a_saved_search_or_plan_is_whole_or_not_there(run: Run, tmp_path: Path) -> None:
+    place: Any = tmp_path / "folder"
+    place.mkdir()
+    done = run("limits", "-", "--nodes", "9", "--edges", "12", "--save", place, text=COUNTS.encode())
+    assert done.code == 1
+    assert "cannot write" in done.err
+    assert list(tmp_path.iterdir()) == [place]

@@ -1,0 +1,265 @@
+"""What a search says and refuses; the paper's grid; results that the eye can check."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack import Limits, SizeHistogram, search_limits
+from dgl_tuplepack.errors import GraphTooLargeError, InputError, MethodError, SearchError
+from dgl_tuplepack.kernels.pack_counts import count_packs
+from dgl_tuplepack.packing.fit import order_of
+from dgl_tuplepack.packing.heuristics import as_priority
+from dgl_tuplepack.search import evaluation
+from dgl_tuplepack.sources import shapes
+from tests.messages import refused
+
+MOLHIV = tp.load_example("ogbg-molhiv")
+SMALL = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 4, (6, 10): 1})
+PAPER = {"nodes": range(20, 60), "edges": range(54, 161, 2)}
+
+
+@pytest.mark.parametrize("settings", [{"heuristic": "product"}, {}])
+def test_auto_finds_the_best_of_the_papers_grid_with_a_tenth_of_its_plans(settings: dict[str, Any]) -> None:
+    histogram = shapes.pcqm4mv2()
+    every = search_limits(histogram, ranges=PAPER, **settings)
+    found = search_limits(histogram, **settings)
+    assert len(every) == 2160
+    assert len(found) <= 216
+    assert found.harmonic_mean.max() >= every.harmonic_mean.max()
+    assert found.best.slots <= every.best.slots
+    assert found.best.harmonic_mean >= 0.995 * every.harmonic_mean.max()
+
+
+def test_the_paper_s_packs_of_molhiv_come_out() -> None:
+    named = {"product": 3917, "sum": 3838, "maximum": 3800, "minimum": 3789, "node": 3789, "edge": 3800}
+    for heuristic, packs in named.items():
+        search = search_limits(MOLHIV, ranges={"nodes": [222], "edges": [502]}, graphs=256, heuristic=heuristic)
+        assert search.best.packs == packs
+        assert (search.method, search.heuristic) == ("best_fit", heuristic)
+
+
+def test_the_kernel_counts_as_its_python_does() -> None:
+    limits = np.array([[6, 10], [7, 12], [20, 30]])
+    priority = as_priority("product", Limits(20, 30))
+    arguments = (SMALL.sizes, SMALL.counts, order_of(SMALL, priority), limits, 3, priority.kind, priority.weights,
+                 priority.table, True)  # fmt: skip
+    assert count_packs.py_func(*arguments).tolist() == count_packs(*arguments).tolist()
+
+
+@pytest.mark.parametrize("number", [16, 32, 100, 1000])
+def test_a_batch_size_is_met(number: int) -> None:
+    best = search_limits(MOLHIV, graphs_per_batch=number).best
+    assert abs(best.graphs_per_pack / number - 1) <= 0.05
+    assert best.harmonic_mean > 0.99
+
+
+def test_a_budget_is_spent() -> None:
+    search = search_limits(MOLHIV, budget=2**20, cost={"nodes": 1000, "edges": 100})
+    spent = [1000 * (c.limits.nodes + 1) + 100 * c.limits.edges for c in search]
+    assert max(spent) <= 2**20
+    assert 1000 * (search.best.limits.nodes + 1) + 100 * search.best.limits.edges > 0.99 * 2**20
+    assert search.best.packs == search.packs.min()
+
+
+def test_one_pack_is_enough_for_a_budget_of_everything() -> None:
+    best = search_limits(SMALL, budget=10**9).best
+    assert best.packs == 1
+    assert best.limits == Limits(29, 38)
+
+
+def test_a_cost_of_nothing_is_no_limit() -> None:
+    best = search_limits(SMALL, budget=13, cost={"nodes": 1, "edges": 0}).best
+    assert best.limits.nodes <= 12
+    assert best.packs == 3
+
+
+def test_padded_shapes_are_multiples() -> None:
+    search = search_limits(MOLHIV, multiple_of=64)
+    assert all((c.limits.nodes + 1) % 64 == 0 and c.limits.edges % 64 == 0 for c in search)
+    assert search.best.harmonic_mean > 0.99
+    # Ranges are rounded up, and fall together where they meet.
+    ranges = {"nodes": [222, 250, 256], "edges": [502, 512]}
+    rounded = search_limits(MOLHIV, ranges=ranges, multiple_of=64)
+    assert [c.limits.values for c in rounded] == [(255, 512), (319, 512)]
+
+
+def test_limits_that_sizes_cannot_reach_are_not_tried() -> None:
+    # All molecules have an even number of edges.
+    assert all(c.limits.edges % 2 == 0 for c in search_limits(MOLHIV))
+
+
+def test_an_objective_takes_the_place_of_the_harmonic_mean() -> None:
+    search = search_limits(SMALL, objective=lambda c: -abs(c.graphs_per_pack - 2.5), tolerance=0)
+    assert search.best.packs == 4
+    assert search.scores.max() == search.best.score == 0
+    ranges = {"nodes": range(6, 12), "edges": range(10, 20)}
+    few = search_limits(SMALL, ranges=ranges, objective=lambda c: -c.packs)
+    assert few.best.packs == few.packs.min()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, None, "0.5", True])
+def test_an_objective_that_is_no_number_is_refused(value: Any) -> None:
+    with refused(SearchError, "objective", repr(value), "Limits(nodes="):
+        search_limits(SMALL, objective=lambda c: value)
+
+
+def test_a_cap_on_graphs_holds_for_all_candidates() -> None:
+    search = search_limits(SMALL, graphs=2)
+    assert search.most_graphs.max() <= 2
+    assert search.packs.min() >= 5
+    assert search.best.limits.graphs == 2
+
+
+def test_graphs_without_any_size() -> None:
+    search = search_limits(SizeHistogram.from_counts({(0, 0): 5}))
+    assert search.best.limits == Limits(1, 1)
+    assert search.best.packs == 1
+    assert search.best.harmonic_mean == 0
+
+
+def test_huge_sizes_do_not_overflow() -> None:
+    histogram = SizeHistogram.from_counts({(2**60, 2**59): 3, (1, 0): 4})
+    search = search_limits(histogram, heuristic="sum")
+    assert search.best.limits.nodes >= 2**60
+    assert sum(search.best.empty_slots.values()) >= 0
+    with refused(SearchError, "slots in all", "64-bit"):
+        search_limits(SizeHistogram.from_counts({(2**62, 2**62): 1}))
+    with refused(MethodError, "overflows int64"):
+        search_limits(histogram, heuristic="product")
+
+
+def test_the_table_as_csv() -> None:
+    search = search_limits(SMALL, ranges={"nodes": [6, 12], "edges": [10, 20]})
+    rows = list(csv.DictReader(io.StringIO(search.to_csv())))
+    assert len(rows) == 4
+    for row, candidate in zip(rows, search, strict=True):
+        assert (int(row["limit_nodes"]), int(row["limit_edges"])) == candidate.limits.values
+        assert int(row["packs"]) == candidate.packs
+        assert float(row["efficiency_edges"]) == candidate.efficiency["edges"]
+        assert float(row["harmonic_mean"]) == candidate.harmonic_mean
+        assert float(row["graphs_per_pack"]) == 10 / candidate.packs
+        assert int(row["empty_slots_nodes"]) == candidate.packs * candidate.limits.nodes - 29
+        assert (row["best"] == "1") == (candidate == search.best)
+        assert (row["pareto"] == "1") == (candidate in search.pareto)
+
+
+def test_a_search_says_what_it_found() -> None:
+    text = repr(search_limits(SMALL, ranges={"nodes": [6, 12], "edges": [10, 20]}))
+    for part in ("'grid'", "4 candidates", "Limits(nodes=", "packs", "harmonic mean", "%"):
+        assert part in text
+
+
+def test_a_search_is_a_sequence() -> None:
+    search = search_limits(SMALL, ranges={"nodes": [6, 12], "edges": [10, 20]})
+    assert [c.limits.values for c in search[1:3]] == [(6, 20), (12, 10)]
+    assert search[-1].limits.values == (12, 20)
+    with pytest.raises(IndexError):
+        search[4]
+    with pytest.raises(ValueError, match="read-only"):
+        search.packs[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "parts"),
+    [
+        ({"ranges": {"nodes": [], "edges": [10]}}, SearchError, ("range of nodes", "empty", "[]")),
+        ({"ranges": {"nodes": range(9, 3), "edges": [10]}}, SearchError, ("range of nodes", "empty", "range(9, 3)")),
+        ({"ranges": {"nodes": [10]}}, SearchError, ("ranges", "nodes, edges")),
+        ({"ranges": {"nodes": [10], "edges": [9], "x": [1]}}, SearchError, ("ranges", "nodes, edges")),
+        ({"ranges": [10, 20]}, SearchError, ("ranges", "by its name")),
+        ({"ranges": {"nodes": 10, "edges": [10]}}, SearchError, ("range of nodes", "10")),
+        ({"ranges": {"nodes": "10", "edges": [10]}}, SearchError, ("range of nodes", "'10'")),
+        ({"ranges": {"nodes": [0], "edges": [10]}}, SearchError, ("range of nodes", "1..2**63-1", "0")),
+        ({"ranges": {"nodes": [6.5], "edges": [10]}}, SearchError, ("range of nodes", "6.5")),
+        ({"ranges": {"nodes": [math.nan], "edges": [10]}}, SearchError, ("range of nodes", "nan")),
+        ({"ranges": {"nodes": range(6, 10**9), "edges": [10]}}, SearchError, ("range of nodes", "larger steps")),
+        ({"ranges": {"nodes": range(6, 10**4), "edges": range(6, 10**4)}}, SearchError, ("combinations", "steps")),
+        ({"ranges": {"nodes": [2**63 - 1], "edges": [2**63 - 1]}}, SearchError, ("2**63-1",)),
+        ({"ranges": {"nodes": [5], "edges": [9]}}, GraphTooLargeError, ("1 of 6 nodes, 10 edges",)),
+        ({"ranges": {"nodes": [1], "edges": [1]}, "oversize": "drop"}, GraphTooLargeError, ("10 of 10 graphs",)),
+        ({"target": 1.5}, SearchError, ("target", "1.5", "0.95 for 95 %")),
+        ({"target": 0}, SearchError, ("target", "0")),
+        ({"target": math.nan}, SearchError, ("target", "nan")),
+        ({"target": "high"}, SearchError, ("target", "'high'")),
+        ({"target": {"nodes": 95}}, SearchError, ("target of nodes", "95")),
+        ({"target": {"atoms": 0.9}}, SearchError, ("targets", "atoms", "nodes, edges")),
+        ({"target": {}}, SearchError, ("targets", "{}")),
+        ({"target": 1.0}, SearchError, ("out of reach", "the best is nodes 0.", "harmonic mean 0.", "Limits(")),
+        ({"graphs_per_batch": 0}, SearchError, ("graphs_per_batch", "1..10")),
+        ({"graphs_per_batch": 11}, SearchError, ("graphs_per_batch", "1..10", "11")),
+        ({"graphs_per_batch": 2.5}, SearchError, ("graphs_per_batch", "2.5")),
+        ({"graphs_per_batch": 1}, SearchError, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
+        ({"budget": 0}, SearchError, ("budget", "above 0")),
+        ({"budget": -3}, SearchError, ("budget", "-3")),
+        ({"budget": math.inf}, SearchError, ("budget", "inf")),
+        ({"budget": "4 GB"}, SearchError, ("budget", "4 GB")),
+        ({"budget": 16}, SearchError, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
+        ({"budget": 90, "cost": {"nodes": 1}}, SearchError, ("costs", "nodes, edges")),
+        ({"budget": 90, "cost": {"nodes": 1, "edges": -1}}, SearchError, ("cost of edges", "-1")),
+        ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, SearchError, ("at least one cost",)),
+        ({"cost": {"nodes": 1, "edges": 1}}, SearchError, ("cost", "'auto'")),
+        ({"target": 0.9, "budget": 90}, SearchError, ("budget", "'target'")),
+        ({"ranges": PAPER, "plans": 10}, SearchError, ("plans", "'grid'")),
+        ({"target": 0.5, "objective": len}, SearchError, ("objective", "'target'")),
+        ({"objective": "score"}, SearchError, ("objective", "'score'")),
+        ({"tolerance": 1}, SearchError, ("tolerance", "below 1")),
+        ({"tolerance": -0.1}, SearchError, ("tolerance", "-0.1")),
+        ({"reach": 0.5}, SearchError, ("reach", ">= 1")),
+        ({"plans": 0}, SearchError, ("plans", "0")),
+        ({"multiple_of": 0}, SearchError, ("multiple_of", "0")),
+        ({"graphs": 0}, SearchError, ("graphs", "0")),
+        ({"oversize": "ignore"}, SearchError, ("oversize", "'error' or 'drop'")),
+        ({"method": "node_only"}, MethodError, ("node_only", "best_fit", "auto")),
+        ({"heuristic": "volume"}, MethodError, ("volume", "product")),
+        ({"method": "auto", "heuristic": "sum"}, MethodError, ("heuristic", "best_fit", "'auto'")),
+        ({"seed": -1}, MethodError, ("seed", "-1")),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]) -> None:
+    with refused(error, *parts):
+        search_limits(SMALL, **settings)
+
+
+def test_graphs_are_named_where_they_are_known() -> None:
+    sizes = tp.sizes_of(([3, 9, 2], [4, 1, 2]))
+    with refused(GraphTooLargeError, "graph 1 (9 nodes, 1 edges)"):
+        search_limits(sizes, ranges={"nodes": [5, 6], "edges": [4]})
+
+
+def test_generators_of_values_are_kept() -> None:
+    search = search_limits(SMALL, ranges={"nodes": (n for n in (6, 8)), "edges": iter([10])})
+    assert len(search) == 2
+    assert search.aim["ranges"] == {"nodes": [6, 8], "edges": [10]}
+
+
+def test_a_target_of_ranges_stops_early_and_plans_nothing_hopeless() -> None:
+    search = search_limits(shapes.pcqm4mv2(), ranges=PAPER, target=0.95)
+    assert len(search) <= 256
+    assert search.best.harmonic_mean >= 0.95
+
+
+def test_an_error_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = []
+
+    def broken(self: evaluation.Task, rows: Any) -> Any:
+        planned.append(rows)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation.Task, "__call__", broken)
+    monkeypatch.setattr(evaluation, "_MOST_ROWS_PER_PIECE", 1)
+    with ThreadPoolExecutor(1) as one, pytest.raises(KeyboardInterrupt):
+        search_limits(shapes.pcqm4mv2(), ranges=PAPER, executor=one)
+    assert len(planned) < 2160
+
+
+def test_no_progress_bar_shows_outside_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    search_limits(SMALL)
+    assert capsys.readouterr() == ("", "")
