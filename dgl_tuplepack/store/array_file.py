@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -118,7 +119,9 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Let go of the file, complete or not."""
-        self._file.close()
+        # What a full disk did not take, and was reported, is tried once more here.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def open_array(folder: Path, entry: ArrayEntry) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._checks import INT64_MAX, whole_number
+from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._files import check_header, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
@@ -200,13 +200,13 @@ class StoreMetadata:
             raise FormatError(f"{path} was altered: its content does not match its checksum; write the store again.")
         return metadata
 
-    def num_rows(self, features: str, of_type: str | EdgeType) -> int:
-        """Nodes (or edges) of a type in the arrays of the store; without any array, as many as there could be."""
+    def num_rows(self, features: str, of_type: str | EdgeType) -> int | None:
+        """Nodes (or edges) of a type in the arrays of the store; None where there is no array."""
         contents = (*ENDS, features) if features == "edge_feature" else (features,)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
         if len(lengths) > 1:
             raise ValueError(f"the arrays of {of_type} differ in length: {sorted(lengths)}")
-        return lengths.pop() if lengths else INT64_MAX
+        return lengths.pop() if lengths else None
 
     def _check(self) -> None:
         """Every array that there must be is there once, with the right length."""
