@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dgl
 import numpy as np
 import pytest
 import torch
@@ -458,6 +459,19 @@ def test_edges_of_unknown_node_types_are_refused(originals: Path, tmp_path: Path
 
 
 # Reading what was damaged after opening ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [5, 2**31 - 1, 2**33, 2**62, 2**63 - 1])
+def test_nodes_without_features_are_bounded_too(tmp_path: Path, value: int) -> None:
+    """No other array tells how many there can be, and DGL makes graphs of any number."""
+    store = tp.GraphStore.write(tmp_path, [dgl.graph(([0], [0])).int() for _ in range(4)])
+    with files_of(tmp_path)["node_offsets"].open("r+b") as opened:
+        opened.seek(128 + 2 * 8)
+        opened.write(value.to_bytes(8, "little"))
+    for read in (lambda: store[1], lambda: store.batch([1], LIMITS), store.verify):
+        with refused(FormatError, "node_offsets"):
+            read()
+
 
 FLIPPED = """
 import random, sys
