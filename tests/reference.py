@@ -38,11 +38,13 @@ def histogram_packs(
     h: Callable[[Size], int | Fraction],
     *,
     fullest_first: bool,
+    by_the_text: bool = False,
 ) -> Counter[tuple[Pattern, int]]:
     """The paper's histogram packer: how often each (pattern, repeats) is made.
 
     Both slips of the companion code are kept: after a placement only packs with h(remainder) > h(size) are
-    looked at, and once no pack accepts a size, every graph left of it opens a pack of its own.
+    looked at (not so `by_the_text` of the paper), and once no pack accepts a size, every graph left of it opens a
+    pack of its own.
     """
     opened: dict[int | Fraction, list[Group]] = {}
     closed: list[Group] = []
@@ -53,7 +55,7 @@ def histogram_packs(
 
     def accepting(size: Size, placed_before: bool) -> Group | None:
         for value in sorted(opened, reverse=not fullest_first):
-            if value > h(size) or (value == h(size) and not placed_before):
+            if value > h(size) or (value == h(size) and (by_the_text or not placed_before)):
                 for group in opened[value]:
                     if fits(size, group.left):
                         return group

@@ -55,15 +55,15 @@ def limits(
     graphs: Annotated[int | None, typer.Option(min=1, help="Most graphs of a pack.", show_default=False)] = None,
     multiple_of: Annotated[int, typer.Option(min=1, help="Padded shapes are multiples of this: 8, 64, 128.")] = 1,
     tolerance: Annotated[
-        float | None, typer.Option(help="Part of the best efficiency given up for fewer slots.  [default: 0.005]")
+        float | None, typer.Option(help="Part of the best efficiency given up for fewer slots (0.005).")
     ] = None,
     reach: Annotated[
-        float | None, typer.Option(help="Go up to so many times what the largest graph needs.  [default: 3]")
+        float | None, typer.Option(help="Go up to so many times what the largest graph needs (3).")
     ] = None,
-    plans: Annotated[int | None, typer.Option(min=1, help="Most candidates, but for ranges.  [default: 200]")] = None,
+    plans: Annotated[int | None, typer.Option(min=1, help="Most candidates, but for ranges (200).")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(PACKERS)}.  [default: auto; best_fit with a heuristic]"),
+        typer.Option(help=f"One of {', '.join(PACKERS)} (auto, or best_fit with a heuristic)."),
     ] = None,
     heuristic_name: HeuristicOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 0,

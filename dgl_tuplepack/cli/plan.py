@@ -45,7 +45,8 @@ def plan(
     effort: Annotated[float, typer.Option(min=0, help="Work that auto may do; 1 is a few seconds' worth.")] = 1.0,
     oversize: OversizeOption = "error",
     save: Annotated[
-        Path | None, typer.Option(help="Write the plan here, for PackPlan.load and --plan.", show_default=False)
+        Path | None,
+        typer.Option(help="Write the plan here, for PackPlan.load and PackBatchSampler(plan=...).", show_default=False),
     ] = None,
     root: RootOption = None,
     part: PartOption = None,

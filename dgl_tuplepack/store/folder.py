@@ -100,7 +100,9 @@ def _check_place(path: Path, overwrite: bool) -> None:
     # A damaged store can be overwritten, another program's metadata cannot.
     if METADATA in names and (data or _current(path) is not None):
         if not overwrite:
-            raise FormatError(f"{path} holds a store already; choose another path, or pass overwrite=True.")
+            raise FormatError(
+                f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
+            )
         return
     others = [name for name in names if name != _LOCK and name not in data and not name.startswith(_PARTIAL)]
     if others:

@@ -60,10 +60,12 @@ def keys_in(section: str) -> set[str]:
 def test_the_format_page_names_every_key(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
     sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
-    histogram, plan = tmp_path / "histogram.json", tmp_path / "plan.json"
+    histogram, plan, search = (tmp_path / f"{name}.json" for name in ("histogram", "plan", "search"))
     tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
     tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
-    for title, file in ("Histogram, `.json`", histogram), ("Plan, `.json`", plan):
+    tp.search_limits(tp.SizeHistogram.load(histogram)).save(search)
+    titles = ("Histogram, `.json`", "Plan, `.json`", "Search for limits, `.json`")
+    for title, file in zip(titles, (histogram, plan, search), strict=True):
         assert keys_in(sections[title]) == set(json.loads(file.read_text()))
 
 

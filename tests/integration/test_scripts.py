@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dgl_tuplepack import load_example
+from dgl_tuplepack import PackBatchSampler, PackPlan, load_example
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
@@ -66,6 +66,8 @@ def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
         (["dance"], 2, "dance"),
         (["demo", "--graphs", "40000"], 2, "32901"),
         (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot make the folder"),
+        (["plan", "example:ogbg-molhiv", "--nodes", "9", "--edges", "9"], 1, "of 32901 graphs exceed"),
+        (["limits", "/no/such/place"], 1, "there is no /no/such/place"),
     ],
 )
 def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message: str) -> None:
@@ -80,6 +82,36 @@ def test_help_and_version() -> None:
     assert command("--version").stdout.split() == ["dgl-tuplepack", __version__]
     assert "--graphs" in command("demo", "--help").stdout
     assert command().returncode == 2
+
+
+def test_the_command_line_as_in_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [line.split()[1:] for line in readme.splitlines() if line.startswith("dgl-tuplepack ")]
+    assert [line[0] for line in lines] == ["sizes", "limits", "plan"]
+    for line in lines:
+        done = command(*line, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    # What was saved is the plan that a sampler takes.
+    histogram = load_example("ogbg-molhiv")
+    sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert len(PackBatchSampler(sizes, plan.limits, plan=plan)) == plan.num_packs
+
+
+def test_one_command_feeds_another(tmp_path: Path) -> None:
+    script = "{0} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | {0} -m dgl_tuplepack limits - --plans 9 --json"
+    done = subprocess.run(script.format(sys.executable), shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["graphs"] == 32_901
+    assert done.stderr == ""
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    script = f"{sys.executable} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | head -n 1"
+    done = subprocess.run(script, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "nodes,edges,count\n")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +175,17 @@ def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) ->
     assert done.returncode == 1
     assert "is not empty and not ours" in done.stderr
     assert (tmp_path / "precious").read_text() == "data"
+
+
+def test_the_benchmark_of_limits_plans_the_papers_grid() -> None:
+    done = run(ROOT / "scripts" / "benchmark.py", "limits", "--repeats", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    grids = [row for row in rows if row["way"] == "grid"]
+    assert [row["plans"] for row in grids] == [2160, 2160]
+    for grid, auto in zip(grids, [row for row in rows if row["way"] == "auto"], strict=True):
+        assert auto["plans"] <= 216
+        assert auto["highest"] >= grid["highest"]
 
 
 def test_the_benchmark_reports_the_papers_packs() -> None:
