@@ -100,18 +100,25 @@ class OgbFolder:
     @property
     def sizes(self) -> GraphSizes:
         """(nodes, edges) of each graph; reads the two lists of sizes alone."""
-        edges = self._counts("num_edges_list") * (1 + self.add_inverse_edge)
-        return GraphSizes(np.stack([self._counts("num_nodes_list"), edges], axis=1))
+        nodes, edges = self._counts("num_nodes_list"), self._counts("num_edges_list")
+        if len(nodes) != len(edges):
+            raise FormatError(
+                f"{self._raw} lists the nodes of {len(nodes)} graphs, but the edges of {len(edges)}; it is damaged."
+            )
+        return GraphSizes(np.stack([nodes, edges * (1 + self.add_inverse_edge)], axis=1))
 
     def _counts(self, name: str) -> IntArray:
         if self.is_binary:
-            table = NpzTable(self._raw / "data.npz", name)
+            path = self._raw / "data.npz"
+            table = NpzTable(path, name)
             found = table.take(table.shape[0])
         else:
             path = (
-                self._raw / f"{ {'num_nodes_list': 'num-node-list', 'num_edges_list': 'num-edge-list'}[name] }.csv.gz"
+                self._raw / {"num_nodes_list": "num-node-list.csv.gz", "num_edges_list": "num-edge-list.csv.gz"}[name]
             )
             found = _read_column(path)
+        if found.dtype.kind not in "iu" or (found < 0).any():
+            raise FormatError(f"{name} in {path} holds other values than numbers of 0 and more; it is damaged.")
         return np.asarray(found, dtype=np.int64).reshape(-1)
 
     @property
@@ -183,7 +190,10 @@ class OgbFolder:
         if len(ends) == 2:
             src, dst = (np.asarray(end.take(number), dtype=np.int64) for end in ends)
         else:
-            src, dst = (np.asarray(column, dtype=np.int64) for column in ends[0].take(number).reshape(number, -1).T)
+            rows = ends[0].take(number)
+            if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
+                raise FormatError(f"{ends[0].path} holds other rows than pairs of node numbers; is it an OGB file?")
+            src, dst = rows[:, 0], rows[:, -1]
         if not self.add_inverse_edge:
             return src, dst
         # Each edge is followed by its opposite.

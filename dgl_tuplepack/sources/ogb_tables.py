@@ -17,6 +17,8 @@ from dgl_tuplepack.errors import FormatError
 Array = NDArray[Any]
 
 _CHUNK = 1 << 20
+# Empty fields, and the words that pandas takes for a missing value, in small letters.
+_GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 
 class CsvTable:
@@ -29,49 +31,53 @@ class CsvTable:
         self.path = path
         self.is_integer, self.has_missing = _looked_through(path)
         self._reader: Any = None
+        self._columns = 1
 
     def take(self, number: int) -> Array:
         """Return the next rows, ``[number, columns]``."""
-        pandas = load("pandas")
-        try:
-            if self._reader is None:
-                # Without a type of our own, pandas would decide on one for each run of rows.
-                dtype = np.int64 if self.is_integer else np.float64
-                self._reader = pandas.read_csv(self.path, compression="gzip", header=None, dtype=dtype, iterator=True)
-            rows = self._reader.get_chunk(number).to_numpy() if number else np.empty((0, 1))
-        except (StopIteration, pandas.errors.EmptyDataError):
-            rows = np.empty((0, 1))
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise FormatError(f"{self.path} is no table of numbers ({error!s:.200}); is it an OGB file?") from error
+        rows = self._next(number)
         if len(rows) != number:
             raise FormatError(f"{self.path} ends too early; it does not belong to the other tables, or is damaged.")
         return rows if self.is_integer else rows.astype(np.float32)
 
     def end(self) -> None:
         """Refuse rows that are left over."""
-        if self._reader is None:
-            return
         try:
-            self._reader.get_chunk(1)
-        except StopIteration:
-            return
+            if len(self._next(1)):
+                raise FormatError(f"{self.path} has more rows than the lists of sizes say; it does not belong to them.")
         finally:
-            self._reader.close()
-        raise FormatError(f"{self.path} has more rows than the lists of sizes say; it does not belong to them.")
+            if self._reader is not None:
+                self._reader.close()
+
+    def _next(self, number: int) -> Array:
+        """At most `number` more rows; no rows still have the columns of the table."""
+        pandas = load("pandas")
+        # Without a type of our own, pandas would decide on one for each run of rows.
+        dtype = np.int64 if self.is_integer else np.float64
+        try:
+            if self._reader is None:
+                self._reader = pandas.read_csv(self.path, compression="gzip", header=None, dtype=dtype, iterator=True)
+            rows = np.asarray(self._reader.get_chunk(number), dtype)
+        except (StopIteration, pandas.errors.EmptyDataError):
+            return np.empty((0, self._columns), dtype)
+        except (ValueError, OSError, EOFError, zlib.error) as error:
+            raise FormatError(f"{self.path} is no table of numbers ({error!s:.200}); is it an OGB file?") from error
+        self._columns = rows.shape[1]
+        return rows
 
 
 def _looked_through(path: Path) -> tuple[bool, bool]:
-    """Whether a CSV file holds integers only, and whether values are missing (an empty field, or nan)."""
+    """Whether a CSV file holds integers only, and whether values are missing."""
     is_integer, has_missing, last = True, False, b"\n"
     try:
         with gzip.open(path) as file:
             while chunk := file.read(_CHUNK):
                 text = (last + chunk).replace(b"\r", b"").lower()
-                has_missing |= any(gap in text for gap in (b",,", b",\n", b"\n,", b"nan"))
+                has_missing |= any(gap in text for gap in _GAPS)
                 is_integer &= not (has_missing or text.translate(None, b"0123456789-+,\n "))
                 last = text[-3:]
-    except FileNotFoundError:
-        raise
+        if last.endswith(b","):
+            is_integer, has_missing = False, True
     except (OSError, EOFError, zlib.error) as error:
         raise FormatError(f"cannot read {path}: {error!s:.200}; it is damaged, fetch it again.") from error
     return is_integer, has_missing
