@@ -15,7 +15,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SamplerError, SizesError
+from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from tests.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
 from tests.messages import refused
 from tests.stores import molecules
