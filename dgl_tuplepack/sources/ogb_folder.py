@@ -6,7 +6,9 @@ Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graph
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -110,8 +112,8 @@ class OgbFolder:
     def _counts(self, name: str) -> IntArray:
         if self.is_binary:
             path = self._raw / "data.npz"
-            table = NpzTable(path, name)
-            found = table.take(table.shape[0])
+            with closing(NpzTable(path, name)) as table:
+                found = table.take(table.shape[0])
         else:
             path = (
                 self._raw / {"num_nodes_list": "num-node-list.csv.gz", "num_edges_list": "num-edge-list.csv.gz"}[name]
@@ -149,39 +151,47 @@ class OgbFolder:
         """All graphs in their order, a few thousand at a time."""
         sizes = self.sizes
         nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
-        ends, node_tables, edge_tables, label_table = self._tables()
-        doubled = 1 + self.add_inverse_edge
-        as_label = self._label_converter(label_table)
-        for first in range(0, len(sizes), _GRAPHS):
-            block = slice(first, first + _GRAPHS)
-            number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
-            yield GraphBlock(
-                num_nodes={NODE_TYPE: nodes[block]},
-                num_edges={EDGE_TYPE: edges[block] * doubled},
-                endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
-                node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
-                edge_features={
-                    EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
-                },
-                labels={"": as_label(label_table.take(number))} if label_table is not None else {},
-            )
-        for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
-            table.end()
+        with ExitStack() as opened:
+            ends, node_tables, edge_tables, label_table = self._tables(opened)
+            doubled = 1 + self.add_inverse_edge
+            as_label = self._label_converter(label_table)
+            for first in range(0, len(sizes), _GRAPHS):
+                block = slice(first, first + _GRAPHS)
+                number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
+                yield GraphBlock(
+                    num_nodes={NODE_TYPE: nodes[block]},
+                    num_edges={EDGE_TYPE: edges[block] * doubled},
+                    endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
+                    node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
+                    edge_features={
+                        EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                    },
+                    labels={"": as_label(label_table.take(number))} if label_table is not None else {},
+                )
+            for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
+                table.end()
 
-    def _tables(self) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
-        """Edges, node features, edge features and labels."""
+    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
+        """Edges, node features, edge features and labels; `opened` closes them."""
         raw = self._raw
+
+        def npz(file: str, member: str, row: int | None = None) -> Table:
+            return opened.enter_context(closing(NpzTable(raw / file, member, row)))
+
+        def csv(path: Path) -> Table:
+            return opened.enter_context(closing(CsvTable(path)))
+
         if self.is_binary:
-            ends: list[Table] = [NpzTable(raw / "data.npz", "edge_index", row) for row in (0, 1)]
+            ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
             with np.load(raw / "data.npz") as arrays:
                 members = [m for m in arrays.files if m not in ("edge_index", "num_nodes_list", "num_edges_list")]
-            tables: dict[str, Table] = {member: NpzTable(raw / "data.npz", member) for member in members}
-            label_table: Table | None = NpzTable(raw / "graph-label.npz", "graph_label") if self.labels else None
+            tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
+            label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
         else:
-            ends = [CsvTable(raw / "edge.csv.gz")]
+            ends = [csv(raw / "edge.csv.gz")]
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
-            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): CsvTable(path) for path in files}
-            label_table = CsvTable(raw / "graph-label.csv.gz") if self.labels else None
+            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
+            label_table = csv(raw / "graph-label.csv.gz") if self.labels else None
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, label_table
@@ -234,7 +244,7 @@ def _read_column(path: Path) -> IntArray:
         return np.asarray(pandas.read_csv(path, compression="gzip", header=None, dtype=np.int64)[0], dtype=np.int64)
     except pandas.errors.EmptyDataError:
         return np.empty(0, np.int64)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise FormatError(f"cannot read {path}: {error!s:.200}; is it an OGB file?") from error
 
 
