@@ -38,6 +38,28 @@ def test_auto_finds_the_best_of_the_papers_grid_with_a_tenth_of_its_plans(settin
     assert found.best.harmonic_mean >= 0.995 * every.harmonic_mean.max()
 
 
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        SMALL,
+        SizeHistogram.from_counts({(4, 7): 50, (9, 11): 20, (7, 16): 9, (5, 2): 33}),
+        shapes.uniform(30, (20, 30), 9),
+    ],
+    ids=["small", "few classes", "many classes"],
+)
+def test_a_search_of_few_finds_what_a_search_of_all_finds(histogram: SizeHistogram) -> None:
+    found = search_limits(histogram)
+    names = histogram.components
+    first, last = histogram.maxima(), dict(zip(names, found.limits.max(axis=0).tolist(), strict=True))
+    everything = {name: range(first[name], last[name] + 1) for name in names}
+    every = search_limits(histogram, ranges=everything)
+    assert len(found) < len(every) / 4
+    assert found.best.limits == every.best.limits
+    for wanted in (0.7, 0.8, 0.9, 0.95):
+        smallest = search_limits(histogram, ranges=everything, target=wanted).best
+        assert search_limits(histogram, target=wanted).best.slots == smallest.slots
+
+
 def test_the_paper_s_packs_of_molhiv_come_out() -> None:
     named = {"product": 3917, "sum": 3838, "maximum": 3800, "minimum": 3789, "node": 3789, "edge": 3800}
     for heuristic, packs in named.items():
