@@ -17,7 +17,7 @@ from dgl_tuplepack.errors import GraphTooLargeError, InputError, MethodError, Se
 from dgl_tuplepack.kernels.pack_counts import count_packs
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import as_priority
-from dgl_tuplepack.search import evaluation
+from dgl_tuplepack.search import evaluation, target
 from dgl_tuplepack.sources import shapes
 from tests.messages import refused
 
@@ -58,6 +58,16 @@ def test_a_search_of_few_finds_what_a_search_of_all_finds(histogram: SizeHistogr
     for wanted in (0.7, 0.8, 0.9, 0.95):
         smallest = search_limits(histogram, ranges=everything, target=wanted).best
         assert search_limits(histogram, target=wanted).best.slots == smallest.slots
+
+
+def test_a_callable_is_prepared_for_limits_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One candidate after the other, from small to large; a table for the first would be too small for the others.
+    monkeypatch.setattr(target, "_WAVE", 1)
+    wanted = {"ranges": {"nodes": range(6, 30), "edges": range(10, 45)}, "target": {"nodes": 0.96}}
+    found = search_limits(SMALL, heuristic=lambda nodes, edges: 2 * nodes + edges, **wanted)
+    assert len(found) > 9
+    assert [c.packs for c in found] == [c.packs for c in search_limits(SMALL, heuristic=(2, 1), **wanted)]
+    assert found.heuristic == "callable <lambda>"
 
 
 def test_the_paper_s_packs_of_molhiv_come_out() -> None:
