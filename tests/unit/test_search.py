@@ -150,6 +150,12 @@ def test_a_cap_on_graphs_holds_for_all_candidates() -> None:
     assert search.best.limits.graphs == 2
 
 
+def test_graphs_without_edges_are_searched_by_their_nodes() -> None:
+    search = search_limits(SizeHistogram.from_counts({(3, 0): 50, (5, 0): 50}))
+    assert search.best.harmonic_mean == search.best.efficiency["nodes"] == 1.0
+    assert search.best.limits.values == (8, 1)
+
+
 def test_graphs_without_any_size() -> None:
     search = search_limits(SizeHistogram.from_counts({(0, 0): 5}))
     assert search.best.limits == Limits(1, 1)
