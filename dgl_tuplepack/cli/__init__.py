@@ -10,6 +10,7 @@ from dgl_tuplepack.cli import limits as _limits  # noqa: F401
 from dgl_tuplepack.cli import pictures as _pictures  # noqa: F401
 from dgl_tuplepack.cli import plan as _plan  # noqa: F401
 from dgl_tuplepack.cli import sizes as _sizes  # noqa: F401
+from dgl_tuplepack.cli import store as _store  # noqa: F401
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import TuplepackError
 

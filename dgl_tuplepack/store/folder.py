@@ -68,7 +68,9 @@ def _check_place(path: Path, overwrite: bool) -> None:
         return
     if (path / METADATA).exists():
         if not overwrite:
-            raise FormatError(f"{path} holds a store already; choose another path, or pass overwrite=True.")
+            raise FormatError(
+                f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
+            )
         return
     others = [p.name for p in path.iterdir() if p.name != _LOCK and not p.name.startswith(_DATA)]
     if others:
