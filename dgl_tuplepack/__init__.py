@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
     from dgl_tuplepack.padding import unpad as unpad
     from dgl_tuplepack.plan import PackPlan as PackPlan
+    from dgl_tuplepack.ranks import in_step as in_step
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.sizes import GraphSizes as GraphSizes
     from dgl_tuplepack.sources import sizes_of as sizes_of
     from dgl_tuplepack.sources import with_ids as with_ids
+    from dgl_tuplepack.stream import StreamPacker as StreamPacker
 
 # Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -35,12 +37,14 @@ _PUBLIC = {
     "PackPlan": "plan",
     "lower_bound": "bounds",
     "PackBatchSampler": "sampler",
+    "StreamPacker": "stream",
+    "in_step": "ranks",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
     "unpad": "padding",
     "with_ids": "sources",
 }
-_NEED_TORCH = ("sampler", "padding", "nn")
+_NEED_TORCH = ("sampler", "stream", "ranks", "padding", "nn")
 
 
 def _has_torch() -> bool:

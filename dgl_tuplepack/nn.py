@@ -44,7 +44,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """This rank's part of the mean over the real entries of all ranks, for DistributedDataParallel.
+    """Part of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
 
     Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
     ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::

@@ -17,10 +17,10 @@ from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.ranks import check_agreement, in_process_group, replicas
 from dgl_tuplepack.sampler.checks import check_plan, chosen_content, split_oversize
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
 from dgl_tuplepack.sampler.epoch import EpochBatches, Packs
-from dgl_tuplepack.sampler.ranks import check_agreement, in_process_group, replicas
 from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of

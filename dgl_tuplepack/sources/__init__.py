@@ -1,6 +1,6 @@
 """Where graphs come from, and their sizes."""
 
 from dgl_tuplepack.sources.identified import Identified, WithIds, with_ids
-from dgl_tuplepack.sources.sizes_of import graph_of, sizes_of
+from dgl_tuplepack.sources.sizes_of import SizeReader, graph_of, sizes_of
 
-__all__ = ["Identified", "WithIds", "graph_of", "sizes_of", "with_ids"]
+__all__ = ["Identified", "SizeReader", "WithIds", "graph_of", "sizes_of", "with_ids"]

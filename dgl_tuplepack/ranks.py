@@ -1,15 +1,17 @@
-"""Which of how many processes this is, and whether all of them see the same."""
+"""Which of how many processes this is, whether all of them see the same, and how they end together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SamplerError
+
+Batch = TypeVar("Batch")
 
 
 def in_process_group() -> bool:
@@ -62,3 +64,48 @@ def check_agreement(facts: Mapping[str, Any]) -> None:
                     f"rank 0 has {name} {value!r}, but rank {rank} has {other[name]!r}, so graphs would be repeated or "
                     "lost; give every rank the same graphs in the same order, settings and plan (PackPlan.load)."
                 )
+
+
+def in_step(batches: Iterable[Batch], empty: Batch | None = None) -> Iterator[Batch]:
+    """Batches of this rank for as many steps as all ranks take together.
+
+    Ranks of a stream may have unequal numbers of batches, and one that ends early would leave the others waiting for
+    its gradients for ever. All ranks must iterate this, to the end.
+
+    Parameters
+    ----------
+    batches
+        What this rank has, for example a loader.
+    empty
+        What a rank without batches gets until the last one has none: ``collate([])``, say. Nothing is lost then.
+        None: all ranks stop as soon as one has no batch, and the batches that others have left are lost.
+
+    Notes
+    -----
+    One all-reduce of a single integer for each step, on the current CUDA device where the backend is NCCL. Without an
+    initialised process group the batches come as they are.
+
+    Examples
+    --------
+    >>> list(in_step([[1, 2], [3]], empty=[]))
+    [[1, 2], [3]]
+    """
+    if not in_process_group():
+        yield from batches
+        return
+    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+    iterator, ended = iter(batches), False
+    while True:
+        batch = empty
+        if not ended:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                ended = True
+        having = torch.tensor(int(not ended), device=device)
+        torch.distributed.all_reduce(having)
+        ranks = int(having)
+        if ranks == 0 or (empty is None and ranks < torch.distributed.get_world_size()):
+            return
+        # A rank without batches comes here only with an empty one.
+        yield cast(Batch, batch)
