@@ -5,15 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import VECTOR, jit
+from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-# Where `offer` stands: open packs and graphs in them; the smallest size of each component so far follows.
+REALS = "Array(float64, 1, 'C', readonly=True)"
+
+# Where `offer` stands: open packs and graphs in them, then the smallest size so far of each component.
 OPEN, HELD, SMALLEST = range(3)
 # What `offer` answers instead of a pack.
 TOO_LARGE = -2
+
+
+@jit(f"int64({MATRIX}, int64, {REALS})")
+def _fullest(packs: IntArray, opened: int, weights: FloatArray) -> int:
+    """Open pack with the least weighted room; of equals the first."""
+    fullest, least = 0, np.inf
+    for pack in range(opened):
+        room = 0.0
+        for component in range(len(weights)):
+            room += weights[component] * packs[pack, component]
+        if room < least:
+            fullest, least = pack, room
+    return fullest
 
 
 @jit(f"UniTuple(int64, 2)({VECTOR}, {VECTOR}, int64, int64[:, ::1], int64[::1], float64[::1], float64[::1])")
@@ -70,7 +85,6 @@ def offer(
         weights[component] = weight / limits[component]
 
     chosen, least = state[OPEN], np.inf
-    fullest, least_of_all = -1, np.inf
     for pack in range(state[OPEN]):
         room, fits = 0.0, True
         for component in range(components):
@@ -78,15 +92,12 @@ def offer(
             fits = fits and size[component] <= packs[pack, component]
         if fits and room < least:
             chosen, least = pack, room
-        if room < least_of_all:
-            fullest, least_of_all = pack, room
     if chosen == state[OPEN]:
         packs[chosen] = limits
         state[OPEN] += 1
-    room, full = 0.0, packs[chosen, components] == 1
+    full = packs[chosen, components] == 1
     for component in range(components):
         packs[chosen, component] -= size[component]
-        room += weights[component] * packs[chosen, component]
         full = full or (packs[chosen, component] == 0 and state[SMALLEST + component] > 0)
     packs[chosen, components] -= 1
     state[HELD] += 1
@@ -95,7 +106,7 @@ def offer(
     if full:
         going = chosen
     elif state[HELD] == lookahead:
-        going = chosen if room < least_of_all else fullest
+        going = _fullest(packs, state[OPEN], weights)
     if going >= 0:
         state[HELD] -= limits[components] - packs[going, components]
         state[OPEN] -= 1
