@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import operator
+import struct
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from dgl_tuplepack._checks import INT64_MAX, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
-from dgl_tuplepack.kernels.online_fit import SMALLEST, TOO_LARGE, offer
+from dgl_tuplepack.kernels.online_fit import NO_SIZE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.ranks import replicas
 from dgl_tuplepack.sources import SizeReader
@@ -101,12 +101,17 @@ class StreamPacker(IterableDataset[list[Item]]):
         dropped = False
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
-            fits, pack = packing.add(item, size)
-            if not fits:
+            found, pack = packing.add(item, size)
+            if pack is not None:
+                yield pack
+            elif found == TOO_LARGE:
                 self._refuse(number, size, limits, dropped)
                 dropped = True
-            elif pack is not None:
-                yield pack
+            elif found == NO_SIZE:
+                raise SizesError(
+                    f"the size of item {number} of the stream is {size!r:.100}, but must be {len(limits.components)} "
+                    f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
+                )
         yield from packing.contents
 
     def _part(self) -> tuple[int, int]:
@@ -119,7 +124,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         """Limits in the order of sizes, and the size of an item of a number."""
         size_of = self.size_of
         if size_of is not None:
-            return self.limits, lambda number, item: _checked(size_of(item), number, self.limits)
+            return self.limits, lambda _, item: size_of(item)
         read = SizeReader(first, f"item {number} of the stream")
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
@@ -131,20 +136,6 @@ class StreamPacker(IterableDataset[list[Item]]):
             raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
         if not dropped:
             warnings.warn(f"{message} and is dropped; others like it are dropped without a word.", stacklevel=3)
-
-
-def _checked(size: Sequence[int], number: int, limits: Limits) -> Sequence[int]:
-    """The size itself; refuse what is none."""
-    try:
-        row = [operator.index(value) for value in size]
-    except TypeError:
-        row = []
-    if len(row) != len(limits.components) or min(row) < 0 or max(row) > INT64_MAX:
-        raise SizesError(
-            f"the size of item {number} of the stream is {size!r:.100}, but must be {len(limits.components)} "
-            f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
-        )
-    return row
 
 
 class _OpenPacks(Generic[Item]):
@@ -165,24 +156,35 @@ class _OpenPacks(Generic[Item]):
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
+        # Far faster than numpy for a few numbers, and it takes integers alone.
+        self._write_size = struct.Struct(f"={k}q").pack_into
 
-    def add(self, item: Item, size: Sequence[int]) -> tuple[bool, list[Item] | None]:
-        """Take an item in; return whether it fits into any pack at all, and the pack that comes out, if one does."""
+    def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
+        """Take an item in.
+
+        Returns
+        -------
+        tuple
+            The number of its pack, or TOO_LARGE or NO_SIZE; and the pack that comes out, if one does.
+        """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
             self._packs = np.concatenate([self._packs, np.empty_like(self._packs)])
-        self._size[:] = size
+        try:
+            self._write_size(self._size.data, 0, *size)
+        except (struct.error, TypeError):
+            return NO_SIZE, None
         chosen, going = offer(
             self._size, self._limits, self._lookahead, self._packs, self._state, self._totals, self._weights
         )
-        if chosen == TOO_LARGE:
-            return False, None
+        if chosen < 0:
+            return chosen, None
         if chosen == len(contents):
             contents.append([])
         contents[chosen].append(item)
         if going < 0:
-            return True, None
+            return chosen, None
         pack, last = contents[going], contents.pop()
         if going < len(contents):
             contents[going] = last
-        return True, pack
+        return chosen, pack

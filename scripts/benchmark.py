@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import typer
-from benchmarks import packing
+from benchmarks import packing, scaling
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
 app.add_typer(packing.app)
+app.add_typer(scaling.app)
 
 if __name__ == "__main__":
     app()

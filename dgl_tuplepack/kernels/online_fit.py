@@ -15,7 +15,7 @@ REALS = "Array(float64, 1, 'C', readonly=True)"
 # Where `offer` stands: open packs and graphs in them, then the smallest size so far of each component.
 OPEN, HELD, SMALLEST = range(3)
 # What `offer` answers instead of a pack.
-TOO_LARGE = -2
+TOO_LARGE, NO_SIZE = -2, -3
 
 
 @jit(f"int64({MATRIX}, int64, {REALS})")
@@ -50,7 +50,7 @@ def offer(
     Parameters
     ----------
     size
-        Of the graph, int64 ``[k]``, each >= 0.
+        Of the graph, int64 ``[k]``.
     limits
         Most of each component and most graphs of a pack, int64 ``[k + 1]``.
     packs
@@ -67,9 +67,12 @@ def offer(
     tuple
         Number of the pack that took the graph, which is the former number of open packs where it opened one, and
         number of the pack that goes, or -1; the last open pack takes the number of the one that went. TOO_LARGE
-        twice where the graph exceeds the limits alone: nothing has changed then.
+        or NO_SIZE, twice, where the graph exceeds the limits alone or a number is below 0: nothing has changed then.
     """
     components = len(size)
+    for component in range(components):
+        if size[component] < 0:
+            return NO_SIZE, NO_SIZE
     for component in range(components):
         if size[component] > limits[component]:
             return TOO_LARGE, TOO_LARGE
