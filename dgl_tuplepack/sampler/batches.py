@@ -242,7 +242,7 @@ class PackBatchSampler(Sampler[list[int]]):
         if delivered is not None:
             most = self._length(self.epoch) - begun
             position = begun + whole_number("delivered", delivered, 0, most, SamplerError)
-        return self._state(self.epoch, position)
+        return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration resume the epoch of a state behind the batches delivered then.
@@ -266,9 +266,6 @@ class PackBatchSampler(Sampler[list[int]]):
         # Last, since "repack" has to make the plan of that epoch.
         check_same("plan", state["plan"], self._packs_of(epoch).plan.fingerprint)
         return epoch, whole_number("position of a state", position, 0, self._length(epoch), SamplerError)
-
-    def _state(self, epoch: int, position: int) -> dict[str, Any]:
-        return as_state(self._settings(), self._packs_of(epoch).plan.fingerprint, epoch, position)
 
     def _settings(self) -> dict[str, Any]:
         """What decides, beside the plan, which graphs a batch holds; plain values."""
@@ -326,6 +323,8 @@ class BatchIterator(Iterator[list[int]]):
         sampler, resumed, place = self._sampler, self._resumes, self._next_place()
         if not resumed:
             sampler._warn_if_repeated()
+        elif place.position:
+            sampler._iterated_epoch = place.epoch
         self._batches = sampler._batches_of(place.epoch)
         self._place = sampler._place = Place(place.epoch, place.position, place.position)
         sampler._resumes = False
@@ -346,7 +345,8 @@ class BatchIterator(Iterator[list[int]]):
     def state_dict(self) -> dict[str, Any]:
         """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
         place = self._next_place()
-        return self._sampler._state(place.epoch, place.position)
+        packs = self._sampler._packs_of(place.epoch) if self._batches is None else self._batches.packs
+        return as_state(self._sampler._settings(), packs.plan.fingerprint, place.epoch, place.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on behind the batches delivered when the state was saved; the sampler then has nothing to resume.

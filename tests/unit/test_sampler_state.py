@@ -186,6 +186,8 @@ def test_resuming_is_no_repetition() -> None:
         warnings.simplefilter("error")
         s.load_state_dict(s.state_dict())
         list(s)
+    with pytest.warns(UserWarning, match="epoch 0 is iterated again"):
+        list(s)
 
 
 # What is refused ----------------------------------------------------------------------------------------------
