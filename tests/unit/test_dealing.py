@@ -111,9 +111,10 @@ def test_the_report_is_what_ranks_really_hold() -> None:
 
 def test_steps_of_epochs_differ() -> None:
     """Packs of near-equal work meet at random, even where the content is fixed."""
-    sizes = tp.GraphSizes([[100 + i % 3, 100] for i in range(60)])
-    sampler = tp.PackBatchSampler(sizes, tp.Limits(110, 110), content="fixed", num_replicas=2, rank=0)
-    other = tp.PackBatchSampler(sizes, tp.Limits(110, 110), content="fixed", num_replicas=2, rank=1)
+    sizes = tp.GraphSizes([[9000 + i, 9000] for i in range(60)])
+    sampler, other = (
+        tp.PackBatchSampler(sizes, tp.Limits(9999, 9999), content="fixed", num_replicas=2, rank=rank) for rank in (0, 1)
+    )
     pairs = []
     for epoch in range(2):
         sampler.set_epoch(epoch)
