@@ -1,4 +1,4 @@
-"""Reading and writing of small text files: written beside their place, then renamed."""
+"""Reading and writing of small files: written beside their place, then renamed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from dgl_tuplepack.errors import FormatError
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path` as a whole or not at all.
+    """Write `text` to `path` as a whole or not at all; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path` as a whole or not at all.
 
     Raises
     ------
@@ -27,8 +32,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files that only the owner reads; a result has the usual mode.

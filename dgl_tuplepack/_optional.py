@@ -16,7 +16,7 @@ _EXTRAS = {
     "ogb": "ogb",
     "pandas": "ogb",
     "matplotlib": "plots",
-    "mpl_toolkits": "plots",
+    "jinja2": "report",
 }
 
 

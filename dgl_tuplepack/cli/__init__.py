@@ -7,8 +7,10 @@ import sys
 # Each file adds its commands to the application.
 from dgl_tuplepack.cli import demo as _demo  # noqa: F401
 from dgl_tuplepack.cli import limits as _limits  # noqa: F401
+from dgl_tuplepack.cli import pictures as _pictures  # noqa: F401
 from dgl_tuplepack.cli import plan as _plan  # noqa: F401
 from dgl_tuplepack.cli import sizes as _sizes  # noqa: F401
+from dgl_tuplepack.cli import store as _store  # noqa: F401
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import TuplepackError
 

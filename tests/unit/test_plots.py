@@ -2,61 +2,374 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
-from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, pack
-from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SizesError
+from dgl_tuplepack.plots import (
+    plot_distributions,
+    plot_fill,
+    plot_graphs_per_pack,
+    plot_methods,
+    plot_search,
+    plot_sizes,
+    plot_sorted_fill,
+    plot_tradeoff,
+)
+from dgl_tuplepack.plots._drawing import count_colours, line_style
+from dgl_tuplepack.sources.shapes import SHAPES
+from tests.messages import refused
 
 HISTOGRAM = load_example("ogbg-molhiv")
-PLAN = pack(HISTOGRAM, Limits(222, 502, 256), "best_fit", "node")
+LIMITS = Limits(222, 502, 256)
+PLAN = pack(HISTOGRAM, LIMITS, "best_fit", "node")
+GRID = search_limits(HISTOGRAM, ranges={"nodes": range(222, 300, 13), "edges": range(502, 640, 17)})
+THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
+
+
+def cells_of(ax: Any) -> Any:
+    """Numbers of the central picture, ``[across, up]``."""
+    mesh = ax.collections[0]
+    return np.ma.filled(mesh.get_array(), 0).reshape([n - 1 for n in mesh.get_coordinates().shape[:2]]).T
+
+
+def marginals_of(ax: Any) -> list[Any]:
+    return [part for other in ax.figure.axes for part in other.patches if hasattr(part, "get_data")]
+
+
+def luminance(colour: Any) -> float:
+    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114)))
+
+
+# --- sizes
 
 
 def test_every_graph_is_in_the_histogram_and_its_marginals() -> None:
     ax = plot_sizes(HISTOGRAM, Limits(222, 502))
-    cells = np.ma.filled(ax.collections[0].get_array(), 0)
-    assert np.nansum(cells) == HISTOGRAM.num_graphs
-    marginals = [part for other in ax.figure.axes for part in other.patches if hasattr(part, "get_data")]
-    assert [part.get_data().values.sum() for part in marginals] == [HISTOGRAM.num_graphs] * 2
+    cells = np.nan_to_num(cells_of(ax))
+    assert cells.sum() == HISTOGRAM.num_graphs
+    top, right = (part.get_data() for part in marginals_of(ax))
+    assert np.array_equal(top.values, cells.sum(axis=1))
+    assert np.array_equal(right.values, cells.sum(axis=0))
+    for column, data in enumerate((top, right)):
+        expected = np.histogram(HISTOGRAM.sizes[:, column], bins=data.edges, weights=HISTOGRAM.counts)[0]
+        assert np.array_equal(data.values, expected)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("nodes per graph", "edges per graph")
-    assert "222 nodes, 502 edges" in ax.get_legend().get_texts()[0].get_text()
 
 
-@pytest.mark.parametrize("rows", [[[3, 4]], [[1, 0], [1, 0]], [[1, 1], [36_000, 36_000]]])
-def test_odd_histograms_are_drawn_too(rows: list[list[int]]) -> None:
-    ax = plot_sizes(SizeHistogram.from_sizes(GraphSizes(rows)))
-    ax.figure.canvas.draw()
-    assert np.nansum(np.ma.filled(ax.collections[0].get_array(), 0)) == len(rows)
+def test_the_limits_are_lines_in_all_three_parts() -> None:
+    ax = plot_sizes(HISTOGRAM, Limits(300, 700))
+    top, right = (part.axes for part in marginals_of(ax))
+    vertical, horizontal = ax.lines[:2]
+    assert list(vertical.get_xdata()) == list(top.lines[0].get_xdata()) == [300, 300]
+    assert list(horizontal.get_ydata()) == list(right.lines[0].get_ydata()) == [700, 700]
+    assert "300 nodes, 700 edges" in ax.get_legend().get_texts()[0].get_text()
+    # They are inside the picture though no graph is so large.
+    assert ax.get_xlim()[1] >= 300
+    assert ax.get_ylim()[1] >= 700
+
+
+def test_limits_far_beyond_the_sizes_are_only_named() -> None:
+    ax = plot_sizes(SHAPES["ppa"](0), Limits(5922, 40_000))
+    assert ax.get_xlim()[1] < 310
+    assert [list(line.get_ydata()) for line in ax.lines[:1]] == [[40_000, 40_000]]
+    assert ax.get_legend().get_texts()[0].get_text() == "5,922 nodes (beyond), 40,000 edges"
+
+
+@pytest.mark.parametrize("rows", [[[3, 4]], [[1, 0], [1, 0]], [[1, 1], [36_000, 36_000]], [[0, 0], [5, 8_000]]])
+@pytest.mark.parametrize("scale", ["auto", "linear", "log"])
+def test_odd_histograms_are_drawn_too(rows: list[list[int]], scale: str) -> None:
+    ax = plot_sizes(SizeHistogram.from_sizes(GraphSizes(rows)), scale=scale)
+    ax.figure.draw_without_rendering()
+    assert np.nansum(cells_of(ax)) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "scales"),
+    [("code2", ("log", "log")), ("ppa", ("linear", "log")), ("pcqm4mv2", ("linear", "linear"))],
+)
+def test_long_tails_get_logarithmic_scales(name: str, scales: tuple[str, str]) -> None:
+    histogram = SHAPES[name](0)
+    ax = plot_sizes(histogram)
+    assert (ax.get_xscale(), ax.get_yscale()) == scales
+    assert np.nansum(cells_of(ax)) == histogram.num_graphs
+    # No empty picture: more than the tenth of a diagonal is coloured, or of its area where it is a cloud.
+    filled = np.nan_to_num(cells_of(ax)) > 0
+    assert filled.any(axis=1).mean() > 0.5
+    assert filled.any(axis=0).mean() > 0.5
+
+
+def test_a_size_that_most_graphs_share_is_named() -> None:
+    ax = plot_sizes(SHAPES["ppa"](0))
+    assert marginals_of(ax)[0].axes.get_title(loc="left") == "59% of the graphs: 300 nodes"
+
+
+def test_a_scale_can_be_chosen_for_each_axis() -> None:
+    ax = plot_sizes(HISTOGRAM, scale=("log", "linear"))
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
+    with refused(InputError, "'cubic'", "auto, linear, log"):
+        plot_sizes(HISTOGRAM, scale="cubic")
+    with refused(InputError, "two of them"):
+        plot_sizes(HISTOGRAM, scale=("log", "log", "log"))
+
+
+def test_cells_hold_equally_many_even_numbers() -> None:
+    # Edges that come in twos would make stripes in cells of odd width.
+    histogram = SizeHistogram.from_counts({(n, 2 * n): 3 for n in range(1, 301)})
+    data = marginals_of(plot_sizes(histogram, scale="linear"))[1].get_data()
+    assert len(set(data.values[:-1].tolist())) == 1
+
+
+def test_two_of_three_components_can_be_shown() -> None:
+    ax = plot_sizes(
+        THREE, Limits.from_components({"nodes": 9, "edges": 8, "triplets": 20}), components=["triplets", "nodes"]
+    )
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("triplets per graph", "nodes per graph")
+    assert np.nansum(cells_of(ax)) == 13
+    assert list(ax.lines[0].get_xdata()) == [20, 20]
+
+
+def test_a_given_axes_keeps_its_place_in_a_figure() -> None:
+    figure = Figure(layout="constrained")
+    left, right = figure.subplots(1, 2)
+    assert plot_sizes(HISTOGRAM, ax=left) is left
+    plot_fill(PLAN, right)
+    figure.draw_without_rendering()
+    assert left.get_position().x1 < right.get_position().x0
+    # An Axes without a grid gets its marginals outside itself.
+    free = Figure().add_axes((0.1, 0.1, 0.5, 0.5))
+    assert plot_sizes(HISTOGRAM, ax=free) is free
+    assert len(free.child_axes) == 3
+
+
+def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
+    ax = plot_distributions(HISTOGRAM, LIMITS)
+    curves = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+    for column, curve in enumerate(curves):
+        sizes, shares = curve.get_data()
+        for size, share in list(zip(sizes, shares, strict=True))[1::7]:
+            graphs = HISTOGRAM.counts[HISTOGRAM.sizes[:, column] <= size].sum()
+            assert share == pytest.approx(graphs / HISTOGRAM.num_graphs)
+        assert shares[0] == 0
+        assert shares[-1] == pytest.approx(1)
+    assert [line.get_xdata()[0] for line in ax.lines if line not in curves] == [222, 502]
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts[0] == "nodes: mean 25.3, largest 222"
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_distributions_of_any_number_of_components(k: int) -> None:
+    histogram = SizeHistogram.from_sizes(
+        GraphSizes([[i + c for c in range(k)] for i in range(5)], [f"part {c}" for c in range(k)])
+    )
+    ax = plot_distributions(histogram)
+    assert len(ax.lines) == k
+    assert len(plot_distributions(histogram, components=["part 0"]).lines) == 1
+    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(styles) == k
+
+
+# --- plans
 
 
 def test_fill_shows_every_content_once() -> None:
     ax = plot_fill(PLAN)
     dots = ax.collections[0]
-    contents = np.unique(PLAN.pattern_contents, axis=0)
-    assert np.allclose(dots.get_offsets(), contents / PLAN.limits.array)
-    assert dots.get_array().sum() == PLAN.num_packs
+    contents, members = np.unique(PLAN.pattern_contents, axis=0, return_inverse=True)
+    packs = np.bincount(members.reshape(-1), weights=PLAN.repeats)
+    shown = {tuple(place): count for place, count in zip(dots.get_offsets().tolist(), dots.get_array(), strict=True)}
+    assert shown == {tuple(c): n for c, n in zip((contents / PLAN.limits.array).tolist(), packs, strict=True)}
     assert "98.78%" in ax.get_legend().get_texts()[0].get_text()
+    assert [ax.lines[0].get_xdata()[0], ax.lines[1].get_ydata()[0]] == pytest.approx(list(PLAN.efficiency.values()))
+    low, high = ax.get_xlim()
+    assert low < dots.get_offsets()[:, 0].min()
+    assert high > 1
 
 
 def test_sorted_fill_has_one_line_for_each_plan() -> None:
-    other = pack(HISTOGRAM, Limits(222, 502, 256), "next_fit")
+    other = pack(HISTOGRAM, LIMITS, "next_fit")
     ax = plot_sorted_fill({"best": PLAN, "next": other}, "edges")
-    for patch, plan in zip(ax.patches, (PLAN, other), strict=True):
-        values, packs, _ = patch.get_data()
+    for line, plan in zip(ax.lines, (PLAN, other), strict=True):
+        packs, values = line.get_data()
         assert (np.diff(values) <= 0).all()
+        assert packs[0] == 0
         assert packs[-1] == plan.num_packs
-        assert np.isclose((values * np.diff(packs)).sum() / plan.num_packs, plan.efficiency["edges"])
+        assert (values[:-1] * np.diff(packs)).sum() / plan.num_packs == pytest.approx(plan.efficiency["edges"])
+    assert "3,789 packs" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_bars_count_the_graphs_of_packs() -> None:
+    ax = plot_graphs_per_pack(PLAN)
+    expected = np.zeros(PLAN.max_graphs + 1)
+    np.add.at(expected, PLAN.pattern_graphs, PLAN.repeats)
+    heights = {round(bar.get_x() + 0.5): bar.get_height() for bar in ax.patches}
+    assert heights == {number: expected[number] for number in range(PLAN.pattern_graphs.min(), PLAN.max_graphs + 1)}
+    assert ax.lines[0].get_xdata()[0] == pytest.approx(HISTOGRAM.num_graphs / PLAN.num_packs)
+    # A cap that no pack comes near is left out, one that binds is drawn.
+    assert len(ax.lines) == 1
+    capped = plot_graphs_per_pack(pack(HISTOGRAM, Limits(222, 502, 8), "best_fit"))
+    assert capped.lines[1].get_xdata()[0] == 8.5
+
+
+def test_methods_are_shown_by_their_distance_to_the_bound() -> None:
+    plans = {"plain": pack(HISTOGRAM, LIMITS, "none"), "best fit": PLAN, "auto": pack(HISTOGRAM, LIMITS)}
+    ax = plot_methods(plans)
+    dots = ax.collections[1].get_offsets()
+    assert dots[:, 0].tolist() == pytest.approx([100 * (plan.num_packs / 3744 - 1) for plan in plans.values()])
+    assert dots[:, 1].tolist() == [0, 1, 2]
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(plans)
+    assert [text.get_text() for text in ax.texts] == ["32,901 (+779 %)", "3,789 (+1.2 %)", "3,744 (optimal)"]
+    assert "lower bound: 3,744 packs" in [text.get_text() for text in ax.get_legend().get_texts()]
+    low, high = ax.get_ylim()
+    assert low > high, "the first method stands on top"
+    # The bound is proven, not the best plan shown.
+    alone = plot_methods({"best fit": PLAN}).collections[1].get_offsets()
+    assert alone[0, 0] == pytest.approx(100 * (3789 / PLAN.lower_bound - 1))
+    assert alone[0, 0] > 1
+
+
+def test_a_method_that_ignores_a_limit_is_marked() -> None:
+    histogram, limits = SHAPES["molpcba"](0), Limits(313, 636, 256)
+    plans = {name: pack(histogram, limits, name) for name in ("node_only", "next_fit")}
+    ax = plot_methods(plans)
+    (stems, within, beyond) = ax.collections
+    assert len(stems.get_segments()) == 2
+    assert within.get_offsets()[:, 1].tolist() == [1]
+    assert beyond.get_offsets()[:, 1].tolist() == [0]
+    assert to_rgb(within.get_facecolor()[0]) != to_rgb(beyond.get_facecolor()[0])
+
+
+# --- searches
+
+
+def test_a_grid_of_limits_is_a_heat_map() -> None:
+    ax = plot_search(GRID)
+    mesh, front, best = ax.collections
+    corners = mesh.get_coordinates()
+    middles = (corners[:-1, :-1] + corners[1:, 1:]) / 2
+    values = mesh.get_array().reshape(middles.shape[:2])
+    shown = {tuple(np.rint(middles[i, j]).astype(int).tolist()): values[i, j] for i, j in np.ndindex(values.shape)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in GRID}
+    assert front.get_offsets().tolist() == [list(candidate.limits.values) for candidate in GRID.pareto]
+    assert best.get_offsets().tolist() == [list(GRID.best.limits.values)]
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"({GRID.best.harmonic_mean:.2%})" in texts[1]
+    assert f"({len(GRID.pareto)})" in texts[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
+
+
+def test_limits_here_and_there_are_dots() -> None:
+    search = search_limits(HISTOGRAM, plans=40)
+    dots = plot_search(search).collections[0]
+    shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in search}
+
+
+def test_of_more_components_the_best_in_a_place_is_shown() -> None:
+    ranges = {"nodes": [9, 12, 20], "edges": [9, 14, 16], "triplets": [9, 30, 40]}
+    search = search_limits(THREE, ranges=ranges)
+    assert len(search) == 27
+    mesh = plot_search(search, components=("edges", "triplets")).collections[0]
+    for row, triplets in enumerate(ranges["triplets"]):
+        for column, edges in enumerate(ranges["edges"]):
+            here = [c.score for c in search if c.limits.values[1:] == (edges, triplets)]
+            assert mesh.get_array().reshape(3, 3)[row, column] == pytest.approx(max(here))
+    with refused(SizesError, "two components, but the search has ['nodes', 'edges', 'triplets']"):
+        plot_search(search)
+
+
+def test_own_objectives_are_not_called_efficiency() -> None:
+    search = search_limits(
+        HISTOGRAM, ranges={"nodes": [222, 300], "edges": [502, 700]}, objective=lambda candidate: -candidate.packs
+    )
+    for ax in (plot_search(search), plot_tradeoff(search)):
+        legend = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert any(f"score {-search.best.packs}" in text for text in legend)
+    assert plot_tradeoff(search).get_ylabel() == "score"
+
+
+def test_the_tradeoff_is_score_against_slots() -> None:
+    ax = plot_tradeoff(GRID)
+    dots, best = ax.collections
+    assert dots.get_offsets().tolist() == [[candidate.slots, candidate.score] for candidate in GRID]
+    slots, scores = ax.lines[0].get_data()
+    assert slots.tolist() == [candidate.slots for candidate in GRID.pareto]
+    assert scores.tolist() == [candidate.score for candidate in GRID.pareto]
+    assert best.get_offsets().tolist() == [[GRID.best.slots, GRID.best.score]]
+    one = search_limits(SizeHistogram.from_counts({(3,): 2, (5,): 4}), ranges={"nodes": range(5, 30)})
+    assert len(plot_tradeoff(one).collections[0].get_offsets()) == 25
+
+
+# --- all of them
+
+
+@functools.cache
+def drawn() -> list[Any]:
+    plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
+    return [
+        plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_sorted_fill(plans),
+        plot_graphs_per_pack(PLAN), plot_methods(plans), plot_search(GRID), plot_tradeoff(GRID),
+    ]  # fmt: skip
+
+
+def test_every_picture_is_labelled_and_inside_its_figure() -> None:
+    for ax in drawn():
+        figure = ax.figure
+        figure.draw_without_rendering()
+        assert ax.get_xlabel()
+        assert ax.get_ylabel() or ax.get_yticklabels()
+        needed = figure.get_tightbbox()
+        width, height = figure.get_size_inches()
+        assert needed.x0 >= -0.01
+        assert needed.y0 >= -0.01
+        assert needed.x1 <= width + 0.01
+        assert needed.y1 <= height + 0.01
+
+
+def test_pictures_can_be_read_in_grey() -> None:
+    lightness = [luminance(colour) for colour in count_colours().colors]
+    assert (np.diff(lightness) <= 0).all(), "more is darker"
+    assert len(set(lightness)) > 200
+    assert lightness[0] < 0.85, "one graph is seen on white paper"
+    shades = [luminance(line_style(number)["color"]) for number in range(4)]
+    assert np.diff(shades).min() > 0.1
+    pairs = [(line_style(n)["linestyle"], line_style(n + 1)["linestyle"]) for n in range(12)]
+    assert all(one != other for one, other in pairs)
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_every_picture_can_be_saved(kind: str, tmp_path: Any) -> None:
+    for number, ax in enumerate(drawn()):
+        path = tmp_path / f"{number}.{kind}"
+        ax.figure.savefig(path)
+        assert path.stat().st_size > 1000
 
 
 def test_pictures_of_two_components_refuse_others() -> None:
     histogram = SizeHistogram.from_counts({(3,): 2})
-    with pytest.raises(SizesError, match=r"two components, but the histogram has \['nodes'\]"):
+    with refused(SizesError, "two components, but the histogram has ['nodes']"):
         plot_sizes(histogram)
-    with pytest.raises(SizesError, match=r"two components, but the plan has \['nodes'\]"):
+    with refused(SizesError, "two components, but the plan has ['nodes']"):
         plot_fill(pack(histogram, Limits(6)))
+    with refused(SizesError, "two different components", "name two"):
+        plot_sizes(THREE, components=("nodes", "nodes"))
+    with refused(SizesError, "no component 'angles'; choose one of nodes, edges, triplets"):
+        plot_sizes(THREE, components=("nodes", "angles"))
 
 
-def test_an_unknown_component_is_refused() -> None:
-    with pytest.raises(SizesError, match="no component 'triplets'; choose one of nodes, edges"):
+def test_other_wrong_input_is_refused() -> None:
+    with refused(SizesError, "no component 'triplets'; choose one of nodes, edges"):
         plot_sorted_fill({"best": PLAN}, "triplets")
+    with refused(LimitsError, "give exactly one limit for each component"):
+        plot_sizes(HISTOGRAM, Limits(222))
+    with refused(PlanError, "plans of one histogram", "none"):
+        plot_methods({})
+    other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
+    with refused(PlanError, "plans of one histogram", "different ones"):
+        plot_methods({"one": PLAN, "other": other})

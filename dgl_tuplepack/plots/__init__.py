@@ -1,0 +1,22 @@
+"""Pictures of histograms, plans and searches; every function draws into an Axes and returns it.
+
+All can be read in grey: colour maps are perceptually uniform, and lines differ in style and marker too.
+"""
+
+from dgl_tuplepack.plots.fill import plot_fill, plot_graphs_per_pack, plot_sorted_fill
+from dgl_tuplepack.plots.methods import plot_methods
+from dgl_tuplepack.plots.saving import save_picture
+from dgl_tuplepack.plots.search import plot_search, plot_tradeoff
+from dgl_tuplepack.plots.sizes import plot_distributions, plot_sizes
+
+__all__ = [
+    "plot_distributions",
+    "plot_fill",
+    "plot_graphs_per_pack",
+    "plot_methods",
+    "plot_search",
+    "plot_sizes",
+    "plot_sorted_fill",
+    "plot_tradeoff",
+    "save_picture",
+]

@@ -1,0 +1,125 @@
+"""What the pictures share: axes, colours and line styles, scales, cells on whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.sizes import IntArray
+
+SCALES = ("auto", "linear", "log")
+_MOST_CELLS = 120
+ACCENT = "#b2182b"
+# Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
+_COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# A scale is logarithmic where half of the graphs would share the first twelfth of a linear one.
+_LONG_TAIL = 12
+
+
+def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
+    """`ax` itself, or the Axes of a new figure of so many inches."""
+    if ax is not None:
+        return ax
+    # A Figure of its own keeps pyplot's global state, and any display, out of it.
+    return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def count_colours() -> Any:
+    """Colour map for numbers of graphs or packs: many is dark, and one still stands out from white paper."""
+    viridis = load("matplotlib").colormaps["viridis"]
+    return load("matplotlib.colors").ListedColormap(viridis(np.linspace(0.88, 0.0, 256)), name="viridis_dark")
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Keywords of line `number` of a picture: colour, dashes and marker all differ from those of its neighbours."""
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _LINES[number % len(_LINES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+    }
+
+
+def two_components(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> tuple[int, int]:
+    """Columns of the two `wanted` components; of the only two where none are named."""
+    if wanted is None:
+        if len(components) != 2:
+            raise SizesError(
+                f"this picture shows two components, but {what} has {list(components)}; "
+                "name two of them in components=(..., ...)."
+            )
+        return 0, 1
+    if isinstance(wanted, str) or len(wanted) != 2 or wanted[0] == wanted[1]:
+        raise SizesError(f"this picture shows two different components, but {wanted!r} was asked for; name two.")
+    return column_of(components, wanted[0], what), column_of(components, wanted[1], what)
+
+
+def column_of(components: Sequence[str], name: str, what: str) -> int:
+    """Column of the component `name`."""
+    if name not in components:
+        raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
+    return list(components).index(name)
+
+
+def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
+    """Whether each axis, up to its `largest`, is to be logarithmic."""
+    for scale in scales:
+        if scale not in SCALES:
+            raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
+    tails = [most / max(1, _median(column, counts)) for most, column in zip(largest, values, strict=True)]
+    # Where one axis is logarithmic, half as long a tail will do for another: proportional components stay a line.
+    enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
+    return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
+
+
+def _median(values: IntArray, counts: IntArray) -> int:
+    order = np.argsort(values, kind="stable")
+    return int(values[order][np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)])
+
+
+def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
+    """Make axis `which` ("x" or "y") of whole numbers logarithmic; 0, where it occurs, has a place of its own."""
+    ticker = load("matplotlib.ticker")
+    set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
+    if smallest >= 1:
+        set_scale("log")
+        subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
+        axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
+    else:
+        set_scale("symlog", linthresh=1, linscale=0.3)
+        axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
+    _separate_thousands(axis)
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def whole_cells(values: IntArray, log: bool = False) -> Any:
+    """Edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most over all `values`.
+
+    Cells hold whole multiples of the step between values (edges of an undirected graph come in twos, say), and
+    logarithmic ones never get narrower, so that the cells' own pattern does not show as stripes.
+    """
+    low, high = int(values.min()), int(values.max())
+    step = max(1, int(np.gcd.reduce(values - low)))
+    if not log:
+        width = step * max(1, -(-(high - low + 1) // (step * _MOST_CELLS)))
+        return low - 0.5 + width * np.arange((high - low) // width + 2)
+    growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
+    edges = [low]
+    while edges[-1] <= high:
+        edges.append(edges[-1] + step * max(1, int(edges[-1] * growth / step)))
+    return np.array(edges) - 0.5
+
+
+def set_whole(axis: Any) -> None:
+    """Give a linear axis whole numbers, written with separators."""
+    axis.set_major_locator(load("matplotlib.ticker").MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    _separate_thousands(axis)
+
+
+def _separate_thousands(axis: Any) -> None:
+    axis.set_major_formatter(load("matplotlib.ticker").StrMethodFormatter("{x:,.0f}"))

@@ -1,0 +1,161 @@
+"""Pictures of plans: how full their packs are, and how many graphs they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.plots import _drawing as drawing
+
+# Axes of fills begin here at the latest, or lower where a pack is emptier.
+_FULL = 0.9
+# So many dots are drawn one by one in vector files; more of them as one raster image.
+_MOST_DOTS = 2000
+# More bars than this have no outlines.
+_MOST_OUTLINED = 60
+# A cap on graphs is drawn where packs come this close to it.
+_NEAR_CAP = 0.8
+
+
+def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
+    """Draw how full packs are: each dot is a content, its area and colour the number of packs that have it.
+
+    Parameters
+    ----------
+    plan
+        Any number of components, two of which are shown.
+    ax
+        matplotlib Axes; a new figure's if None.
+    components
+        Names of the two shown, across and up; needed where the plan has not exactly two.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    SizesError
+        There is no choice of two components, or no such component.
+    """
+    columns = list(drawing.two_components(plan.histogram.components, components, "the plan"))
+    fill = plan.pattern_contents[:, columns] / plan.limits.array[columns]
+    # Patterns of equal content are one dot, so that its area counts all their packs.
+    places, members = np.unique(fill, axis=0, return_inverse=True)
+    packs = np.bincount(members.reshape(-1), weights=plan.repeats)
+    # The dots of many packs lie on top.
+    order = np.argsort(packs, kind="stable")
+    places, packs = places[order], packs[order]
+    ax = drawing.axes_or_new(ax, 5.8, 4.8)
+    shown = ax.scatter(
+        *places.T,
+        s=14 + 500 * packs / plan.num_packs,
+        c=packs,
+        norm=load("matplotlib.colors").LogNorm(1, max(2, packs.max())),
+        cmap=drawing.count_colours(),
+        edgecolor="black",
+        linewidth=0.3,
+        alpha=0.85,
+        rasterized=len(packs) > _MOST_DOTS,
+    )
+    ax.figure.colorbar(shown, ax=ax, label="packs of this content")
+    means = zip(columns, (ax.axvline, ax.axhline), ("--", ":"), strict=True)
+    for column, line, style in means:
+        name = plan.histogram.components[column]
+        value = plan.efficiency[name]
+        line(value, color=drawing.ACCENT, linestyle=style, linewidth=1.5, label=f"mean of {name}: {value:.2%}")
+    first, second = (plan.histogram.components[column] for column in columns)
+    ax.set(xlabel=f"{first}: content / limit", ylabel=f"{second}: content / limit")
+    for set_limits, column in ((ax.set_xlim, 0), (ax.set_ylim, 1)):
+        low = min(_FULL, places[:, column].min())
+        set_limits(low - 0.04 * (1 - low), 1 + 0.04 * (1 - low))
+    ax.legend(loc="best", fontsize="small")
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax: Any = None) -> Any:
+    """Draw, for each plan, the fill of its packs from the fullest to the emptiest.
+
+    Parameters
+    ----------
+    plans
+        Name in the legend -> plan.
+    component
+        The component whose content / limit is drawn.
+    ax
+        matplotlib Axes; a new figure's if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    SizesError
+        A plan has no such component.
+    """
+    ax = drawing.axes_or_new(ax)
+    for number, (name, plan) in enumerate(plans.items()):
+        column = drawing.column_of(plan.histogram.components, component, "the plan")
+        fill = plan.pattern_contents[:, column] / plan.limits.values[column]
+        order = np.argsort(-fill, kind="stable")
+        ends = np.cumsum(plan.repeats[order])
+        # One corner where the fill changes; most patterns of a good plan are equally full.
+        last = np.flatnonzero(np.append(np.diff(fill[order]) != 0, True))
+        packs, heights = np.append(0, ends[last]), fill[order][last]
+        style = drawing.line_style(number)
+        label = f"{name}: {plan.num_packs:,} packs, mean {plan.efficiency[component]:.2%}"
+        ax.plot(
+            packs,
+            np.append(heights, heights[-1]),
+            drawstyle="steps-post",
+            label=label,
+            linewidth=1.6,
+            markevery=[len(packs) - 1],
+            markersize=6,
+            **style,
+        )
+    ax.set(xlabel="packs, fullest first", ylabel=f"{component}: content / limit", ylim=(0, 1.03), xlim=(0, None))
+    drawing.set_whole(ax.xaxis)
+    ax.legend(loc="lower left", fontsize="small")
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def plot_graphs_per_pack(plan: PackPlan, ax: Any = None) -> Any:
+    """Draw how many packs hold how many graphs, with the mean.
+
+    Parameters
+    ----------
+    plan
+        Any plan; its cap on graphs is drawn where packs come near it.
+    ax
+        matplotlib Axes; a new figure's if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = drawing.axes_or_new(ax)
+    edges = drawing.whole_cells(plan.pattern_graphs)
+    packs = np.histogram(plan.pattern_graphs, bins=edges, weights=plan.repeats)[0]
+    outline = 0.6 if len(packs) <= _MOST_OUTLINED else 0
+    ax.bar(edges[:-1], packs, width=np.diff(edges), align="edge", color="0.65", edgecolor="0.2", linewidth=outline)
+    mean = plan.histogram.num_graphs / plan.num_packs
+    ax.axvline(mean, color="black", linestyle="--", linewidth=1.4, label=f"mean: {mean:,.2f}")
+    cap = plan.limits.graphs
+    if cap is not None and plan.max_graphs >= _NEAR_CAP * cap:
+        # Behind the bars: the one at the limit is often the highest, and narrow.
+        style = {"color": drawing.ACCENT, "linestyle": ":", "linewidth": 1.8, "zorder": 0.9}
+        ax.axvline(cap + 0.5, label=f"limit: {cap:,} graphs", **style)
+    ax.set(xlabel="graphs in a pack", ylabel="packs")
+    for axis in (ax.xaxis, ax.yaxis):
+        drawing.set_whole(axis)
+    ax.legend(fontsize="small")
+    ax.grid(axis="y", alpha=0.25)
+    return ax

@@ -1,0 +1,61 @@
+"""Pictures as files: equal pictures make equal files."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._files import write_bytes
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError
+
+# Kind of file -> what it would otherwise say of the time or the library.
+_METADATA: dict[str, dict[str, Any]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> None:
+    """Write the figure of `ax` to a file, as a whole or not at all.
+
+    Parameters
+    ----------
+    ax
+        What a function of this package has returned, or any matplotlib Axes.
+    path
+        Ends in .png, .svg or .pdf.
+    dpi
+        Dots per inch, > 0; in vector files those of the parts that are images.
+
+    Raises
+    ------
+    FormatError
+        Another ending, or a place that cannot be written.
+    """
+    write_bytes(path, picture_bytes(ax, kind_of(path), dpi))
+
+
+def kind_of(path: str | os.PathLike[str]) -> str:
+    """Kind of file that a path asks for.
+
+    Raises
+    ------
+    FormatError
+        None that is known.
+    """
+    kind = Path(path).suffix.lower().removeprefix(".")
+    if kind not in _METADATA:
+        raise FormatError(f"a picture ends in .{', .'.join(_METADATA)}, but the path is {path}; rename it.")
+    return kind
+
+
+def picture_bytes(ax: Any, kind: str, dpi: float = 150) -> bytes:
+    """Content of a file of that kind."""
+    content = io.BytesIO()
+    with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
+        ax.figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA[kind])
+    return content.getvalue()

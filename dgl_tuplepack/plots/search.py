@@ -1,0 +1,135 @@
+"""Pictures of a search for limits: how full packs get, the best limits and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.plots import _drawing as drawing
+from dgl_tuplepack.search import LimitsSearch
+
+# Candidates that fill so much of the grid of their values are drawn as a heat map, others as dots.
+_GRID = 0.5
+# White with a black edge: to be seen on light and dark, in colour and in grey.
+_MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
+# Above the picture, one below the other, so that nothing is covered.
+_LEGEND: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"}
+
+
+def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
+    """Draw what each of the limits tried has reached; the best and the Pareto front are marked.
+
+    Parameters
+    ----------
+    search
+        Any number of components, two of which are shown; of several candidates in one place the best counts.
+    ax
+        matplotlib Axes; a new figure's if None.
+    components
+        Names of the two shown, across and up; needed where the search has not exactly two.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a heat map where the candidates form a grid, with a dot for each candidate elsewhere.
+
+    Raises
+    ------
+    SizesError
+        There is no choice of two components, or no such component.
+    """
+    columns = list(drawing.two_components(search.components, components, "the search"))
+    limits = search.limits[:, columns]
+    ax = drawing.axes_or_new(ax, 6.2, 4.8)
+    places, best_of = np.unique(limits, axis=0, return_inverse=True)
+    scores = np.full(len(places), -np.inf)
+    np.maximum.at(scores, best_of.reshape(-1), search.scores)
+    shown = _draw_scores(ax, places, scores)
+    bar = ax.figure.colorbar(shown, ax=ax)
+    _name_score(search, bar.ax)
+    front = limits[search.pareto_indices]
+    ax.scatter(*front.T, marker="o", s=26, label=_front_label(search), zorder=3, **_MARKER)
+    ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
+    ax.set(xlabel=f"limit of {search.components[columns[0]]}", ylabel=f"limit of {search.components[columns[1]]}")
+    for axis in (ax.xaxis, ax.yaxis):
+        drawing.set_whole(axis)
+    ax.legend(**_LEGEND)
+    return ax
+
+
+def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
+    """Draw what each of the limits tried has reached against their slots per pack, for any number of components.
+
+    Parameters
+    ----------
+    search
+        Any search.
+    ax
+        matplotlib Axes; a new figure's if None.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a dot for each candidate, the Pareto front as a line of steps, and the best as a star.
+    """
+    ax = drawing.axes_or_new(ax)
+    ax.scatter(search.slots, search.scores, s=12, color="0.6", label=f"limits tried ({len(search):,})")
+    front = search.pareto_indices
+    ax.plot(
+        search.slots[front], search.scores[front], drawstyle="steps-post", color="black", linewidth=1.2, marker="o",
+        markersize=4, label=_front_label(search),
+    )  # fmt: skip
+    best = search.best_index
+    ax.scatter(
+        search.slots[best], search.scores[best], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER
+    )
+    ax.set(xlabel=f"slots of a pack ({' + '.join(search.components)})")
+    _name_score(search, ax)
+    drawing.set_whole(ax.xaxis)
+    ax.legend(**_LEGEND)
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def _name_score(search: LimitsSearch, ax: Any) -> None:
+    """Label the upright axis by what the search compared candidates by."""
+    if _is_harmonic(search):
+        ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
+    ax.set_ylabel("harmonic mean of the efficiencies" if _is_harmonic(search) else "score")
+
+
+def _is_harmonic(search: LimitsSearch) -> bool:
+    return np.array_equal(search.scores, search.harmonic_mean)
+
+
+def _front_label(search: LimitsSearch) -> str:
+    return f"Pareto front ({len(search.pareto_indices):,})"
+
+
+def _best_label(search: LimitsSearch) -> str:
+    limits = ", ".join(f"{value:,} {name}" for name, value in search.best.limits.maxima.items())
+    score = search.best.score
+    return f"best: {limits} ({f'{score:.2%}' if _is_harmonic(search) else f'score {score:.6g}'})"
+
+
+def _draw_scores(ax: Any, places: Any, scores: Any) -> Any:
+    across, up = (np.unique(places[:, column]) for column in range(2))
+    style = {"cmap": drawing.count_colours(), "vmin": scores.min(), "vmax": scores.max()}
+    if len(places) < _GRID * len(across) * len(up) or len(places) < 4:
+        # The best ones on top.
+        order = np.argsort(scores, kind="stable")
+        return ax.scatter(*places[order].T, c=scores[order], s=34, marker="s", **style)
+    cells = np.full((len(up), len(across)), np.nan)
+    cells[np.searchsorted(up, places[:, 1]), np.searchsorted(across, places[:, 0])] = scores
+    return ax.pcolormesh(_halfway(across), _halfway(up), cells, rasterized=True, **style)
+
+
+def _halfway(values: Any) -> Any:
+    """Edges of cells around ascending values."""
+    if len(values) == 1:
+        return np.array([values[0] - 0.5, values[0] + 0.5])
+    middle = (values[1:] + values[:-1]) / 2
+    return np.concatenate([[1.5 * values[0] - 0.5 * values[1]], middle, [1.5 * values[-1] - 0.5 * values[-2]]])

@@ -1,0 +1,86 @@
+"""One self-contained page: what is in a dataset, which limits to take, and what packing saves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tqdm import tqdm
+
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack._files import write_text
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.histogram import as_histogram
+from dgl_tuplepack.limits import Limits, as_limits
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    sizes: object,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "Graphs",
+    limits: Limits | None = None,
+    batch_sizes: Sequence[int] = (8, 32, 128),
+    seed: int = 0,
+) -> None:
+    """Write an HTML page about the packing of a dataset; it needs no network and no other file.
+
+    Parameters
+    ----------
+    sizes
+        A histogram, or graph sizes (anything `GraphSizes` takes).
+    path
+        The file, ending in .html or .htm; one that is there is replaced.
+    name
+        What the page calls the dataset.
+    limits
+        Limits to pack with; those that `search_limits` advises if None.
+    batch_sizes
+        Graphs in a batch of the plain batching that packing is compared with, each >= 1.
+    seed
+        0..2**64-1; equal seeds give equal pages.
+
+    Raises
+    ------
+    FormatError
+        The path is a folder, has another ending, or cannot be written; nothing is left behind.
+    SizesError, LimitsError, InputError
+        As in `pack` and `search_limits`.
+    MissingDependencyError
+        matplotlib or Jinja2 is absent.
+    """
+    path = Path(path)
+    check_place(path)
+    for size in batch_sizes:
+        whole_number("the batch size", size, 1, error=InputError)
+    whole_number("seed", seed, 0, UINT64_MAX)
+    load("jinja2")
+    load("matplotlib")
+    from dgl_tuplepack.report.findings import find
+    from dgl_tuplepack.report.page import render
+
+    histogram = as_histogram(sizes)
+    limits = None if limits is None else as_limits(limits)
+    # Three steps of finding, and the page.
+    with tqdm(total=4, desc="report", delay=1, disable=not sys.stderr.isatty()) as bar:
+        findings = find(histogram, limits, tuple(batch_sizes), seed, bar.update)
+        page = render(findings, name, seed)
+        bar.update()
+    write_text(path, page)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that cannot become the page, before any work is done."""
+    if path.is_dir():
+        raise FormatError(f"cannot write {path}: it is a folder; name a file, such as {path / 'report.html'}.")
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
+    if not path.parent.is_dir():
+        raise FormatError(f"cannot write {path}: there is no folder {path.parent}; make it, or choose another.")
+    if not os.access(path.parent, os.W_OK):
+        raise FormatError(f"cannot write {path}: the folder {path.parent} is not writable; choose another.")

@@ -1,0 +1,123 @@
+"""What a report says of a histogram, as plain figures: computed here, worded by the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing import pack
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.report.plain_batching import joined_batches, padded_by_batch, padded_to_largest
+from dgl_tuplepack.search import LimitsSearch, search_limits
+
+# More graphs than this are not put in random order one by one.
+_MOST_SIMULATED = 20_000_000
+
+
+@dataclass(frozen=True)
+class ComponentFigures:
+    """How one component is distributed over the graphs."""
+
+    name: str
+    mean: float
+    median: int
+    most_of_99_percent: int
+    largest: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to batch, and the slots that it takes in one epoch, by component."""
+
+    name: str
+    note: str
+    slots: Mapping[str, float]
+    static: bool
+
+    @property
+    def all_slots(self) -> float:
+        """Slots of all components together."""
+        return sum(self.slots.values())
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a report shows; the last of `ways` is packing."""
+
+    histogram: SizeHistogram
+    components: Sequence[ComponentFigures]
+    search: LimitsSearch
+    limits: Limits
+    plans: Mapping[str, PackPlan]
+    ways: Sequence[Way]
+
+    @property
+    def plan(self) -> PackPlan:
+        """The plan by `auto`."""
+        return self.plans["auto"]
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Padded shape of a batch of one pack, with the reserved node of each type and the reserved graph."""
+        return padded_shape(self.limits) | {"graphs": self.plan.max_graphs + 1}
+
+
+def find(
+    histogram: SizeHistogram,
+    limits: Limits | None,
+    batch_sizes: Sequence[int],
+    seed: int,
+    advance: Callable[[], object] = lambda: None,
+) -> Findings:
+    """Search for limits, pack with them or with those given, compare with plain batching; `advance` after each."""
+    search = search_limits(histogram, seed=seed)
+    advance()
+    chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
+    plans = {"no packing": pack(histogram, chosen, "none")}
+    if histogram.num_graphs <= _MOST_SIMULATED:
+        plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
+    plans["best fit, product"] = pack(histogram, chosen, "best_fit")
+    plans["auto"] = pack(histogram, chosen, seed=seed)
+    advance()
+    figures = [_figures(histogram, column) for column in range(len(histogram.components))]
+    ways = _ways(histogram, plans["auto"], batch_sizes, seed)
+    advance()
+    return Findings(histogram, figures, search, chosen, plans, ways)
+
+
+def padded_shape(limits: Limits) -> dict[str, int]:
+    """Component -> slots of a batch of one pack: the limits, and one node of each type."""
+    return {name: limit + name.startswith("nodes") for name, limit in limits.maxima.items()}
+
+
+def _figures(histogram: SizeHistogram, column: int) -> ComponentFigures:
+    name = histogram.components[column]
+    order = np.argsort(histogram.sizes[:, column], kind="stable")
+    values, up_to = histogram.sizes[order, column], np.cumsum(histogram.counts[order])
+    median, most = (int(values[np.searchsorted(up_to, part * histogram.num_graphs)]) for part in (0.5, 0.99))
+    total = histogram.totals()[name]
+    return ComponentFigures(name, total / histogram.num_graphs, median, most, int(values[-1]), total)
+
+
+def _ways(histogram: SizeHistogram, plan: PackPlan, batch_sizes: Sequence[int], seed: int) -> list[Way]:
+    ways = [
+        Way("Every graph padded to the largest", "the usual way to a static shape", padded_to_largest(histogram), True)
+    ]
+    for size in batch_sizes:
+        slots = padded_by_batch(histogram, size)
+        ways.append(
+            Way(f"Padded to the largest of each {size:,} graphs", "expected, in random order", slots, static=False)
+        )
+    if histogram.num_graphs <= _MOST_SIMULATED:
+        mean = max(1, round(histogram.num_graphs / plan.num_packs))
+        for size in sorted({mean, *batch_sizes}):
+            _, joined = joined_batches(histogram, size, seed)
+            note = "one random epoch; another can need a larger shape"
+            ways.append(Way(f"{size:,} graphs joined, padded to the fullest such batch", note, joined, True))
+    packed = {name: plan.num_packs * slots for name, slots in padded_shape(plan.limits).items()}
+    return [*ways, Way("Packing", "with the reserved node of each pack", packed, True)]

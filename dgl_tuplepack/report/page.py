@@ -1,0 +1,76 @@
+"""The page: findings put into words and into the template."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.report.findings import Findings
+from dgl_tuplepack.report.pictures import dataset_pictures, pack_pictures, search_pictures
+from dgl_tuplepack.search import LimitsSearch
+
+# Rows of the Pareto front that the page shows, spread evenly.
+_MOST_ROWS = 8
+
+# Lines short enough for a phone.
+_USE = """\
+import dgl_tuplepack as tp
+from dgl.dataloading import GraphDataLoader
+
+limits = tp.{limits}
+sampler = tp.PackBatchSampler(
+    tp.sizes_of(dataset), limits, seed={seed}
+)
+collate = tp.PaddedCollate(
+    sampler.limits, example=dataset[0]
+)
+loader = GraphDataLoader(
+    dataset,
+    batch_sampler=sampler,
+    collate_fn=collate,
+)
+for epoch in range(epochs):
+    loader.batch_sampler.set_epoch(epoch)
+    for batch in loader:  # all of one shape
+        ...
+"""
+
+
+def render(findings: Findings, name: str, seed: int) -> str:
+    """HTML of the page."""
+    jinja2 = load("jinja2")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
+    template = resources.files("dgl_tuplepack").joinpath("report", "page.html.jinja").read_text(encoding="utf-8")
+    page: str = environment.from_string(template).render(
+        name=name,
+        findings=findings,
+        histogram=findings.histogram,
+        plan=findings.plan,
+        search=findings.search,
+        advised=findings.limits.maxima == findings.search.best.limits.maxima,
+        rows=_front(findings.search),
+        dataset_pictures=dataset_pictures(findings),
+        search_pictures=search_pictures(findings),
+        pack_pictures=pack_pictures(findings),
+        use=use(findings, seed),
+        seed=seed,
+        version=__version__,
+    )
+    return page
+
+
+def use(findings: Findings, seed: int) -> str:
+    """Lines of Python that batch a dataset of these graphs within the limits."""
+    return _USE.format(limits=repr(findings.limits), seed=seed)
+
+
+def _front(search: LimitsSearch) -> list[tuple[int, bool]]:
+    """Rows of the Pareto front, at most so many and the best always, and whether each is the best."""
+    front = search.pareto_indices.tolist()
+    step = max(1, -(-len(front) // _MOST_ROWS))
+    chosen = sorted({*front[::step], search.best_index}, key=lambda row: (search.slots[row], row))
+    return [(row, row == search.best_index) for row in chosen]

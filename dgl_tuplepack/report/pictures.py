@@ -1,0 +1,146 @@
+"""Pictures of a report, each as a data URI, with a text for who cannot see it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dgl_tuplepack import plots
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.plots.saving import picture_bytes
+from dgl_tuplepack.report.findings import Findings
+
+# Inches: shown at 96 pixels each on a desk, and still readable at two thirds of that on a phone.
+_WIDTH, _HEIGHT = 5.2, 4.1
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image in the page."""
+
+    title: str
+    caption: str
+    alternative: str
+    uri: str
+    width: int
+    height: int
+
+
+def dataset_pictures(findings: Findings) -> list[Picture]:
+    """Distribution of sizes."""
+    histogram, limits = findings.histogram, findings.limits
+    pair = _pair(histogram.components)
+    shares = "; ".join(
+        f"half of the graphs have up to {part.median:,} {part.name}, 99 % up to {part.most_of_99_percent:,}, "
+        f"the largest {part.largest:,}"
+        for part in findings.components
+    )
+    with _settings():
+        found = [
+            _picture(
+                plots.plot_distributions(histogram, limits, _axes()),
+                "Shares of graphs up to each size",
+                "Marks: quartiles and the 99th percentile. Vertical lines: the limits of a pack.",
+                f"Cumulative distributions: {shares}.",
+            )
+        ]
+        if pair:
+            first = _picture(
+                plots.plot_sizes(histogram, limits, _axes(), components=pair),
+                f"Sizes: {pair[0]} and {pair[1]}",
+                "Dark: many graphs. Beside it: the sums over each axis. Dashed: the limits of a pack.",
+                f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
+            )
+            found.insert(0, first)
+    return found
+
+
+def search_pictures(findings: Findings) -> list[Picture]:
+    """Limits that were tried."""
+    search, pair = findings.search, _pair(findings.histogram.components)
+    best = ", ".join(f"{value:,} {name}" for name, value in search.best.limits.maxima.items())
+    reached = f"{len(search):,} limits; the best, {best}, reach a harmonic mean of {search.best.harmonic_mean:.2%}."
+    with _settings():
+        found = [
+            _picture(
+                plots.plot_tradeoff(search, _axes()),
+                "Fuller packs need more slots",
+                "Each dot: limits that were tried. Line: no other ones are fuller with as few slots. Star: advised.",
+                f"Harmonic mean of efficiencies against slots of a pack, for {reached}",
+            )
+        ]
+        if pair:
+            places = _picture(
+                plots.plot_search(search, _axes(), components=pair),
+                "Where these limits lie",
+                "Dark: packs are full. Circles: the line of the other picture. Star: advised.",
+                f"Efficiency over the limits of {pair[0]} and {pair[1]}, for {reached}",
+            )
+            found.append(places)
+    return found
+
+
+def pack_pictures(findings: Findings) -> list[Picture]:
+    """How full the packs are."""
+    plan, plans = findings.plan, findings.plans
+    pair, first = _pair(findings.histogram.components), findings.histogram.components[0]
+    means = ", ".join(f"{name} {value:.2%}" for name, value in plan.efficiency.items())
+    mean = plan.histogram.num_graphs / plan.num_packs
+    packed = {name: one for name, one in plans.items() if name != "no packing"}
+    counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in plans.items())
+    with _settings():
+        found = [
+            _picture(
+                plots.plot_sorted_fill(packed, first, _axes()),
+                "Fill of every pack, sorted",
+                f"Content of {first} as a part of the limit; a good plan stays on top until its end.",
+                f"Sorted fill of packs; {counts}.",
+            ),
+            _picture(
+                plots.plot_graphs_per_pack(plan, _axes()),
+                "Graphs in a pack",
+                "How many packs hold how many graphs.",
+                f"Bars; mean {mean:.2f}, at most {plan.max_graphs:,} graphs in a pack.",
+            ),
+            _picture(
+                plots.plot_methods(plans, _axes(2.9)),
+                "Methods against what is possible",
+                "Packs of each method above the lower bound, which no method can stay below.",
+                f"Lower bound {max(one.lower_bound for one in plans.values()):,} packs; {counts}.",
+            ),
+        ]
+        if pair:
+            dots = _picture(
+                plots.plot_fill(plan, _axes(), components=pair),
+                "Fill of the packs",
+                "Each dot is a content of packs; the larger and darker, the more packs have it.",
+                f"Fill of packs in {pair[0]} and {pair[1]}; means: {means}.",
+            )
+            found.insert(0, dots)
+    return found
+
+
+def _pair(components: tuple[str, ...]) -> tuple[str, str] | None:
+    return (components[0], components[1]) if len(components) > 1 else None
+
+
+def _axes(height: float = _HEIGHT) -> Any:
+    return load("matplotlib.figure").Figure(figsize=(_WIDTH, height), layout="constrained").add_subplot()
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Settings of matplotlib's own, whatever the user's are, so that equal findings give equal pages."""
+    matplotlib = load("matplotlib")
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def _picture(ax: Any, title: str, caption: str, alternative: str) -> Picture:
+    content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
+    width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
+    return Picture(title, caption, alternative, f"data:image/svg+xml;base64,{content}", width, height)

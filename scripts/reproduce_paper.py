@@ -1,0 +1,59 @@
+"""Recompute the paper's Tables 1 and 2 and Figure 5, side by side with what it prints.
+
+    python scripts/reproduce_paper.py --root DIR --histograms DIR --out docs/results
+
+Every dataset of the paper that is at hand gets a section: from OGB's folders in `--root` (ogbg_molhiv, say), from
+files such as ogbg-molpcba.json in `--histograms`, which `SizeHistogram.save` writes, or the example of the package.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from reproduction.datasets import find
+from reproduction.page import dataset_section, page
+from reproduction.paper import PAPER
+from tqdm import tqdm
+
+from dgl_tuplepack._files import write_text
+from dgl_tuplepack.errors import FormatError, TuplepackError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def reproduce(
+    root: Annotated[Path | None, typer.Option(help="Folder of OGB's dataset folders.")] = None,
+    histograms: Annotated[Path | None, typer.Option(help="Folder of saved histograms.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the page and its pictures.")] = ROOT / "docs" / "results",
+) -> None:
+    """Write paper.md and its pictures."""
+    for folder in (root, histograms):
+        if folder is not None and not folder.is_dir():
+            raise FormatError(f"{folder} is no folder; give one that is there.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
+    sections, absent = [], []
+    for printed in tqdm(PAPER, desc="datasets", disable=not sys.stderr.isatty()):
+        at_hand = find(printed.name, root, histograms)
+        if at_hand is None:
+            absent.append(printed.name)
+        else:
+            sections.append(dataset_section(printed, *at_hand, out))
+    write_text(out / "paper.md", page(sections, absent))
+    print(f"wrote {out / 'paper.md'}: {len(sections)} of the paper's {len(PAPER)} datasets")
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except TuplepackError as error:
+        print(f"reproduce_paper.py: {error}", file=sys.stderr)
+        sys.exit(1)

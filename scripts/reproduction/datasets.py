@@ -1,0 +1,34 @@
+"""Which of the paper's datasets are at hand: OGB's raw folders, saved histograms, and the embedded example."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.sources import OgbFolder
+
+
+def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHistogram, str] | None:
+    """Histogram of the training split and a word on where it is from; None where it is not at hand.
+
+    Parameters
+    ----------
+    name
+        As in the paper: ogbg-molhiv, say.
+    root
+        Folder of OGB's dataset folders, or None.
+    saved
+        Folder of histogram files, ``NAME.json``, ``NAME.csv`` or ``NAME-train.json``; or None.
+
+    Raises
+    ------
+    FormatError
+        What is there is damaged.
+    """
+    for file in () if saved is None else (f"{name}.json", f"{name}.csv", f"{name}-train.json"):
+        if (saved / file).is_file():
+            return tp.SizeHistogram.load(saved / file), "a saved histogram"
+    if root is not None and (root / name.replace("-", "_")).is_dir():
+        folder = OgbFolder(root, name, labels=False)
+        return tp.SizeHistogram.from_sizes(folder.sizes.take(folder.splits["train"])), "OGB's raw folder"
+    return (tp.load_example(name), "the histogram that comes with the package") if name == "ogbg-molhiv" else None

@@ -1,0 +1,82 @@
+"""Stores with plans beside them: what is written, chosen, checked and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError
+from dgl_tuplepack.preprocessing import plan_files, preprocess, verify
+from dgl_tuplepack.sources.molecules import random_molecules
+from tests.messages import refused
+from tests.ogb_folder import write_ogb_folder
+
+SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_ogb_folder(tmp_path / "ogb", SIZES) / "ogbg_molhiv"
+
+
+def test_each_part_of_the_split_gets_a_plan_of_the_same_limits(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out")
+    assert list(made.plans) == ["train", "valid", "test"]
+    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan-test.json", "plan-train.json", "plan-valid.json"]
+    store = tp.GraphStore(tmp_path / "out")
+    for part, ids in store.splits.items():
+        plan = tp.PackPlan.load(tmp_path / "out" / f"plan-{part}.json")
+        assert plan.fingerprint == made.plans[part].fingerprint
+        assert plan.limits == made.limits
+        # A sampler takes the plan, and its batches come from the store.
+        subset = store.subset(ids)
+        sampler = tp.PackBatchSampler(subset, plan.limits, plan=plan)
+        view = subset.padded(sampler.limits)
+        batches = [view[chosen] for chosen in sampler]
+        assert sum(batch.num_real_graphs for batch in batches) == len(ids)
+    assert set(made.seconds) == {"write", "limits", "plan", "verify"}
+
+
+def test_searched_limits_hold_every_part_and_keep_the_multiple(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out", multiple_of=8)
+    assert made.limits.fits(SIZES).all()
+    assert (made.limits.nodes + 1) % 8 == 0
+    assert made.limits.edges % 8 == 0
+
+
+def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
+    made = preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(12, 22, 3), compact=True)
+    assert list(made.plans) == [""]
+    assert made.plans[""].histogram == tp.SizeHistogram.from_sizes(SIZES)
+    assert made.plans[""].limits == tp.Limits(12, 22, 3)
+    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan.json"]
+    assert "uint8" in {entry.stored for entry in made.store._arrays.metadata.arrays}
+
+
+def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> None:
+    preprocess(folder, tmp_path / "out")
+    with refused(FormatError, str(tmp_path / "out"), "overwrite"):
+        preprocess(folder, tmp_path / "out")
+    preprocess(random_molecules(SIZES), tmp_path / "out", overwrite=True)
+    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan.json"]
+    assert len(verify(tmp_path / "out")) == len(SIZES)
+
+
+def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
+    preprocess(random_molecules(SIZES), tmp_path / "out")
+    tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
+    with refused(FormatError, "plan.json", str(tmp_path / "out")):
+        verify(tmp_path / "out")
+
+
+def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    with refused(GraphTooLargeError, "graph 1 ", "9"):
+        preprocess(tp.OgbFolder(folder), tmp_path / "out", limits=tp.Limits(8, 100))
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError):
+        preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100))
+    assert len(verify(tmp_path / "out")) == len(SIZES)
+    assert plan_files(tmp_path / "out") == []
