@@ -22,8 +22,14 @@ from dgl_tuplepack import GraphSizes, Limits
 # Tensors here are tiny; starting threads for them costs more than the work.
 torch.set_num_threads(1)
 
-DTYPES = (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
-SHAPES = ((), (1,), (3,), (2, 3))
+# All that a store holds.
+DTYPES = (
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+    torch.float32, torch.float64, torch.complex64, torch.complex128,
+)  # fmt: skip
+SHAPES = ((), (1,), (3,), (2, 3), (0,), (2, 0))
+# Magnitudes of integers, of every width.
+_MAGNITUDES = (1, 100, 200, 30_000, 60_000, 2**31 - 1, 2**31, 2**62)
 
 PLAIN = ("_N", "_E", "_N")
 USER, ITEM = "user", "item"
@@ -46,8 +52,12 @@ def random_tensor(gen: torch.Generator, shape: Sequence[int], dtype: torch.dtype
         return torch.randint(0, 2, tuple(shape), generator=gen).bool()
     if dtype.is_floating_point:
         return torch.randn(tuple(shape), generator=gen, dtype=torch.float64).to(dtype)
-    low = 0 if dtype == torch.uint8 else -100
-    return torch.randint(low, 101, tuple(shape), generator=gen).to(dtype)
+    if dtype.is_complex:
+        return torch.randn(tuple(shape), generator=gen, dtype=torch.complex128).to(dtype)
+    info = torch.iinfo(dtype)
+    most = min(_MAGNITUDES[int(torch.randint(len(_MAGNITUDES), (), generator=gen))], info.max)
+    low = max(-most, info.min) if torch.randint(2, (), generator=gen) else 0
+    return torch.randint(low, most + 1, tuple(shape), generator=gen).to(dtype)
 
 
 def random_ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> tuple[Tensor, Tensor]:
@@ -98,7 +108,8 @@ def random_label(gen: torch.Generator, kind: str, shape: tuple[int, ...], dtype:
     if kind == "tensor":
         return random_tensor(gen, shape, dtype)
     if kind == "numpy":
-        return random_tensor(gen, shape, dtype).numpy()
+        # numpy knows no bfloat16.
+        return random_tensor(gen, shape, torch.float32 if dtype == torch.bfloat16 else dtype).numpy()
     if kind == "dict":
         return {"y": random_tensor(gen, shape, dtype), "weight": random_tensor(gen, (), torch.float32).item()}
     number = random_tensor(gen, (), torch.float64).item()
@@ -154,6 +165,7 @@ def contents(
     edge_types = RELATIONS if is_hetero else (PLAIN,)
     node_specs = {t: draw(specs()) for t in node_types}
     edge_specs = {t: draw(specs()) for t in edge_types}
+    idtype = draw(st.sampled_from([torch.int64, torch.int32]))
     kind, shape, dtype = draw(st.tuples(st.sampled_from(LABEL_KINDS), st.sampled_from(SHAPES), st.sampled_from(DTYPES)))
 
     def graph_of_size(nodes: Sequence[int], edges: Sequence[int], bare: bool) -> Any:
@@ -167,7 +179,7 @@ def contents(
             graph = random_graph(gen, nodes[0], edges[0], node_specs["_N"], edge_specs[PLAIN])
         if bare:
             drop_features_of_nothing(graph)
-        return graph
+        return graph if idtype == torch.int64 else graph.int()
 
     def item_of(graph: Any) -> Any:
         return graph if kind == "none" else (graph, random_label(gen, kind, shape, dtype))
@@ -308,7 +320,7 @@ def sampler_cases(
     draw: st.DrawFn,
     *,
     content: Sequence[str] = ("fixed", "resample", "repack"),
-    most_ranks: int = 4,
+    most_ranks: int = 8,
     most_graphs: int = 60,
     too_large: bool = False,
 ) -> SamplerCase:
@@ -352,3 +364,27 @@ def ring_with_chords(gen: torch.Generator, nodes: int, chords: int, features: in
 def flat(batches: Sequence[Sequence[int]]) -> list[int]:
     """All ids of some batches."""
     return list(itertools.chain.from_iterable(batches))
+
+
+def assert_same_dgl_batch(found: Any, expected: Any) -> None:
+    """Two batched DGLGraphs agree in structure, index type, counts and features."""
+    assert found.idtype == expected.idtype
+    assert found.batch_size == expected.batch_size
+    assert_same_graph(found, expected)
+    for t in expected.ntypes:
+        assert found.batch_num_nodes(t).tolist() == expected.batch_num_nodes(t).tolist()
+    for t in expected.canonical_etypes:
+        assert found.batch_num_edges(t).tolist() == expected.batch_num_edges(t).tolist()
+
+
+def split_item(item: Any) -> tuple[Any, Any]:
+    """Graph and label (None if it has none) of an item."""
+    return item if isinstance(item, tuple) else (item, None)
+
+
+def assert_same_item(found: Any, expected: Any) -> None:
+    """Two items of a dataset agree: graph, index type, and label where there is one."""
+    assert isinstance(found, tuple) == isinstance(expected, tuple)
+    assert_same_graph(split_item(found)[0], split_item(expected)[0])
+    assert split_item(found)[0].idtype == split_item(expected)[0].idtype
+    assert_same_label(split_item(found)[1], split_item(expected)[1])

@@ -29,7 +29,7 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         for graph, place in zip(graphs, where, strict=True):
             schema.check_types(graph, place)
         batch = dgl.batch(graphs)
-        if batch.batch_size == len(graphs) and schema.matches_features(batch):
+        if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batch):
             return batch
     except dgl.DGLError:
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
@@ -118,7 +119,9 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Let go of the file, complete or not."""
-        self._file.close()
+        # What a full disk did not take, and was reported, is tried once more here.
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
@@ -168,16 +171,18 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
         Names the file that differs.
     """
     path, found = folder / entry.file, hashlib.sha256()
+    header = npy_header(entry.stored, entry.shape)
     try:
         with open(path, "rb") as file:
-            file.seek(len(npy_header(entry.stored, entry.shape)))
+            # The file may have changed since it was opened, its header too.
+            intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
                 found.update(block)
     except OSError as error:
         raise FormatError(
             f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
         ) from error
-    if found.hexdigest() != entry.sha256:
+    if not intact or found.hexdigest() != entry.sha256:
         raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dgl.data import DGLDataset
@@ -26,6 +27,9 @@ class StoreDataset(DGLDataset):  # type: ignore[misc]
 
     def __getitem__(self, index: int) -> Any:
         return self.store[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.store)
 
     def __len__(self) -> int:
         return len(self.store)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import METADATA, StoreMetadata
 
-_LOCK, _DATA = ".lock", "data-"
+# The last is what writing the metadata leaves where the process is killed.
+_LOCK, _DATA, _PARTIAL = ".lock", "data-", f".{METADATA}."
 
 
 @contextlib.contextmanager
@@ -30,35 +32,62 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
         There is a store already and `overwrite` is False, the folder holds other things, another process writes
         to it, or the place cannot be written.
     """
-    created = not path.is_dir()
-    try:
+    created, lock = not path.is_dir(), FileLock(path / _LOCK, timeout=0)
+    with writing_to(path):
         _check_place(path, overwrite)
         path.mkdir(parents=True, exist_ok=True)
-        with FileLock(path / _LOCK, timeout=0):
+        lock.acquire()
+    data = path / f"{_DATA}{secrets.token_hex(8)}"
+    try:
+        with writing_to(path):
             # Another process may have finished a store since the first look.
             _check_place(path, overwrite)
-            current = StoreMetadata.load(path).data if (path / METADATA).exists() else None
-            data = path / f"{_DATA}{secrets.token_hex(8)}"
-            _remove_data(path, keep=current)
-            try:
-                data.mkdir()
-                yield data
-            except BaseException:
-                shutil.rmtree(data, ignore_errors=True)
-                if created and not (path / METADATA).exists():
-                    # Unlinked while held: whoever comes next makes a lock, and perhaps the folder, of its own.
-                    (path / _LOCK).unlink(missing_ok=True)
-                    with contextlib.suppress(OSError):
-                        path.rmdir()
-                raise
+            current = _current(path)
+            # What cannot be read may be of a newer version; it stays until it is replaced.
+            if current is not None or not (path / METADATA).exists():
+                _remove_data(path, keep=current)
+            data.mkdir()
+        yield data
+        with writing_to(path):
             _remove_data(path, keep=data.name)
+    except BaseException:
+        # An interrupt may come when the new store is complete already.
+        if _current(path) != data.name:
+            shutil.rmtree(data, ignore_errors=True)
+        if not (path / METADATA).exists():
+            # Unlinked while held: whoever comes next makes a lock, and perhaps the folder, of its own.
+            with contextlib.suppress(OSError):
+                (path / _LOCK).unlink()
+                if created:
+                    path.rmdir()
+        raise
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Say what is wrong with the place, around our own writing; errors of a source are not ours to explain.
+
+    Raises
+    ------
+    FormatError
+        Instead of the system's error.
+    """
+    try:
+        yield
     except Timeout as error:
         raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from error
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise FormatError(
-            f"cannot write {path}: {reason}; check the path, its permissions and the space left."
-        ) from error
+        raise FormatError(cannot("write", path, error)) from error
+
+
+def _current(path: Path) -> str | None:
+    """Name of the data folder of the store at `path`; None where there is no store, or it cannot be read."""
+    try:
+        return StoreMetadata.load(path).data
+    except FormatError:
+        return None
 
 
 def _check_place(path: Path, overwrite: bool) -> None:
@@ -66,20 +95,23 @@ def _check_place(path: Path, overwrite: bool) -> None:
         if os.path.lexists(path):
             raise FormatError(f"{path} is no folder; choose another path for the store.")
         return
-    if (path / METADATA).exists():
+    names = sorted(p.name for p in path.iterdir())
+    data = [name for name in names if name.startswith(_DATA)]
+    # A damaged store can be overwritten, another program's metadata cannot.
+    if METADATA in names and (data or _current(path) is not None):
         if not overwrite:
             raise FormatError(
                 f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
             )
         return
-    others = [p.name for p in path.iterdir() if p.name != _LOCK and not p.name.startswith(_DATA)]
+    others = [name for name in names if name != _LOCK and name not in data and not name.startswith(_PARTIAL)]
     if others:
-        raise FormatError(f"{path} holds other things ({min(others)} and so on) but no store; choose an empty folder.")
+        raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
 
 
 def _remove_data(path: Path, keep: str | None) -> None:
     for folder in path.iterdir():
         if folder.name.startswith(_DATA) and folder.name != keep:
             shutil.rmtree(folder, ignore_errors=True)
-        elif folder.name.startswith(f".{METADATA}."):
+        elif folder.name.startswith(_PARTIAL):
             folder.unlink(missing_ok=True)

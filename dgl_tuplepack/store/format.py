@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._checks import INT64_MAX, whole_number
+from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._files import check_header, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
@@ -44,6 +44,8 @@ CONTENTS = (
     "label",
     "split",
 )
+# As many as torch, and numpy 2, can have.
+_MOST_AXES = 64
 # Content, type and name of an array.
 Key = tuple[Any, ...]
 
@@ -85,6 +87,8 @@ class ArrayEntry:
             raise ValueError(f"an entry of the arrays is {found!r:.200}")
         if not _PLAIN_NAME.fullmatch(entry.file):
             raise ValueError(f"{entry.file!r} is no plain file name")
+        if not 1 <= len(entry.shape) <= _MOST_AXES:
+            raise ValueError(f"{entry.file} has {len(entry.shape)} axes, but 1..{_MOST_AXES} are possible")
         if entry.content not in CONTENTS or entry.stored not in allowed_storage(entry.content, entry.dtype):
             raise ValueError(f"{entry.file} holds {entry.content!r} of {entry.dtype!r}, stored as {entry.stored!r}")
         return entry
@@ -196,19 +200,22 @@ class StoreMetadata:
             raise FormatError(f"{path} was altered: its content does not match its checksum; write the store again.")
         return metadata
 
-    def num_rows(self, features: str, of_type: str | EdgeType) -> int:
-        """Nodes (or edges) of a type in the arrays of the store; without any array, as many as there could be."""
+    def num_rows(self, features: str, of_type: str | EdgeType) -> int | None:
+        """Nodes (or edges) of a type in the arrays of the store; None where there is no array."""
         contents = (*ENDS, features) if features == "edge_feature" else (features,)
         lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
         if len(lengths) > 1:
             raise ValueError(f"the arrays of {of_type} differ in length: {sorted(lengths)}")
-        return lengths.pop() if lengths else INT64_MAX
+        return lengths.pop() if lengths else None
 
     def _check(self) -> None:
         """Every array that there must be is there once, with the right length."""
         whole_number("num_graphs", self.num_graphs, 1)
         if self.idtype not in ("int32", "int64") or not _PLAIN_NAME.fullmatch(self.data):
             raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
+        strange = {t for source, _, destination in self.edge_types for t in (source, destination)} - {*self.node_types}
+        if strange:
+            raise ValueError(f"edges lead to nodes of the types {sorted(strange)}, but there are {self.node_types}")
         found: dict[Key, tuple[int, ...]] = {
             (entry.content, entry.type, entry.name): entry.shape for entry in self.arrays
         }
@@ -233,3 +240,5 @@ class StoreMetadata:
                 self.num_rows(content, t)
         if any(entry.shape[:1] != (self.num_graphs,) for entry in self.of_content("label")):
             raise ValueError("there is not one label for each graph")
+        if any(len(entry.shape) != 1 for entry in self.of_content("split")):
+            raise ValueError("a split is no list of ids")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import sys
@@ -160,9 +159,9 @@ class GraphStore:
         chosen = as_ids(ids, len(self))
         if not len(chosen):
             raise SizesError("a subset needs at least one id, but got none.")
-        part = copy.copy(self)
-        # What is cached belongs to the whole.
-        part.__dict__.pop("sizes", None)
+        # The same opened files; a copy would open the path again, where another store may be by now.
+        part = GraphStore.__new__(GraphStore)
+        part.path, part._arrays = self.path, self._arrays
         part._ids = chosen if self._ids is None else self._ids[chosen]
         return part
 

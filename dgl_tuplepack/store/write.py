@@ -16,6 +16,7 @@ from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import Array, GraphBlock
 from dgl_tuplepack.store.array_file import ArrayWriter
 from dgl_tuplepack.store.arrays import as_ids
+from dgl_tuplepack.store.folder import writing_to
 from dgl_tuplepack.store.format import ENDS, ArrayEntry, StoreMetadata, dtype_name
 
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9]+")
@@ -130,10 +131,13 @@ def write_store(
     compact: bool,
 ) -> StoreMetadata:
     """Write all blocks into the folder `data`."""
-    writer = StoreWriter(data, schema, compact)
+    with writing_to(data.parent):
+        writer = StoreWriter(data, schema, compact)
     try:
         for block in blocks:
-            writer.append(block)
-        return writer.finish(data.name, splits)
+            with writing_to(data.parent):
+                writer.append(block)
+        with writing_to(data.parent):
+            return writer.finish(data.name, splits)
     finally:
         writer.close()
