@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
     from dgl_tuplepack.padding import unpad as unpad
     from dgl_tuplepack.plan import PackPlan as PackPlan
+    from dgl_tuplepack.ranks import in_step as in_step
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.search import search_limits as search_limits
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.sources import with_ids as with_ids
     from dgl_tuplepack.store import GraphStore as GraphStore
     from dgl_tuplepack.store import MultiStore as MultiStore
+    from dgl_tuplepack.stream import StreamPacker as StreamPacker
 
 # Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -43,6 +45,8 @@ _PUBLIC = {
     "search_limits": "search",
     "LimitsSearch": "search",
     "PackBatchSampler": "sampler",
+    "StreamPacker": "stream",
+    "in_step": "ranks",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
     "unpad": "padding",
@@ -52,7 +56,7 @@ _PUBLIC = {
     "MultiStore": "store",
     "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("sampler", "padding", "nn", "store", "sharding")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "sharding")
 
 
 def _has_torch() -> bool:

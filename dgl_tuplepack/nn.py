@@ -1,8 +1,9 @@
-"""What padding would otherwise disturb: statistics across nodes, and means over graphs."""
+"""What padding would otherwise disturb: statistics across nodes, and means over graphs, of one process or of all."""
 
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from dgl_tuplepack.errors import SchemaError
@@ -38,12 +39,54 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     >>> masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
     tensor(2.)
     """
-    _check_mask(values, mask)
-    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
-    # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.
-    exact = _statistics_dtype(values.dtype)
-    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
-    return (total / real.sum().clamp(min=1)).to(values.dtype)
+    total, number = _masked_sum(values, mask)
+    return (total / number.clamp(min=1)).to(values.dtype)
+
+
+def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Part of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
+
+    Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
+    ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
+
+        L_r = R / n * (sum of x on rank r)
+
+    DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
+    gradients are those of one process that holds every graph. Where all ranks together hold none, it is 0.
+
+    Parameters
+    ----------
+    values, mask
+        As in `masked_mean`.
+    group
+        Processes that average their gradients, each of which must call this in each step; None: all of them.
+        Without an initialised process group this is `masked_mean`.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`; differentiable. Its mean over the ranks is the global mean, it alone is not.
+
+    Raises
+    ------
+    SchemaError
+        As in `masked_mean`.
+
+    Notes
+    -----
+    One all-reduce of a single integer, on the device of `values`; no gradient passes through it. When gradients of
+    several steps are accumulated, each step counts by its own mean.
+
+    Examples
+    --------
+    >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
+    tensor(2.)
+    """
+    total, number = _masked_sum(values, mask)
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(number, group=group)
+        total = total * dist.get_world_size(group)
+    return (total / number.clamp(min=1)).to(values.dtype)
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
@@ -104,6 +147,16 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         unbiased = variance * rows / (rows - 1).clamp(min=1)
         self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum and number of the real entries."""
+    _check_mask(values, mask)
+    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
+    # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.
+    exact = _statistics_dtype(values.dtype)
+    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
+    return total, real.sum()
 
 
 def _statistics_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import typer
-from benchmarks import limits, loading, packing
+from benchmarks import limits, loading, packing, scaling
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-app.add_typer(packing.app)
-app.add_typer(limits.app)
-app.add_typer(loading.app)
+for part in (packing, limits, loading, scaling):
+    app.add_typer(part.app)
 
 if __name__ == "__main__":
     app()

@@ -320,7 +320,7 @@ def sampler_cases(
     draw: st.DrawFn,
     *,
     content: Sequence[str] = ("fixed", "resample", "repack"),
-    most_ranks: int = 4,
+    most_ranks: int = 8,
     most_graphs: int = 60,
     too_large: bool = False,
 ) -> SamplerCase:

@@ -173,3 +173,46 @@ def patterns_of(plan: PackPlan) -> Counter[tuple[Pattern, int]]:
     for (first, last), packs in zip(pairwise(offsets), repeats, strict=True):
         found[pattern([sizes[c] for c, m in entries[first:last] for _ in range(m)]), packs] += 1
     return found
+
+
+def online_packs(sizes: list[Size], maxima: Size, cap: int | None, lookahead: int) -> list[list[int]]:
+    """Best fit over open packs, online; packs of positions in the order in which they come out."""
+    components = range(len(maxima))
+    open_packs: list[list[int]] = []
+    out: list[list[int]] = []
+
+    def room_of(pack: list[int]) -> Size:
+        return tuple(maxima[c] - sum(sizes[i][c] for i in pack) for c in components)
+
+    def room_weighted(pack: list[int]) -> float:
+        return sum(weight * room for weight, room in zip(weights, room_of(pack), strict=True))
+
+    weights = [0.0] * len(maxima)
+    totals = [0.0] * len(maxima)
+    for number, size in enumerate(sizes):
+        for c in components:
+            totals[c] += size[c] / maxima[c]
+        scarcest = max(totals)
+        weights = [(totals[c] / scarcest if scarcest else 1.0) for c in components]
+        for _ in range(6):
+            weights = [weight * weight for weight in weights]
+        weights = [weight / maxima[c] for c, weight in enumerate(weights)]
+
+        able = [pack for pack in open_packs if fits(size, room_of(pack))]
+        if not able:
+            open_packs.append([])
+        # Open packs are below the cap: they go when they reach it.
+        chosen = min(able, key=room_weighted) if able else open_packs[-1]
+        chosen.append(number)
+        used_up = any(room_of(chosen)[c] == 0 and all(s[c] > 0 for s in sizes[: number + 1]) for c in components)
+        if used_up or len(chosen) == cap:
+            going = chosen
+        elif sum(map(len, open_packs)) == lookahead:
+            going = min(open_packs, key=room_weighted)
+        else:
+            continue
+        out.append(going)
+        at = next(i for i, pack in enumerate(open_packs) if pack is going)
+        open_packs[at] = open_packs[-1]
+        open_packs.pop()
+    return out + open_packs

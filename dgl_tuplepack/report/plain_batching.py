@@ -99,5 +99,5 @@ def _expected_largest(values: IntArray, up_to: IntArray, graphs: int) -> float:
     total = int(up_to[-1])
     drawn = np.arange(graphs)
     # C(n, B) / C(N, B) as a product of B factors; one of them is 0 where fewer than B graphs are small enough.
-    at_most = np.array([np.prod(np.maximum(n - drawn, 0) / (total - drawn)) for n in up_to.tolist()])
+    at_most = np.array([np.prod((n - drawn) / (total - drawn)) for n in up_to.tolist()])
     return float(np.dot(values, np.diff(at_most, prepend=0.0)))

@@ -64,7 +64,7 @@ class Candidate:
 
     @property
     def harmonic_mean(self) -> float:
-        """Harmonic mean of the efficiencies; 0 where one of them is 0."""
+        """Harmonic mean of the efficiencies of all components of which there is anything."""
         return harmonic_mean(self.efficiency)
 
     @property
@@ -340,9 +340,11 @@ def efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> NDA
 
 
 def harmonic_means(efficiency: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Harmonic mean of each row of efficiencies ``[M, k]``; 0 where one of them is 0."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(efficiency.shape[1] / (1 / efficiency).sum(axis=1), dtype=np.float64)
+    """Harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` has it."""
+    present = efficiency[:, efficiency.any(axis=0)]
+    if not present.size:
+        return np.zeros(len(efficiency))
+    return np.asarray(present.shape[1] / (1 / present).sum(axis=1), dtype=np.float64)
 
 
 _ARRAYS = ("limits", "packs", "most_graphs", "used", "totals")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from tqdm import tqdm
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
@@ -25,6 +25,7 @@ from dgl_tuplepack.sharding.shard import as_shards
 from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
+from dgl_tuplepack.store.folder import writing_to
 from dgl_tuplepack.store.joined import check_same_schema
 from dgl_tuplepack.store.manifest import MANIFEST, Manifest, ShardEntry
 
@@ -215,16 +216,10 @@ def _is_current(out: Path, manifest: Manifest) -> bool:
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Make the folder, and keep other runs out of it."""
-    try:
+    lock = FileLock(out / ".lock", timeout=0)
+    with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(out / ".lock")
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise FormatError(f"another run is writing to {out}; wait for it, or choose another folder.") from error
-    except OSError as error:
-        raise FormatError(
-            f"cannot write {out}: {error.strerror or error}; check the path and its permissions."
-        ) from error
+        lock.acquire()
     try:
         yield
     finally:

@@ -2,6 +2,6 @@
 
 from dgl_tuplepack.sources.identified import Identified, WithIds, with_ids
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
-from dgl_tuplepack.sources.sizes_of import graph_of, sizes_of
+from dgl_tuplepack.sources.sizes_of import SizeReader, graph_of, sizes_of
 
-__all__ = ["Identified", "OgbFolder", "WithIds", "graph_of", "sizes_of", "with_ids"]
+__all__ = ["Identified", "OgbFolder", "SizeReader", "WithIds", "graph_of", "sizes_of", "with_ids"]

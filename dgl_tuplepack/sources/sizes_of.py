@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.sizes import GraphSizes, edge_component, node_component
+from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
 from dgl_tuplepack.sources.identified import Identified, WithIds
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 
@@ -116,26 +116,52 @@ def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
     return GraphSizes(wrong[0] if wrong else np.stack(arrays, axis=1))
 
 
+class SizeReader:
+    """Reads the size of one graph after another; all must have the types of the first.
+
+    Parameters
+    ----------
+    first
+        An item: DGLGraph or (DGLGraph, label).
+    where
+        What messages call it.
+
+    Attributes
+    ----------
+    components
+        Names of what a size counts, in order.
+    """
+
+    def __init__(self, first: Any, where: str) -> None:
+        graph = graph_of(first, where)
+        self._where = where
+        self._types = node_types, edge_types = _types(graph)
+        self._homogeneous = len(node_types) == 1 and len(edge_types) == 1
+        self.components: tuple[str, ...] = HOMOGENEOUS
+        if not self._homogeneous:
+            self.components = (*map(node_component, node_types), *map(edge_component, edge_types))
+
+    def __call__(self, item: Any, where: str) -> tuple[int, ...]:
+        """Size of an item, one number for each component."""
+        graph = graph_of(item, where)
+        node_types, edge_types = self._types
+        if _types(graph) != self._types:
+            raise SchemaError(
+                f"{where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but {self._where} has "
+                f"{node_types} and {edge_types}; all graphs must have the same types."
+            )
+        if self._homogeneous:
+            return graph.num_nodes(), graph.num_edges()
+        return (*(graph.num_nodes(t) for t in node_types), *(graph.num_edges(t) for t in edge_types))
+
+
 def _from_graphs(source: Any, number: int) -> GraphSizes:
-    first = graph_of(source[0], "item 0")
-    types = _types(first)
-    homogeneous = len(types[0]) == 1 and len(types[1]) == 1
-    rows = np.empty((number, 2 if homogeneous else len(types[0]) + len(types[1])), dtype=np.int64)
+    size_of = SizeReader(source[0], "item 0")
+    rows = np.empty((number, len(size_of.components)), dtype=np.int64)
     quiet = number < _PROGRESS_FROM or not sys.stderr.isatty()
     for index in tqdm(range(number), desc="sizes", unit=" graphs", disable=quiet):
-        graph = graph_of(source[index], f"item {index}")
-        if _types(graph) != types:
-            raise SchemaError(
-                f"item {index} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but item 0 has "
-                f"{first.ntypes} and {first.canonical_etypes}; all graphs must have the same types."
-            )
-        if homogeneous:
-            rows[index] = graph.num_nodes(), graph.num_edges()
-        else:
-            rows[index] = [graph.num_nodes(t) for t in types[0]] + [graph.num_edges(t) for t in types[1]]
-    if homogeneous:
-        return GraphSizes(rows)
-    return GraphSizes(rows, (*map(node_component, types[0]), *map(edge_component, types[1])))
+        rows[index] = size_of(source[index], f"item {index}")
+    return GraphSizes(rows, size_of.components)
 
 
 def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -141,6 +142,7 @@ class StoredGraphs:
 
     def as_dgl_dataset(self) -> Any:
         """The store as a `dgl.data.DGLDataset`, for code that asks for one."""
+        load("dgl")
         from dgl_tuplepack.store.dgl_dataset import StoreDataset
 
         return StoreDataset(self)

@@ -195,6 +195,13 @@ def test_the_benchmark_reports_the_papers_packs() -> None:
     assert packs == {"product": 3917, "sum": 3838, "maximum": 3800, "minimum": 3789, "node": 3789, "edge": 3800}
 
 
+def test_the_benchmark_of_scaling_compares_streams() -> None:
+    done = run(ROOT / "scripts" / "benchmark.py", "scaling", "--only", "stream", "--repeats", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    used = {row["lookahead"]: row["nodes used"] for row in json.loads(done.stdout)["stream"]}
+    assert used[0] < used[10] < 0.97 < used[1000]
+
+
 @pytest.mark.parametrize("arguments", [[], ["fly"]])
 def test_the_setup_script_says_how_it_is_used(arguments: list[str]) -> None:
     done = run(ROOT / "scripts" / "run.py", *arguments)

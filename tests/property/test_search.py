@@ -53,8 +53,8 @@ def found_or_refused(problem: Problem, **settings: Any) -> LimitsSearch | str:
 
 
 def mean_of(candidate: Candidate) -> float:
-    values = candidate.efficiency.values()
-    return len(values) / math.fsum(1 / v for v in values) if all(values) else 0.0
+    values = [v for v in candidate.efficiency.values() if v]
+    return len(values) / math.fsum(1 / v for v in values) if values else 0.0
 
 
 @given(problem=problems(components=FEW), data=st.data(), method=st.sampled_from(["best_fit", "first_fit"]))

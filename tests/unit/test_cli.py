@@ -5,45 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import dgl
 import pytest
 
 from dgl_tuplepack import GraphSizes, GraphStore, LimitsSearch, PackPlan, SizeHistogram, load_example, pack
-from dgl_tuplepack.cli import main
 from dgl_tuplepack.limits import Limits
 from tests.ogb_folder import write_ogb_folder
+from tests.unit.conftest import Run
 
 EXAMPLE = "example:ogbg-molhiv"
 COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
 SMALL = SizeHistogram.from_csv(COUNTS)
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: object, text: bytes = b"") -> Done:
-        monkeypatch.setattr(sys, "argv", ["dgl-tuplepack", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        # Typer always leaves by sys.exit, with 0 too.
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert isinstance(stopped.value.code, int)
-        return Done(stopped.value.code, *capsys.readouterr())
-
-    return run
 
 
 def records(text: str) -> list[dict[str, str]]:

@@ -67,7 +67,9 @@ print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
     assert lines == ["32904 32904", "[]"]
 
 
-@pytest.mark.parametrize("name", ["PackBatchSampler", "PaddedCollate", "PaddedBatch", "unpad", "nn"])
+@pytest.mark.parametrize(
+    "name", ["PackBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn"]
+)
 def test_what_needs_torch_says_so(name: str) -> None:
     lines = output_of(
         BLOCK

@@ -16,7 +16,9 @@ PLAN = pack(SizeHistogram.from_counts({(2, 1): 3}), Limits(4, 8), method="best_f
 def test_harmonic_mean() -> None:
     assert harmonic_mean({"nodes": 0.5, "edges": 1.0}) == pytest.approx(2 / 3)
     assert harmonic_mean({"nodes": 0.3}) == pytest.approx(0.3)
-    assert harmonic_mean({"nodes": 0.5, "edges": 0.0}) == 0.0
+    # Graphs without edges: only nodes count.
+    assert harmonic_mean({"nodes": 0.5, "edges": 0.0}) == 0.5
+    assert harmonic_mean({"nodes": 0.0, "edges": 0.0}) == 0.0
 
 
 def test_empty_slots_add_up_with_the_real_content() -> None:

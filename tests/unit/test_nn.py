@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.nn import MaskedBatchNorm1d, masked_mean
+from dgl_tuplepack.nn import MaskedBatchNorm1d, distributed_masked_mean, masked_mean
 from tests.graphs import generator
 from tests.messages import refused
 
@@ -287,3 +287,19 @@ def test_a_mean_of_many_halves_does_not_overflow() -> None:
 def test_a_mask_must_be_a_tensor() -> None:
     with refused(SchemaError, "the mask must be a bool tensor", "list", "batch.graph_mask"):
         masked_mean(torch.ones(1), [True])  # type: ignore[arg-type]
+
+
+def test_a_distributed_mean_of_one_process_is_the_mean() -> None:
+    """Without a process group; with one, see tests/programs/ranks.py."""
+    values = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    for real in (0, 1, 4):
+        mask = torch.arange(5) < real
+        found, expected = distributed_masked_mean(values, mask), masked_mean(values, mask)
+        assert torch.equal(found, expected)
+        for left, right in zip(torch.autograd.grad(found, values), torch.autograd.grad(expected, values), strict=True):
+            assert torch.equal(left, right)
+
+
+def test_a_distributed_mean_refuses_what_a_mean_refuses() -> None:
+    with refused(SchemaError, "the mask must be bool", "torch.float32"):
+        distributed_masked_mean(torch.ones(2), torch.ones(2))

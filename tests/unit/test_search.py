@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +18,7 @@ from dgl_tuplepack.errors import GraphTooLargeError, InputError, MethodError, Se
 from dgl_tuplepack.kernels.pack_counts import count_packs
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import as_priority
-from dgl_tuplepack.search import evaluation
+from dgl_tuplepack.search import evaluation, target
 from dgl_tuplepack.sources import shapes
 from tests.messages import refused
 
@@ -36,6 +37,38 @@ def test_auto_finds_the_best_of_the_papers_grid_with_a_tenth_of_its_plans(settin
     assert found.harmonic_mean.max() >= every.harmonic_mean.max()
     assert found.best.slots <= every.best.slots
     assert found.best.harmonic_mean >= 0.995 * every.harmonic_mean.max()
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        SMALL,
+        SizeHistogram.from_counts({(4, 7): 50, (9, 11): 20, (7, 16): 9, (5, 2): 33}),
+        shapes.uniform(30, (20, 30), 9),
+    ],
+    ids=["small", "few classes", "many classes"],
+)
+def test_a_search_of_few_finds_what_a_search_of_all_finds(histogram: SizeHistogram) -> None:
+    found = search_limits(histogram)
+    names = histogram.components
+    first, last = histogram.maxima(), dict(zip(names, found.limits.max(axis=0).tolist(), strict=True))
+    everything = {name: range(first[name], last[name] + 1) for name in names}
+    every = search_limits(histogram, ranges=everything)
+    assert len(found) < len(every) / 4
+    assert found.best.limits == every.best.limits
+    for wanted in (0.7, 0.8, 0.9, 0.95):
+        smallest = search_limits(histogram, ranges=everything, target=wanted).best
+        assert search_limits(histogram, target=wanted).best.slots == smallest.slots
+
+
+def test_a_callable_is_prepared_for_limits_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One candidate after the other, from small to large; a table for the first would be too small for the others.
+    monkeypatch.setattr(target, "_WAVE", 1)
+    wanted = {"ranges": {"nodes": range(6, 30), "edges": range(10, 45)}, "target": {"nodes": 0.96}}
+    found = search_limits(SMALL, heuristic=lambda nodes, edges: 2 * nodes + edges, **wanted)
+    assert len(found) > 9
+    assert [c.packs for c in found] == [c.packs for c in search_limits(SMALL, heuristic=(2, 1), **wanted)]
+    assert found.heuristic == "callable <lambda>"
 
 
 def test_the_paper_s_packs_of_molhiv_come_out() -> None:
@@ -116,6 +149,12 @@ def test_a_cap_on_graphs_holds_for_all_candidates() -> None:
     assert search.most_graphs.max() <= 2
     assert search.packs.min() >= 5
     assert search.best.limits.graphs == 2
+
+
+def test_graphs_without_edges_are_searched_by_their_nodes() -> None:
+    search = search_limits(SizeHistogram.from_counts({(3, 0): 50, (5, 0): 50}))
+    assert search.best.harmonic_mean == search.best.efficiency["nodes"] == 1.0
+    assert search.best.limits.values == (8, 1)
 
 
 def test_graphs_without_any_size() -> None:
@@ -221,6 +260,7 @@ def test_a_search_is_a_sequence() -> None:
         ({"heuristic": "volume"}, MethodError, ("volume", "product")),
         ({"method": "auto", "heuristic": "sum"}, MethodError, ("heuristic", "best_fit", "'auto'")),
         ({"seed": -1}, MethodError, ("seed", "-1")),
+        ({"executor": 4}, SearchError, ("executor", "concurrent.futures.Executor", "4")),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]) -> None:
@@ -247,17 +287,22 @@ def test_a_target_of_ranges_stops_early_and_plans_nothing_hopeless() -> None:
 
 
 def test_an_error_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = []
+    planned, stopped = [], threading.Event()
 
     def broken(self: evaluation.Task, rows: Any) -> Any:
         planned.append(rows)
+        if len(planned) > 1:
+            stopped.wait()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(evaluation.Task, "__call__", broken)
     monkeypatch.setattr(evaluation, "_MOST_ROWS_PER_PIECE", 1)
-    with ThreadPoolExecutor(1) as one, pytest.raises(KeyboardInterrupt):
-        search_limits(shapes.pcqm4mv2(), ranges=PAPER, executor=one)
-    assert len(planned) < 2160
+    with ThreadPoolExecutor(1) as one:
+        with pytest.raises(KeyboardInterrupt):
+            search_limits(shapes.pcqm4mv2(), ranges=PAPER, executor=one)
+        stopped.set()
+    # The one that failed, and the one that was under way.
+    assert len(planned) <= 2
 
 
 def test_no_progress_bar_shows_outside_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

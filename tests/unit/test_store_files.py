@@ -22,7 +22,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import FORMAT, StoreMetadata
 from tests.messages import refused
-from tests.stores import SPLITS, checksum_of, data_of, files_of, molecules, purchases, rewrite_metadata
+from tests.stores import LIMITS, SPLITS, checksum_of, data_of, files_of, molecules, purchases, rewrite_metadata
 
 FILES = [
     "node_offsets", "edge_offsets", "sources", "destinations", "node_feature feat", "node_feature x",

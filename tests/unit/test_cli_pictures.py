@@ -1,69 +1,63 @@
-"""The commands `report` and `plot`, run as a user runs them."""
+"""The commands `report` and `plot`."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dgl_tuplepack import SizeHistogram
-from dgl_tuplepack.cli.pictures import KINDS
+from dgl_tuplepack.cli.pictures import KINDS, _name
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
+from tests.unit.conftest import Run
 
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 COUNTS = {(3, 4): 20, (5, 8): 11, (9, 18): 2, (12, 22): 1}
 CSV = "nodes,edges,count\n" + "".join(f"{nodes},{edges},{count}\n" for (nodes, edges), count in COUNTS.items())
-
-
-def command(*arguments: object, text: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    whole = [sys.executable, "-m", "dgl_tuplepack", *map(str, arguments)]
-    return subprocess.run(whole, cwd=folder, capture_output=True, text=True, input=text)
+TEXT = CSV.encode()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_picture_is_drawn(kind: str, tmp_path: Path) -> None:
+def test_every_picture_is_drawn(run: Run, kind: str, tmp_path: Path) -> None:
     ending = ("png", "svg", "pdf")[list(KINDS).index(kind) % 3]
     out = tmp_path / f"picture.{ending}"
-    done = command("plot", kind, "-", "--out", out, text=CSV)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-    assert done.stderr == f"dgl-tuplepack: wrote {out}\n"
+    done = run("plot", kind, "-", "--out", out, text=TEXT)
+    assert done.code == 0, done.err
+    assert done.out == ""
+    assert done.err == f"dgl-tuplepack: wrote {out}\n"
     assert out.read_bytes().startswith(BEGINNINGS[ending])
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_a_picture_within_given_limits(tmp_path: Path) -> None:
+def test_a_picture_within_given_limits(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "picture.svg"
     arguments = ("--nodes", 10, "--edges", 20, "--graphs", 3, "--oversize", "drop", "--method", "best_fit")
-    done = command("plot", "graphs-per-pack", "-", "--out", out, *arguments, "--json", text=CSV)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"kind": "graphs-per-pack", "path": str(out)}
-    assert done.stderr == "dgl-tuplepack: 1 graphs exceed the limits and were left out\n"
+    done = run("plot", "graphs-per-pack", "-", "--out", out, *arguments, "--json", text=TEXT)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {"kind": "graphs-per-pack", "path": str(out)}
+    assert done.err == "dgl-tuplepack: 1 graphs exceed the limits and were left out\n"
 
 
-def test_a_picture_of_some_components(tmp_path: Path) -> None:
+def test_a_picture_of_some_components(run: Run, tmp_path: Path) -> None:
     histogram = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7}, ("nodes", "edges", "triplets"))
     histogram.save(tmp_path / "three.json")
     out = tmp_path / "picture.png"
     chosen = ("--component", "triplets", "--component", "nodes")
     for kind in ("sizes", "fill", "search", "sorted-fill", "distributions"):
-        done = command("plot", kind, tmp_path / "three.json", "--out", out, *chosen)
-        assert done.returncode == 0, done.stderr
-    done = command("plot", "fill", tmp_path / "three.json", "--out", out)
-    assert done.returncode == 1
-    assert "name two" in done.stderr
+        done = run("plot", kind, tmp_path / "three.json", "--out", out, *chosen)
+        assert done.code == 0, done.err
+    done = run("plot", "fill", tmp_path / "three.json", "--out", out)
+    assert done.code == 1
+    assert "name two" in done.err
 
 
-def test_a_report_of_standard_input(tmp_path: Path) -> None:
-    done = command(
-        "report", "-", "--name", "my graphs", "--batch-size", 4, "--batch-size", 6, text=CSV, folder=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == "dgl-tuplepack: wrote report.html\n"
+def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("report", "-", "--name", "my graphs", "--batch-size", 4, "--batch-size", 6, text=TEXT)
+    assert done.code == 0, done.err
+    assert done.err == "dgl-tuplepack: wrote report.html\n"
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h1>Packing my graphs</h1>" in page
     assert "34 graphs fit into" in page
@@ -71,13 +65,27 @@ def test_a_report_of_standard_input(tmp_path: Path) -> None:
     assert "largest of each 8 graphs" not in page
 
 
-def test_a_report_of_an_ogb_folder_within_given_limits(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("example:ogbg-molhiv", "ogbg-molhiv"),
+        ("folder/sizes.json", "sizes.json"),
+        ("ogbg-ppa", "ogbg-ppa"),
+        ("-", "graphs from standard input"),
+        (".", "."),
+    ],
+)
+def test_a_report_is_named_after_its_source(source: str, name: str) -> None:
+    assert _name(source) == name
+
+
+def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path) -> None:
     root = write_ogb_folder(tmp_path / "ogb", GraphSizes([[3, 4], [5, 8], [4, 6], [12, 22]] * 4))
     out = tmp_path / "page.html"
     arguments = ("--part", "train", "--limit", "nodes=30", "--limit", "edges=60", "--out", out, "--json")
-    done = command("report", "ogbg-molhiv", "--root", root, *arguments)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"kind": "report", "path": str(out)}
+    done = run("report", "ogbg-molhiv", "--root", root, *arguments)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {"kind": "report", "path": str(out)}
     page = out.read_text(encoding="utf-8")
     assert "<h1>Packing ogbg-molhiv</h1>" in page
     assert "12 graphs fit into" in page
@@ -104,19 +112,23 @@ def test_a_report_of_an_ogb_folder_within_given_limits(tmp_path: Path) -> None:
         (["plot", "sizes", "-", "--out", "picture.png", "--component", "nodes"], 1, "two different components"),
     ],
 )
-def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message: str, tmp_path: Path) -> None:
-    done = command(*arguments, text=CSV, folder=tmp_path)
-    assert done.returncode == code, done.stderr
-    words = " ".join(done.stderr.replace("│", " ").split())
+def test_wrong_input_is_one_clear_error(
+    run: Run, arguments: list[str], code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments, text=TEXT)
+    assert done.code == code, done.err
+    words = " ".join(done.err.replace("│", " ").split())
     assert message in words
-    assert "Traceback" not in done.stderr
-    assert code == 2 or done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    assert "Traceback" not in done.err
+    assert code == 2 or done.err.count("\n") == 1
+    assert done.out == ""
     assert list(tmp_path.iterdir()) == []
 
 
-def test_damaged_input_names_its_line(tmp_path: Path) -> None:
-    done = command("report", "-", text="nodes,edges,count\n3,4,5\n3,nan,5\n", folder=tmp_path)
-    assert done.returncode == 1
-    assert "line 3 of standard input" in done.stderr
+def test_damaged_input_names_its_line(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("report", "-", text=b"nodes,edges,count\n3,4,5\n3,nan,5\n")
+    assert done.code == 1
+    assert "line 3 of standard input" in done.err
     assert list(tmp_path.iterdir()) == []

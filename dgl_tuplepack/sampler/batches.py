@@ -1,0 +1,365 @@
+"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.packing import pack
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.ranks import check_agreement, in_process_group, replicas
+from dgl_tuplepack.sampler.checks import check_plan, chosen_content, split_oversize
+from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
+from dgl_tuplepack.sampler.epoch import EpochBatches, Packs
+from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources import sizes_of
+
+# A plan for one epoch is worth less search than one for all of them.
+_REPACK_EFFORT = 0.1
+
+# Purposes of random streams; each has its own.
+_CONTENT, _ORDER, _TIES = 1, 2, 3
+
+
+class PackBatchSampler(Sampler[list[int]]):
+    """Batches of graph ids that follow a plan and never exceed a limit.
+
+    Hand it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
+    `set_epoch` before each epoch.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
+    limits
+        Inclusive maxima of one pack.
+    plan
+        A plan for exactly these sizes; made by `pack` if not given.
+    content
+        "resample": the shapes of packs stay, each slot gets a random graph of its size, anew each epoch.
+        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, found by a
+        search of other samples. None: "resample", or "fixed" without `shuffle`.
+    packs_per_batch
+        Packs in one batch, >= 1.
+    shuffle
+        Whether packs come in random order; False gives the order of the plan and of the ids.
+    seed
+        0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
+    num_replicas, rank
+        Number of processes and the number of this one; from torch.distributed where it is initialised.
+        All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
+        near-equal work share a step (see `balance`), unless ``shuffle=False``. Where torch.distributed tells the
+        ranks, all of them must make the sampler, and compare settings, sizes and plan once.
+    drop_last
+        Drop the packs that do not divide evenly, instead of padding with empty batches.
+    oversize
+        What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
+
+    Attributes
+    ----------
+    limits
+        What batches are padded to: the limits, the cap on graphs lowered to the most that any pack holds
+        (of the first plan, for "repack").
+    plan
+        The plan of the current epoch.
+    epoch
+        Set by `set_epoch`, 0 at first.
+    dropped_ids
+        int64, the graphs that ``oversize="drop"`` left out.
+
+    Raises
+    ------
+    GraphTooLargeError, LimitsError, SizesError
+        As in `pack`.
+    PlanError
+        `plan` was made for other sizes, or goes beyond `limits`.
+    SamplerError
+        Settings contradict each other, several processes run and this one does not know its rank, or ranks differ.
+
+    Notes
+    -----
+    Time and memory O(N) at the start and for each epoch's order, and O(P log P) for P packs on several ranks.
+
+    Examples
+    --------
+    >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
+    >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
+    >>> list(sampler), sampler.limits
+    ([[0, 2], [1, 3]], Limits(nodes=4, edges=4, graphs=2))
+    """
+
+    def __init__(
+        self,
+        sizes: GraphSizes | Any,
+        limits: Limits,
+        *,
+        plan: PackPlan | None = None,
+        content: str | None = None,
+        packs_per_batch: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        drop_last: bool = False,
+        oversize: str = "error",
+    ) -> None:
+        sizes, limits = sizes_of(sizes), as_limits(limits)
+        self.content = chosen_content(content, shuffle, plan)
+        self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
+        self.num_replicas, self.rank = replicas(num_replicas, rank)
+        self.shuffle, self.drop_last = shuffle, drop_last
+        self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
+        self.epoch = 0
+
+        kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
+        histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(self.dropped_ids) else sizes)
+        assert histogram.graph_classes is not None
+        self._sizes_checksum = zlib.crc32(histogram.graph_classes.astype("<i8", copy=False).data)
+        self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
+        self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
+        self._histogram = histogram.without_ids()
+
+        if plan is None:
+            plan = pack(self._histogram, limits, seed=self.seed)
+        else:
+            check_plan(plan, self._histogram, limits)
+        self._asked_limits = limits.aligned(histogram.components)
+        self.limits: Limits = self._asked_limits.replace_graphs(plan.max_graphs)
+        self._first_packs = self._packs = Packs.of(plan, self._class_offsets)
+        self._packs_epoch = 0
+
+        # Where the latest iteration stands, or what was loaded and the next one resumes.
+        self._place, self._resumes = Place(0, 0, 0), False
+        self._iterated_epoch: int | None = None
+        self._warned = False
+        if num_replicas is None and in_process_group():
+            check_agreement(self._settings() | {"plan": plan.fingerprint})
+
+    def _packs_of(self, epoch: int) -> Packs:
+        """What is packed in an epoch; with "repack" a plan is made if it is not at hand."""
+        if self.content != "repack" or epoch == 0:
+            return self._first_packs
+        if self._packs_epoch != epoch:
+            seed = int(self._key(_TIES, epoch))
+            plan = pack(self._histogram, self.limits, seed=seed, effort=_REPACK_EFFORT)
+            self._packs, self._packs_epoch = Packs.of(plan, self._class_offsets), epoch
+        return self._packs
+
+    def _key(self, purpose: int, epoch: int) -> np.uint64:
+        return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))
+
+    @property
+    def plan(self) -> PackPlan:
+        """The plan of the current epoch."""
+        return self._packs_of(self.epoch).plan
+
+    @property
+    def sampler(self) -> PackBatchSampler:
+        """The sampler itself: where frameworks look for `set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
+        self.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+
+    def __len__(self) -> int:
+        """Batches in an epoch, equal on all ranks (with "repack", in the current epoch)."""
+        return self._length(self.epoch)
+
+    def _length(self, epoch: int) -> int:
+        packs = self._packs_of(epoch).plan.num_packs
+        return num_steps(packs, self.num_replicas, self.packs_per_batch, self.drop_last)
+
+    def __iter__(self) -> BatchIterator:
+        # Nothing happens before the first batch is asked for: loaders call iter() more than once an epoch.
+        return BatchIterator(self)
+
+    def _batches_of(self, epoch: int) -> EpochBatches:
+        """Batches of this rank in an epoch."""
+        packs, members = self._packs_of(epoch), self._members
+        if self.shuffle:
+            members = members.copy()
+            content_epoch = 0 if self.content == "fixed" else epoch
+            shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
+        return EpochBatches(epoch, packs, members[packs.slots], self._dealt(epoch)[:, self.rank].copy())
+
+    def _dealt(self, epoch: int) -> IntArray:
+        """Packs of each batch of each rank, ``[S, R, p]``; NONE where there is no pack."""
+        packs = self._packs_of(epoch)
+        order = np.arange(packs.plan.num_packs)
+        if self.shuffle:
+            shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
+        balanced = self.shuffle and self.num_replicas > 1
+        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, balanced)
+        return np.where(places == NONE, NONE, order[places])
+
+    def balance(self) -> Balance:
+        """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
+
+        Examples
+        --------
+        >>> sizes = GraphSizes([[8, 8], [2, 2], [9, 9], [1, 1]])
+        >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
+        Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
+        """
+        dealt = self._dealt(self.epoch)
+        work = self._packs_of(self.epoch).work
+        return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
+
+    def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
+        """Where the current epoch stands, in a few hundred bytes; equal on all ranks.
+
+        Parameters
+        ----------
+        delivered
+            Batches that the loop got in the iteration under way (what came before it was resumed is added).
+            Needed with workers of a plain DataLoader, which takes batches long before it delivers them. None:
+            all batches taken from the sampler.
+
+        Returns
+        -------
+        dict
+            Plain values, for `load_state_dict` of a sampler with the same settings; see ``docs/training.md``.
+
+        Raises
+        ------
+        SamplerError
+            `delivered` exceeds the batches of the epoch.
+        """
+        current = self._place.epoch == self.epoch
+        begun, position = (self._place.begun, self._place.position) if current else (0, 0)
+        if delivered is not None:
+            most = self._length(self.epoch) - begun
+            position = begun + whole_number("delivered", delivered, 0, most, SamplerError)
+        return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration resume the epoch of a state behind the batches delivered then.
+
+        The epoch becomes that of the state, except that a state from the end of its epoch never leads back from a
+        later one: there is nothing left to deliver. `set_epoch` to another epoch starts that one from its start.
+
+        Raises
+        ------
+        SamplerError
+            The state is of a sampler with other settings or graphs; both values are named.
+        """
+        epoch, position = self._read(state)
+        if position < self._length(epoch) or epoch > self.epoch:
+            self.epoch = epoch
+        self._place, self._resumes = Place(epoch, position, position), True
+
+    def _read(self, state: Any) -> tuple[int, int]:
+        """Epoch and position of a state that suits this sampler."""
+        epoch, position = read_state(state, self._settings())
+        # Last, since "repack" has to make the plan of that epoch.
+        check_same("plan", state["plan"], self._packs_of(epoch).plan.fingerprint)
+        return epoch, whole_number("position of a state", position, 0, self._length(epoch), SamplerError)
+
+    def _settings(self) -> dict[str, Any]:
+        """What decides, beside the plan, which graphs a batch holds; plain values."""
+        return {
+            "seed": self.seed,
+            "content": self.content,
+            "shuffle": self.shuffle,
+            "packs_per_batch": self.packs_per_batch,
+            "num_replicas": self.num_replicas,
+            "drop_last": self.drop_last,
+            "num_graphs": self._histogram.num_graphs,
+            "limits": self._asked_limits.to_dict(),
+            "sizes": self._sizes_checksum,
+        }
+
+    def _warn_if_repeated(self) -> None:
+        if self.content != "fixed" and self._iterated_epoch == self.epoch and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content is "
+                f"{self.content!r}; call loader.batch_sampler.set_epoch(epoch) before each epoch.",
+                UserWarning,
+                stacklevel=4,
+            )
+        self._iterated_epoch = self.epoch
+
+
+class BatchIterator(Iterator[list[int]]):
+    """Batches of one epoch of a `PackBatchSampler`; the epoch is settled when the first one is asked for.
+
+    It has the `state_dict` and `load_state_dict` that torchdata's StatefulDataLoader asks for.
+    """
+
+    def __init__(self, sampler: PackBatchSampler) -> None:
+        self._sampler = sampler
+        self._batches: EpochBatches | None = None
+        self._place: Place | None = None
+        self._loaded = False
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __next__(self) -> list[int]:
+        if self._batches is None:
+            self._begin()
+        assert self._batches is not None
+        assert self._place is not None
+        if self._place.position >= len(self._batches):
+            raise StopIteration
+        batch = self._batches[self._place.position]
+        self._place.position += 1
+        return batch
+
+    def _begin(self) -> None:
+        sampler, resumed, place = self._sampler, self._resumes, self._next_place()
+        if not resumed:
+            sampler._warn_if_repeated()
+        elif place.position:
+            sampler._iterated_epoch = place.epoch
+        self._batches = sampler._batches_of(place.epoch)
+        self._place = sampler._place = Place(place.epoch, place.position, place.position)
+        sampler._resumes = False
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether this goes on with an epoch that a state tells of."""
+        sampler = self._sampler
+        return self._loaded or (sampler._resumes and sampler._place.epoch == sampler.epoch)
+
+    def _next_place(self) -> Place:
+        """Where the next batch is taken from, as things are now."""
+        if self._place is not None:
+            return self._place
+        sampler = self._sampler
+        return sampler._place if self._resumes and not self._loaded else Place(sampler.epoch, 0, 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
+        place = self._next_place()
+        packs = self._sampler._packs_of(place.epoch) if self._batches is None else self._batches.packs
+        return as_state(self._sampler._settings(), packs.plan.fingerprint, place.epoch, place.position)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind the batches delivered when the state was saved; the sampler then has nothing to resume.
+
+        A state from the end of an epoch that the sampler has left for a later one leads to the start of the latter.
+
+        Raises
+        ------
+        SamplerError
+            As in `PackBatchSampler.load_state_dict`.
+        """
+        epoch, position = self._sampler._read(state)
+        left = position == self._sampler._length(epoch) and self._sampler.epoch > epoch
+        self._batches, self._place = None, None if left else Place(epoch, position, position)
+        self._loaded = True
+        self._sampler._resumes = False

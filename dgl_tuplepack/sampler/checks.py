@@ -1,0 +1,57 @@
+"""What a sampler is handed: content, graphs and plan that fit together."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from dgl_tuplepack.errors import PlanError, SamplerError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+
+CONTENTS = ("fixed", "resample", "repack")
+
+
+def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
+    """The content mode, its default filled in; refuse what contradicts `shuffle` or `plan`."""
+    if content is None:
+        return "resample" if shuffle else "fixed"
+    if content not in CONTENTS:
+        raise SamplerError(f"unknown content {content!r}; choose one of {', '.join(CONTENTS)}.")
+    if content != "fixed" and not shuffle:
+        raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
+    if content == "repack" and plan is not None:
+        raise SamplerError("content='repack' makes a new plan each epoch, but a plan was given; leave one of them out.")
+    return content
+
+
+def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:
+    """Ids that fit and ids to drop."""
+    if oversize not in ("error", "drop"):
+        raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
+    fits = limits.fits(sizes)
+    if not fits.all() and (oversize == "error" or not fits.any()):
+        limits.check(sizes)
+    kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
+    if len(dropped):
+        warnings.warn(f"{len(dropped)} of {len(sizes)} graphs exceed {limits!r} and are dropped.", stacklevel=3)
+    return kept, dropped
+
+
+def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits) -> None:
+    """Refuse a plan for other sizes, or one that goes beyond the limits."""
+    if not isinstance(plan, PackPlan):
+        raise PlanError(f"plan must be a PackPlan, but is {plan!s:.100}; make one by pack() or PackPlan.load().")
+    if plan.histogram != histogram:
+        raise PlanError(
+            f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
+            f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
+            f"sizes, totals {histogram.totals()}; make a plan for these sizes."
+        )
+    try:
+        plan.check_limits(limits)
+    except PlanError as error:
+        raise PlanError(f"the plan was made for {plan.limits!r} and does not keep {limits!r}: {error}") from error

@@ -1,0 +1,110 @@
+"""Which packs make up a step, and which rank gets which of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack.sizes import IntArray
+
+FloatArray = NDArray[np.float64]
+
+NONE = -1
+# Work of packs within this share of the heaviest counts as equal, so that their order stays random.
+_EQUAL = 1 / 64
+
+
+def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bool) -> int:
+    """Batches of an epoch, equal on all ranks."""
+    packs_per_step = packs_per_batch * num_replicas
+    return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
+
+
+def deal(work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, balanced: bool) -> IntArray:
+    """Deal packs, given in random order, to R ranks in steps of p packs each.
+
+    Parameters
+    ----------
+    work
+        Real nodes and edges of each pack, float64 ``[P]``.
+    num_replicas, packs_per_batch
+        R and p.
+    drop_last
+        Leave out the last ``P % (R p)`` packs; otherwise they make a last step, one for each rank before any
+        gets two.
+    balanced
+        Put packs of near-equal work into one step, and the least work into the last one; otherwise steps are
+        runs of the given order.
+
+    Returns
+    -------
+    IntArray
+        Positions in the given order, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
+
+    Notes
+    -----
+    Time O(P log P), memory O(P). Balanced steps come in the order of their first packs, so a random order of packs
+    gives a random order of steps. Within a step packs are dealt to and fro by falling work, and the rank that
+    starts moves on with each step, so that none always gets the most.
+    """
+    packs_per_step = num_replicas * packs_per_batch
+    packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
+    full = packs // packs_per_step
+    steps = num_steps(len(work), num_replicas, packs_per_batch, drop_last)
+    dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
+    if not balanced:
+        dealt.reshape(-1)[:packs] = np.arange(packs)
+        batches = dealt.reshape(steps, num_replicas, packs_per_batch)
+        batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
+        return np.sort(batches, axis=2)
+    levels = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
+    dealt.reshape(-1)[:packs] = np.argsort(-levels, kind="stable")
+    dealt[:full] = dealt[:full][np.argsort(dealt[:full].min(axis=1))]
+    falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
+    rows = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
+    rows[:, 1::2] = rows[:, 1::2, ::-1].copy()
+    turned = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
+    batches = np.take_along_axis(rows, turned[:, None, :], axis=2).transpose(0, 2, 1)
+    return np.sort(batches, axis=2)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How evenly the ranks are loaded in each step of an epoch.
+
+    Parameters
+    ----------
+    work
+        Real nodes and edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs of all types.
+    """
+
+    work: FloatArray
+
+    @property
+    def spread(self) -> FloatArray:
+        """Most minus least work of any rank in each step, ``[steps]``."""
+        return np.asarray(self.work.max(axis=1) - self.work.min(axis=1), dtype=np.float64)
+
+    @property
+    def mean_spread(self) -> float:
+        """Mean of `spread` over the steps, as a fraction of the mean work of a batch."""
+        return float(self.spread.mean() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def largest_spread(self) -> float:
+        """Largest `spread` of any step, as a fraction of the mean work of a batch."""
+        return float(self.spread.max() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def idle(self) -> float:
+        """Share of the ranks' time spent waiting, in [0, 1], if work is time and each step takes its slowest rank's."""
+        slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
+        return 1 - float(self.work.sum()) / slowest if slowest else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of nodes + edges "
+            f"{self.mean_spread:.2%} on average, {self.largest_spread:.2%} at most; idle {self.idle:.2%})"
+        )

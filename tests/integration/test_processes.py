@@ -1,0 +1,118 @@
+"""Several processes: torchrun, Lightning, and a training program that is killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import dgl_tuplepack as tp
+from tests.programs import lightning, training
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "programs"
+
+
+def environment() -> dict[str, str]:
+    """One thread for each process, the checkout's tests to import from, and no launcher's variables."""
+    ours = {name: value for name, value in os.environ.items() if name not in ("WORLD_SIZE", "RANK", "LOCAL_RANK")}
+    return {**ours, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), ours.get("PYTHONPATH", "")])}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_train_as_one_process(ranks: int) -> None:
+    """Gradients, losses of nothing, comparison and streams; see the program."""
+    done = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", PROGRAMS / "ranks.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ok: ") == 5
+
+
+def test_lightning_advances_epochs_on_two_processes(tmp_path: Path) -> None:
+    done = run(PROGRAMS / "lightning.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    samplers = [
+        tp.PackBatchSampler(tp.GraphSizes(lightning.ROWS), tp.Limits(20, 22), num_replicas=2, rank=rank)
+        for rank in range(2)
+    ]
+    assert results[0]["weights"] == results[1]["weights"]
+    epochs = []
+    for sampler, result in zip(samplers, results, strict=True):
+        # Known before the first batch.
+        assert result["lengths"] == [len(sampler), lightning.EPOCHS * len(sampler)]
+        assert len(result["seen"]) == lightning.EPOCHS
+        for epoch, seen in enumerate(result["seen"]):
+            sampler.set_epoch(epoch)
+            assert seen == list(sampler)
+        epochs += result["seen"]
+    assert len({str(epoch) for epoch in epochs}) == 2 * lightning.EPOCHS
+    for epoch in range(lightning.EPOCHS):
+        ids = [graph for result in results for batch in result["seen"][epoch] for graph in batch]
+        assert sorted(ids) == list(range(len(lightning.ROWS)))
+
+
+def test_lightning_names_the_setting_that_it_needs() -> None:
+    """What its Trainer does on several devices unless told otherwise; a `batch_size` would make it fail obscurely."""
+    from pytorch_lightning.utilities.data import _update_dataloader
+
+    sampler = tp.PackBatchSampler(tp.GraphSizes(lightning.ROWS), tp.Limits(20, 22), num_replicas=2, rank=0)
+    loader: Any = DataLoader(range(len(lightning.ROWS)), batch_sampler=sampler)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="use_distributed_sampler=False"):
+        _update_dataloader(loader, loader.sampler)
+
+
+def steps_of(folder: Path, kind: str, steps: int) -> list[str]:
+    """Let the training program take some steps, then kill it; what it printed."""
+    command = [sys.executable, str(PROGRAMS / "training.py"), str(folder), kind]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        printed = []
+        for _ in range(steps):
+            program.stdin.write("\n")
+            program.stdin.flush()
+            printed.append(program.stdout.readline())
+        program.send_signal(signal.SIGKILL)
+    assert all(printed), "the program ended early"
+    return printed
+
+
+@pytest.mark.parametrize("kind", ["stateful", "plain"])
+def test_a_killed_training_sees_every_graph_once(tmp_path: Path, kind: str) -> None:
+    """Killed behind a checkpoint in mid-epoch, then behind that of an epoch's end: no graph is missing or twice."""
+    length = len(training.sampler())
+    assert length % training.EVERY == 2
+    # The two steps behind the last checkpoint are lost with the model that took them.
+    first = 2 * training.EVERY + 2
+    assert first < length
+    assert steps_of(tmp_path, kind, first)[-1] == f"0 {first}\n"
+    file = tmp_path / "checkpoint.pt"
+    assert torch.load(file)["epoch"] == 0
+    # What is left of epoch 0 and its checkpoint, and a step of epoch 1 behind it.
+    steps_of(tmp_path, kind, length - 2 * training.EVERY + 1)
+    assert torch.load(file)["epoch"] == 1
+    command: list[Any] = [sys.executable, PROGRAMS / "training.py", tmp_path, kind]
+    steps = (training.EPOCHS - 1) * length
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment(), input="\n" * steps, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == steps
+    saved = torch.load(file)
+    assert saved["epoch"] == training.EPOCHS
+    assert (saved["model"]["seen"] == 1).all()

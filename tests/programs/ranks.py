@@ -1,0 +1,189 @@
+"""What only several processes can show; run by torchrun, each check prints a line on rank 0."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SamplerError
+from tests.graphs import generator, ring_with_chords
+
+STEPS = 4
+
+
+class Network(nn.Module):
+    """Two rounds of message passing and a readout, from the tensors of a padded batch alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.readout = nn.Linear(3, 1)
+
+    def forward(self, batch: tp.PaddedBatch) -> Tensor:
+        h = batch.node_features["x"]
+        for layer in self.messages:
+            messages = layer(h[batch.src]) * batch.edge_features["w"][:, None]
+            h = torch.tanh(h + torch.zeros_like(h).index_add(0, batch.dst, messages))
+        graphs = torch.zeros(len(batch.graph_mask), 3, dtype=h.dtype)
+        return self.readout(graphs.index_add(0, batch.node_graph_slots, h)).squeeze(1)
+
+
+def dataset_of(packs: int) -> list[Any]:
+    """Labelled graphs that fill so many packs of 12 nodes exactly: of one, two or three graphs."""
+    gen = generator(0)
+    nodes = [12 // graphs for pack in range(packs) for graphs in [1 + pack % 3] * (1 + pack % 3)]
+    return [
+        (ring_with_chords(gen, number, i % 4), torch.randn((), generator=gen, dtype=torch.float64))
+        for i, number in enumerate(nodes)
+    ]
+
+
+def square_errors(network: nn.Module, batch: tp.PaddedBatch) -> Tensor:
+    assert isinstance(batch.labels, Tensor)
+    return (network(batch) - batch.labels).square()
+
+
+def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: int) -> None:
+    """Train beside a single process that holds each step's graphs of all ranks; the last step has an empty batch."""
+    limits = tp.Limits(nodes=12, edges=24)
+    data = tp.with_ids(dataset_of((STEPS - 1) * ranks * packs_per_batch + 1))
+    sampler = tp.PackBatchSampler(data, limits, seed=1, packs_per_batch=packs_per_batch)
+    collate = tp.PaddedCollate(sampler.limits, example=data[0], packs_per_batch=packs_per_batch)
+    loader = DataLoader(data, batch_sampler=sampler, collate_fn=collate)  # type: ignore[arg-type]
+    assert (sampler.num_replicas, sampler.rank, len(loader)) == (ranks, rank, STEPS)
+    everybody = [
+        tp.PackBatchSampler(
+            data, limits, seed=1, packs_per_batch=packs_per_batch, num_replicas=ranks, rank=other
+        )
+        for other in range(ranks)
+    ]  # fmt: skip
+    collate_all = tp.PaddedCollate(sampler.limits, example=data[0], packs_per_batch=ranks * packs_per_batch)
+
+    torch.manual_seed(0)
+    alone = Network().double()
+    network = DistributedDataParallel(copy.deepcopy(alone))
+    seen, empty = [], 0
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for one in everybody:
+            one.set_epoch(epoch)
+        for batch, ids in zip(loader, zip(*everybody, strict=True), strict=True):
+            assert batch.graph_ids is not None
+            assert batch.graph_ids[batch.graph_mask].tolist() == ids[rank]
+            seen += ids[rank]
+            empty += not ids[rank]
+            loss = tp.nn.distributed_masked_mean(square_errors(network, batch), batch.graph_mask)
+            loss.backward()
+            whole = collate_all([data[i] for of_rank in ids for i in of_rank])
+            right = tp.nn.masked_mean(square_errors(alone, whole), whole.graph_mask)
+            right.backward()
+            for found, expected in zip(network.parameters(), alone.parameters(), strict=True):
+                assert found.grad is not None
+                assert expected.grad is not None
+                assert expected.grad.abs().max() > 0
+                torch.testing.assert_close(found.grad, expected.grad, rtol=1e-10, atol=1e-12)
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            torch.testing.assert_close(mean / ranks, right.detach())
+            with torch.no_grad():
+                for parameter in [*network.parameters(), *alone.parameters()]:
+                    assert parameter.grad is not None
+                    parameter -= 0.05 * parameter.grad
+                    parameter.grad = None
+    gathered: list[Any] = [None] * ranks
+    dist.all_gather_object(gathered, (seen, empty))
+    assert sorted(i for ids, _ in gathered for i in ids) == sorted([*range(len(data))] * 2)
+    assert sum(number for _, number in gathered) == 2 * (ranks - 1), "the last step should have one pack alone"
+
+
+def a_mean_over_nothing_is_zero(rank: int, ranks: int) -> None:
+    for real in (0, ranks - 1):
+        x = torch.ones(4, requires_grad=True)
+        # Nobody, or the last rank alone, has an entry.
+        mask = torch.tensor([real > 0 and rank == real, False, False, False])
+        mean = tp.nn.distributed_masked_mean(3 * x, mask)
+        mean.backward()
+        mine = ranks if real and rank == real else 0
+        assert mean.item() == 3 * mine
+        assert x.grad is not None
+        assert x.grad.tolist() == [3 * mine, 0, 0, 0]
+    # Half precision: the sum of a rank would overflow without care.
+    ones = torch.ones(70_000, dtype=torch.float16)
+    assert tp.nn.distributed_masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
+
+
+def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
+    rows, limits = np.tile([[3, 4], [2, 2], [1, 0]], (20, 1)), tp.Limits(6, 7)
+    plan = tp.pack(tp.GraphSizes(rows), limits)
+    other = tp.pack(tp.GraphSizes(rows), limits, method="none")
+    odd = rank == ranks - 1
+    assert tp.PackBatchSampler(tp.GraphSizes(rows), limits).num_replicas == ranks
+    for name, values, order, settings in (
+        ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
+        ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
+        ("sizes", (), rows[::-1] if odd else rows, {}),
+        ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
+        ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
+    ):
+        try:
+            tp.PackBatchSampler(tp.GraphSizes(order), limits, **settings)  # type: ignore[arg-type]
+        except SamplerError as error:
+            message = str(error)
+            assert f"rank 0 has {name}" in message, message
+            assert f"rank {ranks - 1} has" in message, message
+            assert all(str(value) in message for value in values), message
+        else:
+            raise AssertionError(f"rank {rank} did not notice that {name} differs")
+    # Who says which rank it is may be alone in making a sampler: nothing is compared, and nobody waits.
+    if odd:
+        tp.PackBatchSampler(tp.GraphSizes(rows), limits, seed=9, num_replicas=1, rank=0)
+
+
+def streams_end_together(rank: int, ranks: int) -> None:
+    mine = [[rank, step] for step in range(rank + 1)]
+    assert list(tp.in_step(mine)) == mine[:1]
+    assert list(tp.in_step(mine, empty=[])) == mine + [[]] * (ranks - rank - 1)
+    assert list(tp.in_step([] if rank else mine)) == []
+    assert list(tp.in_step([], empty=[])) == []
+
+    sizes = [(1 + i % 5, 1 + i % 7) for i in range(101)]
+    packer: Any = tp.StreamPacker(list(enumerate(sizes)), tp.Limits(9, 11), lookahead=10, size_of=lambda item: item[1])
+    loader: Any = DataLoader(packer, batch_size=None, num_workers=1)
+    seen = [int(number) for pack in tp.in_step(loader, empty=[]) for number, _ in pack]
+    gathered: list[Any] = [None] * ranks
+    dist.all_gather_object(gathered, seen)
+    assert sorted(i for ids in gathered for i in ids) == list(range(101))
+    assert all(gathered)
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    def done(what: str) -> None:
+        dist.barrier()
+        if rank == 0:
+            print("ok:", what, flush=True)
+
+    for packs_per_batch in (1, 2):
+        gradients_are_those_of_one_process(rank, ranks, packs_per_batch)
+        done(f"gradients with {packs_per_batch} packs a batch")
+    a_mean_over_nothing_is_zero(rank, ranks)
+    done("a mean over nothing")
+    ranks_compare_what_they_hold(rank, ranks)
+    done("ranks compare")
+    streams_end_together(rank, ranks)
+    done("streams")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""States of samplers: what they hold, what they resume, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SamplerError
+from tests.messages import refused
+
+ROWS = np.tile([[3, 4], [2, 2], [1, 0]], (20, 1))
+LIMITS = tp.Limits(nodes=6, edges=7)
+CONTENTS = ("fixed", "resample", "repack")
+
+
+def sampler(rows: Any = ROWS, limits: tp.Limits = LIMITS, **settings: Any) -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(tp.GraphSizes(rows), limits, **{"seed": 5, **settings})
+
+
+def epoch_of(epoch: int, **settings: Any) -> list[list[int]]:
+    """All batches of an epoch of a new sampler."""
+    s = sampler(**settings)
+    s.set_epoch(epoch)
+    return list(s)
+
+
+def after(batches: int, epoch: int = 0, **settings: Any) -> dict[str, Any]:
+    """State of a new sampler after some batches of an epoch, sent through JSON."""
+    s = sampler(**settings)
+    s.set_epoch(epoch)
+    for _, _batch in zip(range(batches), s, strict=False):
+        pass
+    state: dict[str, Any] = json.loads(json.dumps(s.state_dict()))
+    return state
+
+
+# What a state is ----------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_small_and_plain() -> None:
+    small = after(1)
+    assert set(small) == {
+        "version", "seed", "epoch", "position", "num_replicas", "content", "shuffle", "packs_per_batch", "drop_last",
+        "num_graphs", "limits", "sizes", "plan",
+    }  # fmt: skip
+    large = after(1, rows=np.tile(ROWS, (200, 1)))
+    assert len(json.dumps(large)) < len(json.dumps(small)) + 20 < 600
+
+
+def test_a_state_is_equal_on_all_ranks() -> None:
+    assert after(3, num_replicas=3, rank=0) == after(3, num_replicas=3, rank=2)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_the_rest_of_an_epoch(content: str, epoch: int) -> None:
+    whole = epoch_of(epoch, content=content)
+    for batches in (0, 1, len(whole) - 1, len(whole)):
+        s = sampler(content=content)
+        s.load_state_dict(after(batches, epoch, content=content))
+        assert s.epoch == epoch
+        assert len(s) == len(whole)
+        assert list(s) == whole[batches:]
+        # It resumes once; then come whole epochs.
+        s.set_epoch(epoch + 1)
+        assert list(s) == epoch_of(epoch + 1, content=content)
+
+
+def test_a_state_of_one_rank_serves_another() -> None:
+    s = sampler(num_replicas=3, rank=2)
+    s.load_state_dict(after(2, 1, num_replicas=3, rank=0))
+    assert list(s) == epoch_of(1, num_replicas=3, rank=2)[2:]
+
+
+def test_delivered_counts_from_where_the_iteration_began() -> None:
+    whole = epoch_of(0)
+    s = sampler()
+    # All are taken, as workers of a plain loader would; the loop got three of them.
+    list(s)
+    state = s.state_dict(delivered=3)
+    resumed = sampler()
+    resumed.load_state_dict(state)
+    assert list(resumed) == whole[3:]
+    # Two more than before: what came before the interruption counts too.
+    again = sampler()
+    again.load_state_dict(resumed.state_dict(delivered=2))
+    assert list(again) == whole[5:]
+
+
+def test_delivered_of_a_new_epoch() -> None:
+    s = sampler()
+    list(s)
+    s.set_epoch(1)
+    assert s.state_dict(delivered=0)["position"] == s.state_dict()["position"] == 0
+    assert s.state_dict()["epoch"] == 1
+
+
+def test_delivered_cannot_exceed_the_epoch() -> None:
+    s = sampler()
+    s.load_state_dict(after(len(s) - 2))
+    for value in (3, -1, 1.0, "2"):
+        with refused(SamplerError, "delivered must be an integer in 0..2", repr(value)):
+            s.state_dict(delivered=value)  # type: ignore[arg-type]
+
+
+# Iterators ----------------------------------------------------------------------------------------------------
+
+
+def test_an_iterator_resumes_by_itself() -> None:
+    first = iter(sampler())
+    taken = [next(first) for _ in range(4)]
+    second = iter(sampler())
+    second.load_state_dict(first.state_dict())
+    assert [*taken, *second] == epoch_of(0)
+
+
+def test_the_position_goes_to_the_iterator_that_begins() -> None:
+    """Loaders call iter() more than once and drop what they do not use."""
+    whole = epoch_of(3)
+    s = sampler()
+    s.load_state_dict(after(4, 3))
+    unused, used = iter(s), iter(s)
+    assert unused.state_dict()["position"] == used.state_dict()["position"] == 4
+    assert next(used) == whole[4]
+    # What begins now starts the epoch anew.
+    with pytest.warns(UserWarning, match="epoch 3 is iterated again"):
+        assert list(s) == whole
+    assert [whole[4], *used] == whole[4:]
+
+
+def test_a_position_in_an_iterator_is_the_samplers_no_more() -> None:
+    """StatefulDataLoader, restored from the end of an epoch, drops the iterator it restored and asks for another."""
+    state = after(len(epoch_of(0)))
+    s = sampler()
+    s.load_state_dict(state)
+    iter(s).load_state_dict(state)
+    s.set_epoch(1)
+    assert list(s) == epoch_of(1)
+
+
+@pytest.mark.parametrize("epoch_first", [True, False])
+def test_the_end_of_an_epoch_does_not_skip_the_next(epoch_first: bool) -> None:
+    """The loop may have moved on before the loader loads its state."""
+    state = after(len(epoch_of(2)), 2)
+    s = sampler()
+    if epoch_first:
+        s.set_epoch(3)
+    s.load_state_dict(state)
+    iterator = iter(s)
+    iterator.load_state_dict(state)
+    assert s.epoch == 3 if epoch_first else 2
+    assert list(iterator) == (epoch_of(3) if epoch_first else [])
+
+
+def test_the_middle_of_an_epoch_wins_over_set_epoch_before() -> None:
+    s = sampler()
+    s.set_epoch(7)
+    s.load_state_dict(after(4, 2))
+    assert s.epoch == 2
+    assert list(s) == epoch_of(2)[4:]
+
+
+def test_set_epoch_after_loading() -> None:
+    state = after(4, 2)
+    s = sampler()
+    s.load_state_dict(state)
+    s.set_epoch(2)
+    assert list(s) == epoch_of(2)[4:]
+    s.load_state_dict(state)
+    s.set_epoch(3)
+    assert s.state_dict()["position"] == 0
+    assert list(s) == epoch_of(3)
+    s.set_epoch(2)
+    assert list(s) == epoch_of(2)
+
+
+def test_resuming_is_no_repetition() -> None:
+    s = sampler()
+    for _, _batch in zip(range(3), s, strict=False):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s.load_state_dict(s.state_dict())
+        list(s)
+    with pytest.warns(UserWarning, match="epoch 0 is iterated again"):
+        list(s)
+
+
+# What is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"seed": 6}, ["seed 5", "has 6"]),
+        ({"content": "fixed"}, ["content 'resample'", "'fixed'"]),
+        ({"content": "fixed", "shuffle": False}, ["'fixed'"]),
+        ({"packs_per_batch": 2}, ["packs_per_batch 1", "has 2"]),
+        ({"num_replicas": 2, "rank": 0}, ["num_replicas 1", "has 2"]),
+        ({"drop_last": True}, ["drop_last False", "has True"]),
+        ({"rows": ROWS[:-1]}, ["num_graphs 60", "has 59"]),
+        ({"limits": tp.Limits(6, 8)}, ["limits", "'edges': 7", "'edges': 8"]),
+        ({"limits": tp.Limits(6, 7, graphs=3)}, ["limits", "'graphs': None", "'graphs': 3"]),
+        ({"rows": ROWS[::-1]}, ["sizes", "resuming would repeat or lose graphs"]),
+    ],
+    ids=str,
+)
+def test_other_settings_name_both_values(changes: dict[str, Any], parts: list[str]) -> None:
+    state = after(2)
+    for target in (sampler(**changes), iter(sampler(**changes))):
+        with refused(SamplerError, *parts, "start the epoch anew"):
+            target.load_state_dict(state)
+
+
+def test_other_plans_are_refused() -> None:
+    plan = tp.pack(tp.GraphSizes(ROWS), LIMITS, method="none")
+    with refused(SamplerError, "plan", plan.fingerprint, after(2)["plan"]):
+        sampler(plan=plan).load_state_dict(after(2))
+
+
+def test_other_plans_of_an_epoch_are_refused() -> None:
+    """Another version of a library may repack differently."""
+    state = after(2, 3, content="repack")
+    with refused(SamplerError, "plan 'another'", "start the epoch anew"):
+        sampler(content="repack").load_state_dict({**state, "plan": "another"})
+
+
+@pytest.mark.parametrize("state", [None, 3, [], {}, {"epoch": 1}], ids=str)
+def test_what_is_no_state(state: Any) -> None:
+    with refused(SamplerError, "state_dict() returned", str(state)):
+        sampler().load_state_dict(state)
+
+
+def test_damaged_states() -> None:
+    state, end = after(2), len(epoch_of(0))
+    with refused(SamplerError, "version 2", "reads version 1", "the release that saved it"):
+        sampler().load_state_dict({**state, "version": 2})
+    with refused(SamplerError, "lacks position", "state_dict() returned"):
+        sampler().load_state_dict({name: value for name, value in state.items() if name != "position"})
+    for value in (-1, end + 1, 1.5, "1"):
+        with refused(SamplerError, "position of a state must be an integer in 0..", repr(value)):
+            sampler().load_state_dict({**state, "position": value})
+    for value in (-1, 2**64, None):
+        with refused(SamplerError, "epoch of a state must be an integer in 0..2**64-1", repr(value)):
+            sampler().load_state_dict({**state, "epoch": value})
+
+
+def test_a_refused_state_changes_nothing() -> None:
+    s = sampler()
+    s.set_epoch(2)
+    with refused(SamplerError, "seed"):
+        s.load_state_dict(after(2, seed=1))
+    assert s.epoch == 2
+    assert list(s) == epoch_of(2)
