@@ -19,10 +19,10 @@ from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.preprocessing import timed, verify
+from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sharding.shard import as_shards
-from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, write_shard
+from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import writing_to
@@ -157,16 +157,11 @@ def verify_shards(
     FormatError
         The manifest is not as it was written, or does not fit the shards.
     """
-    store = MultiStore(path)
-    tasks = {shard.name: (store.path / shard.name,) for shard in store.manifest.shards}
+    folder = Path(path).absolute()
+    tasks = {shard.name: (folder, shard) for shard in Manifest.load(folder).shards}
     with Workers(min(workers or _cores(), len(tasks)), executor) as at_work:
-        _all(at_work, _verified, tasks, "shards")
-    return store
-
-
-def _verified(folder: Path) -> bool:
-    verify(folder)
-    return True
+        _all(at_work, verify_shard, tasks, "shards")
+    return MultiStore(folder)
 
 
 def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
@@ -199,7 +194,7 @@ def _check_schemas(written: Sequence[WrittenShard]) -> None:
 
 def _refuse(failed: Mapping[str, str], number: int) -> None:
     if failed:
-        causes = "".join(f"\n  {name}: {cause}" for name, cause in failed.items())
+        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
         raise ShardsError(
             f"{len(failed)} of {number} shards failed, the others are done; correct the causes and run again, which "
             f"does only what is missing.{causes}"

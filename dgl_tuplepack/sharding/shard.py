@@ -125,7 +125,9 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
                 break
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
-        raise SizesError(f"two shards are called {repeated[0]!r}; give each one once, or a mapping of names to shards.")
+        raise SizesError(
+            f"two shards are called {repeated[0]!r}; give each one once, or a mapping from names to shards."
+        )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 
 

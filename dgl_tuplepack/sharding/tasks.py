@@ -13,10 +13,11 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, write_plans
+from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
@@ -98,6 +99,18 @@ def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) ->
     except InputError:
         return False
     return (plan.histogram, plan.limits, plan.seed) == (histogram, limits.aligned(histogram.components), seed)
+
+
+def verify_shard(out: Path, shard: ShardEntry) -> None:
+    """Check every byte of a shard, its plans, and that it is the one that the manifest names.
+
+    Raises
+    ------
+    FormatError
+        Names what is not as it was written.
+    """
+    if verify(out / shard.name)._arrays.checksum != shard.store:
+        raise FormatError(was_written_anew(out, shard.name))
 
 
 @dataclass(frozen=True)

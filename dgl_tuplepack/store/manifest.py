@@ -72,6 +72,8 @@ class Manifest:
             It is missing, foreign, newer or altered.
         """
         path = folder / MANIFEST
+        if folder.is_dir() and not path.exists():
+            raise FormatError(f"{folder} has no {MANIFEST}; preprocessing has not finished there, run it again.")
         document = read_json(path)
         check_header(document, path, FORMAT, VERSION)
         try:
@@ -88,3 +90,8 @@ class Manifest:
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its checksum; preprocess it again.")
         return manifest
+
+
+def was_written_anew(folder: Path, name: str) -> str:
+    """Message for a shard that is not the one of the manifest."""
+    return f"{folder / name} was written anew since {folder / MANIFEST} was; run the preprocessing again."

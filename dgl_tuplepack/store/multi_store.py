@@ -12,7 +12,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.graph_store import GraphStore
 from dgl_tuplepack.store.joined import JoinedArrays
-from dgl_tuplepack.store.manifest import MANIFEST, Manifest
+from dgl_tuplepack.store.manifest import Manifest, was_written_anew
 from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 
@@ -53,8 +53,6 @@ class MultiStore(StoredGraphs):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Workers may have another working folder.
         path = Path(path).absolute()
-        if path.is_dir() and not (path / MANIFEST).exists():
-            raise FormatError(f"{path} has no {MANIFEST}; preprocessing has not finished there, run it again.")
         self.manifest = Manifest.load(path)
         parts = [_opened(path, shard.name, shard.store) for shard in self.manifest.shards]
         super().__init__(path, JoinedArrays(path, parts))
@@ -73,5 +71,5 @@ class MultiStore(StoredGraphs):
 def _opened(path: Path, name: str, checksum: str) -> StoreArrays:
     arrays = StoreArrays.open(path / name)
     if arrays.checksum != checksum:
-        raise FormatError(f"{path / name} was written anew since {path / MANIFEST} was; run the preprocessing again.")
+        raise FormatError(was_written_anew(path, name))
     return arrays
