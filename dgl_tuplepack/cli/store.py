@@ -80,12 +80,18 @@ def preprocess(
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers are processes of this machine; leave them out where --dask works.")
     chosen = None if limits is None else _limits(limits)
-    ogb = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": labels}
+    # Only what was asked for: a shard is taken for changed where its settings differ from those of the last run.
+    asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
+    ogb = {name: value for name, value in asked.items() if value is not None}
     settings = {"limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed}
     if len(sources) > 1 or workers is not None or dask is not None:
         shards = [source if root is None else str(root / source.replace("-", "_")) for source in sources]
         with _cluster(dask) as executor:
-            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, ogb)
+            # What is not asked for is no setting: shards are told from changed ones by those.
+            asked = {
+                name: value for name, value in ogb.items() if value is not None and (name, value) != ("labels", True)
+            }
+            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, asked)
     else:
         _preprocess_one(_graph_source(sources[0], root, **ogb), out, as_json, settings)
 

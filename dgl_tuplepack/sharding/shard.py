@@ -52,8 +52,15 @@ class Shard:
         """Whether the source is a path or a URL."""
         return isinstance(self.source, str)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether the source is read from files that are known; else it is an object."""
+        return self.is_path or isinstance(self.source, OgbFolder)
+
     def identity(self) -> str:
         """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
+
+        An object whose pickles differ from time to time is taken for changed.
 
         Raises
         ------

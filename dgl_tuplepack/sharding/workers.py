@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import multiprocessing
 import os
 import signal
@@ -178,6 +177,7 @@ def _leave(*_: object) -> None:
 def _end_with(theirs: Connection) -> None:
     with suppress(EOFError, OSError):
         theirs.recv()
-    _thread.interrupt_main(signal.SIGTERM)
+    # A real signal, which ends waiting as well.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(_GRACE_S)
     os._exit(1)

@@ -12,9 +12,12 @@ import dgl
 import fsspec
 import numpy as np
 import pytest
+from click.testing import Result
 from filelock import FileLock
+from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
 from dgl_tuplepack.preprocessing import plan_files
 from dgl_tuplepack.sharding import verify_shards
@@ -301,3 +304,37 @@ def test_a_shard_that_is_missing_or_damaged_is_told(bins: list[Path], tmp_path: 
     os.rename(tmp_path / "out" / "part-1", tmp_path / "away")
     with refused(FormatError, "part-1"):
         tp.MultiStore(tmp_path / "out")
+
+
+def command(*arguments: Any) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = command("preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    assert first.exit_code == 0, first.output
+    assert "3 shards written" in first.output
+    second = command("preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    assert "nothing to do" in second.output
+    made = json.loads(command("preprocess", *bins[:2], out, "--workers", 1, "--json").stdout)
+    assert (made["written"], made["kept"]) == ([], ["part-0", "part-1"])
+    found = json.loads(command("info", out, "--json").stdout)
+    assert (found["shards"], found["graphs"]) == ({"part-0": 20, "part-1": 20}, 40)
+    assert "limits of their plans" in command("info", out).output
+    assert json.loads(command("verify", out, "--json").stdout) == {"store": str(out), "graphs": 40, "intact": True}
+    assert json.loads(command("sizes", out, "--json").stdout)["graphs"] == 40
+    # One alone becomes a single store, as ever.
+    assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
+    assert len(tp.GraphStore(tmp_path / "one")) == 20
+
+
+def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
+    failed = command("preprocess", *bins, tmp_path / "absent.bin", tmp_path / "out", "--workers", 1)
+    assert isinstance(failed.exception, ShardsError)
+    assert command("preprocess", *bins, tmp_path / "out", "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
+    assert command("preprocess", *bins, tmp_path / "out", "--workers", 0).exit_code == 2
+    pytest.importorskip("distributed")
+    nobody = command("preprocess", *bins, tmp_path / "out", "--dask", "nonsense://127.0.0.1:9")
+    assert isinstance(nobody.exception, FormatError)
+    assert "nonsense://127.0.0.1:9" in str(nobody.exception)
