@@ -20,7 +20,7 @@ class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, one shard after the other.
 
     It does what a `GraphStore` of all graphs would do, and its batches are equal. A batch may draw from any number of
-    shards; that takes no longer than drawing from one.
+    shards; that takes little longer than drawing from one.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class MultiStore(StoredGraphs):
 
     Notes
     -----
-    Opening looks at each file of each shard, some 3 ms a shard.
+    Opening looks at each file of each shard, some 2 ms a shard.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
