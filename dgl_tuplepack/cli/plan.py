@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli.app import app
@@ -63,7 +64,9 @@ def plan(
     limits = Limits.from_components(given, graphs).aligned(histogram.components)
     histogram, dropped = without_oversize(histogram, limits, oversize)
     begin = time.perf_counter()
-    found = pack(histogram, limits, method, heuristic(heuristic_name) or "product", seed, effort=effort)
+    # Moves in a terminal alone; how long a search takes is not known before.
+    with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
+        found = pack(histogram, limits, method, heuristic(heuristic_name) or "product", seed, effort=effort)
     seconds = time.perf_counter() - begin
     if save is not None:
         found.save(save)

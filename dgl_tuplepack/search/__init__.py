@@ -150,6 +150,8 @@ def search_limits(
     way, wanted = _way(asked)
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise SearchError(f"the executor must be a concurrent.futures.Executor, but is {executor!r}.")
     method, settings = _planning(method, heuristic, seed, effort)
     histogram = as_histogram(histogram)
     if graphs_per_batch is not None:

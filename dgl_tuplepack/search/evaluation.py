@@ -104,6 +104,7 @@ class Evaluation:
         plain = Settings("product", settings.seed, effort=settings.effort)
         self._heuristic = settings.heuristic
         self._task = Task(histogram, cap, method, plain, None, None)
+        self._made: tuple[IntArray, IntArray] | None = None
         self._covered = (0,) * len(histogram.components)
         self._executor, self._stack = executor, ExitStack()
 
@@ -159,14 +160,22 @@ class Evaluation:
             self._covered = most
 
     @property
+    def _arrays(self) -> tuple[IntArray, IntArray]:
+        """Limits ``[M, k]`` and what was found ``[M, 2 + k]``, made anew only when there is more."""
+        if self._made is None or len(self._made[0]) != len(self.found):
+            limits = np.array(list(self.found), dtype=np.int64)
+            self._made = limits, np.array(list(self.found.values()), dtype=np.int64)
+        return self._made
+
+    @property
     def limits(self) -> IntArray:
         """Limits of every candidate, in the order they came, int64 ``[M, k]``."""
-        return np.array(list(self.found), dtype=np.int64)
+        return self._arrays[0]
 
     @property
     def packs(self) -> IntArray:
         """Packs of every candidate, int64 ``[M]``."""
-        return np.array([found[0] for found in self.found.values()], dtype=np.int64)
+        return self._arrays[1][:, 0]
 
     @property
     def efficiency(self) -> NDArray[np.float64]:
@@ -180,8 +189,7 @@ class Evaluation:
 
     def columns(self, order: IntArray) -> dict[str, Any]:
         """Limits, packs, most graphs, and largest contents of the candidates in an order: the table of a result."""
-        found = np.array(list(self.found.values()), dtype=np.int64)[order]
-        limits = self.limits[order]
+        limits, found = (array[order] for array in self._arrays)
         return {"limits": limits, "packs": found[:, 0], "most_graphs": found[:, 1], "used": found[:, 2:]}
 
     def used(self, row: Row) -> list[int]:

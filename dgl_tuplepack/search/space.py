@@ -15,6 +15,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import matching_name
 from dgl_tuplepack.sizes import components_of_kind
 
+# The little more that one component gets on the ray.
 _SLACK = 0.02
 
 # Maxima of one pack, in the order of the components.
