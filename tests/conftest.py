@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 # Without a choice DGL prints a notice and writes a file into the home directory.
@@ -27,3 +32,30 @@ def shared_data() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"development data is absent: {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def molhiv(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """ogbg-molhiv through OGB; parsing takes half a minute, so it happens once."""
+    source = shared_data / "ogb"
+    if not source.is_dir():
+        pytest.skip(f"development data is absent: {source}")
+    if importlib.util.find_spec("ogb") is None:
+        pytest.skip("the optional package ogb is not installed")
+    from ogb.graphproppred import DglGraphPropPredDataset
+
+    # OGB writes beside the raw files, which are not ours to change. Of several test processes the first one parses,
+    # the others load what it made.
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root, lock = base / "ogb", FileLock(base / "ogb.lock")
+    with lock:
+        for file in source.rglob("*"):
+            target = root / file.relative_to(source)
+            if file.is_file() and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+        dataset = DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
+    yield dataset
+    with lock:
+        shutil.rmtree(root, ignore_errors=True)

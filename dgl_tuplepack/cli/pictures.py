@@ -91,7 +91,9 @@ KINDS: dict[str, Callable[[_Subject], Any]] = {
 def report(
     source: SourceArgument,
     out: Annotated[Path, typer.Option(help="The page to write, .html.")] = Path("report.html"),
-    name: Annotated[str | None, typer.Option(help="What the page calls the dataset; default: SOURCE.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the page calls the dataset; default: the name of SOURCE.")
+    ] = None,
     nodes: NodesOption = None,
     edges: EdgesOption = None,
     graphs: GraphsOption = None,
@@ -110,7 +112,7 @@ def report(
     check_place(out)
     histogram = _histogram(source, root, part, limits, oversize)
     sizes = tuple(batch_size or (8, 32, 128))
-    write_report(histogram, out, name=name or source, limits=limits, batch_sizes=sizes, seed=seed)
+    write_report(histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed)
     _say(out, "report", as_json)
 
 
@@ -166,6 +168,13 @@ def _say(out: Path, kind: str, as_json: bool) -> None:
         print_json({"kind": kind, "path": str(out)})
     else:
         note(f"wrote {out}")
+
+
+def _name(source: str) -> str:
+    """What a SOURCE is called where nothing else was said."""
+    if source == "-":
+        return "graphs from standard input"
+    return Path(source.removeprefix("example:")).name or source
 
 
 def _has(histogram: SizeHistogram, heuristic: str) -> bool:

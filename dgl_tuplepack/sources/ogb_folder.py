@@ -6,7 +6,9 @@ Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graph
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -100,18 +102,25 @@ class OgbFolder:
     @property
     def sizes(self) -> GraphSizes:
         """(nodes, edges) of each graph; reads the two lists of sizes alone."""
-        edges = self._counts("num_edges_list") * (1 + self.add_inverse_edge)
-        return GraphSizes(np.stack([self._counts("num_nodes_list"), edges], axis=1))
+        nodes, edges = self._counts("num_nodes_list"), self._counts("num_edges_list")
+        if len(nodes) != len(edges):
+            raise FormatError(
+                f"{self._raw} lists the nodes of {len(nodes)} graphs, but the edges of {len(edges)}; it is damaged."
+            )
+        return GraphSizes(np.stack([nodes, edges * (1 + self.add_inverse_edge)], axis=1))
 
     def _counts(self, name: str) -> IntArray:
         if self.is_binary:
-            table = NpzTable(self._raw / "data.npz", name)
-            found = table.take(table.shape[0])
+            path = self._raw / "data.npz"
+            with closing(NpzTable(path, name)) as table:
+                found = table.take(table.shape[0])
         else:
             path = (
-                self._raw / f"{ {'num_nodes_list': 'num-node-list', 'num_edges_list': 'num-edge-list'}[name] }.csv.gz"
+                self._raw / {"num_nodes_list": "num-node-list.csv.gz", "num_edges_list": "num-edge-list.csv.gz"}[name]
             )
             found = _read_column(path)
+        if found.dtype.kind not in "iu" or (found < 0).any():
+            raise FormatError(f"{name} in {path} holds other values than numbers of 0 and more; it is damaged.")
         return np.asarray(found, dtype=np.int64).reshape(-1)
 
     @property
@@ -142,39 +151,47 @@ class OgbFolder:
         """All graphs in their order, a few thousand at a time."""
         sizes = self.sizes
         nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
-        ends, node_tables, edge_tables, label_table = self._tables()
-        doubled = 1 + self.add_inverse_edge
-        as_label = self._label_converter(label_table)
-        for first in range(0, len(sizes), _GRAPHS):
-            block = slice(first, first + _GRAPHS)
-            number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
-            yield GraphBlock(
-                num_nodes={NODE_TYPE: nodes[block]},
-                num_edges={EDGE_TYPE: edges[block] * doubled},
-                endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
-                node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
-                edge_features={
-                    EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
-                },
-                labels={"": as_label(label_table.take(number))} if label_table is not None else {},
-            )
-        for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
-            table.end()
+        with ExitStack() as opened:
+            ends, node_tables, edge_tables, label_table = self._tables(opened)
+            doubled = 1 + self.add_inverse_edge
+            as_label = self._label_converter(label_table)
+            for first in range(0, len(sizes), _GRAPHS):
+                block = slice(first, first + _GRAPHS)
+                number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
+                yield GraphBlock(
+                    num_nodes={NODE_TYPE: nodes[block]},
+                    num_edges={EDGE_TYPE: edges[block] * doubled},
+                    endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
+                    node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
+                    edge_features={
+                        EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                    },
+                    labels={"": as_label(label_table.take(number))} if label_table is not None else {},
+                )
+            for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
+                table.end()
 
-    def _tables(self) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
-        """Edges, node features, edge features and labels."""
+    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
+        """Edges, node features, edge features and labels; `opened` closes them."""
         raw = self._raw
+
+        def npz(file: str, member: str, row: int | None = None) -> Table:
+            return opened.enter_context(closing(NpzTable(raw / file, member, row)))
+
+        def csv(path: Path) -> Table:
+            return opened.enter_context(closing(CsvTable(path)))
+
         if self.is_binary:
-            ends: list[Table] = [NpzTable(raw / "data.npz", "edge_index", row) for row in (0, 1)]
+            ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
             with np.load(raw / "data.npz") as arrays:
                 members = [m for m in arrays.files if m not in ("edge_index", "num_nodes_list", "num_edges_list")]
-            tables: dict[str, Table] = {member: NpzTable(raw / "data.npz", member) for member in members}
-            label_table: Table | None = NpzTable(raw / "graph-label.npz", "graph_label") if self.labels else None
+            tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
+            label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
         else:
-            ends = [CsvTable(raw / "edge.csv.gz")]
+            ends = [csv(raw / "edge.csv.gz")]
             files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
-            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): CsvTable(path) for path in files}
-            label_table = CsvTable(raw / "graph-label.csv.gz") if self.labels else None
+            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
+            label_table = csv(raw / "graph-label.csv.gz") if self.labels else None
         of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
         of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
         return ends, of_nodes, of_edges, label_table
@@ -183,7 +200,10 @@ class OgbFolder:
         if len(ends) == 2:
             src, dst = (np.asarray(end.take(number), dtype=np.int64) for end in ends)
         else:
-            src, dst = (np.asarray(column, dtype=np.int64) for column in ends[0].take(number).reshape(number, -1).T)
+            rows = ends[0].take(number)
+            if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
+                raise FormatError(f"{ends[0].path} holds other rows than pairs of node numbers; is it an OGB file?")
+            src, dst = rows[:, 0], rows[:, -1]
         if not self.add_inverse_edge:
             return src, dst
         # Each edge is followed by its opposite.
@@ -224,7 +244,7 @@ def _read_column(path: Path) -> IntArray:
         return np.asarray(pandas.read_csv(path, compression="gzip", header=None, dtype=np.int64)[0], dtype=np.int64)
     except pandas.errors.EmptyDataError:
         return np.empty(0, np.int64)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise FormatError(f"cannot read {path}: {error!s:.200}; is it an OGB file?") from error
 
 

@@ -213,7 +213,11 @@ def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
     SizesError
         They are no integers, or one is not in 0..num_graphs-1.
     """
-    found = np.asarray(ids)
+    try:
+        found = np.asarray(ids)
+    except ValueError:
+        # Rows of unequal length.
+        found = np.empty((1, 1))
     if not found.size:
         found = found.astype(np.int64).reshape(-1)
     if found.ndim != 1 or found.dtype.kind not in "iu":

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -217,6 +218,7 @@ class GraphStore:
 
     def as_dgl_dataset(self) -> Any:
         """The store as a `dgl.data.DGLDataset`, for code that asks for one."""
+        load("dgl")
         from dgl_tuplepack.store.dgl_dataset import StoreDataset
 
         return StoreDataset(self)

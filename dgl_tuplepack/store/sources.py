@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
@@ -54,7 +54,8 @@ def open_source(source: Any) -> Source:
             "(DGLGraph, label), the path of an OGB folder, or that of a .bin file of dgl.save_graphs."
         )
     # Datasets have a length and items; their own iterators, if any, need not end.
-    items = source if number is None else (source[i] for i in range(number))
+    indexed = number is not None and hasattr(source, "__getitem__")
+    items = (source[i] for i in range(number or 0)) if indexed else source
     schema, blocks = graph_blocks(items)
     return Source(schema, blocks, number, _ogb_splits(source))
 
@@ -62,7 +63,9 @@ def open_source(source: Any) -> Source:
 def _ogb_folder(folder: OgbFolder) -> Source:
     sizes = folder.sizes
     blocks = folder.blocks()
-    first = next(blocks)
+    first = next(blocks, None)
+    if first is None:
+        raise SizesError(f"{folder.path} has no graphs; at least one is needed.")
     return Source(
         Schema(
             node_types=(NODE_TYPE,),
@@ -80,10 +83,13 @@ def _ogb_folder(folder: OgbFolder) -> Source:
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
-    return {
-        name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
-        for name, array in arrays.items()
-    }
+    try:
+        return {
+            name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
+            for name, array in arrays.items()
+        }
+    except TypeError as error:
+        raise SchemaError(f"a feature or label is of a type that torch does not know ({error!s:.200}).") from error
 
 
 def _ogb_splits(dataset: Any) -> dict[str, IntArray]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,27 +191,6 @@ def test_more_ranks_than_packs(dataset: Molecules) -> None:
 
 
 # Real data ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def molhiv(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """ogbg-molhiv through OGB; parsing takes half a minute, so it happens once."""
-    source = shared_data / "ogb"
-    if not source.is_dir():
-        pytest.skip(f"development data is absent: {source}")
-    if importlib.util.find_spec("ogb") is None:
-        pytest.skip("the optional package ogb is not installed")
-    from ogb.graphproppred import DglGraphPropPredDataset
-
-    # OGB writes beside the raw files, which are not ours to change.
-    root = tmp_path_factory.mktemp("ogb")
-    for file in source.rglob("*"):
-        if file.is_file():
-            target = root / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
-    yield DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
-    shutil.rmtree(root)
 
 
 def test_molhiv_training_sizes_are_the_embedded_example(molhiv: Any) -> None:

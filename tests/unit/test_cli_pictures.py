@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgl_tuplepack import SizeHistogram
-from dgl_tuplepack.cli.pictures import KINDS
+from dgl_tuplepack.cli.pictures import KINDS, _name
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
 from tests.unit.conftest import Run
@@ -63,6 +63,20 @@ def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytes
     assert "34 graphs fit into" in page
     assert "largest of each 6 graphs" in page
     assert "largest of each 8 graphs" not in page
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("example:ogbg-molhiv", "ogbg-molhiv"),
+        ("folder/sizes.json", "sizes.json"),
+        ("ogbg-ppa", "ogbg-ppa"),
+        ("-", "graphs from standard input"),
+        (".", "."),
+    ],
+)
+def test_a_report_is_named_after_its_source(source: str, name: str) -> None:
+    assert _name(source) == name
 
 
 def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path) -> None:

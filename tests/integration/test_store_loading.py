@@ -1,0 +1,272 @@
+"""Loading from a store: loaders, workers of both kinds, rings of buffers, and a life without DGL."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.utils.data
+from dgl.dataloading import GraphDataLoader
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
+from tests.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
+from tests.messages import refused
+from tests.stores import molecules
+
+# A machine with one core makes torch remark on two workers.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+LIMITS = tp.Limits(nodes=20, edges=26)
+ITEMS = molecules(40)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
+    return tp.GraphStore.write(tmp_path_factory.mktemp("stores") / "store", ITEMS, compact=True)
+
+
+def loader_of(store: tp.GraphStore, kind: Any = GraphDataLoader, ring: int = 0, **settings: Any) -> Any:
+    """The usual two lines of a user."""
+    sampler = tp.PackBatchSampler(store, LIMITS, seed=3, packs_per_batch=2)
+    padded = store.padded(sampler.limits, packs_per_batch=2, ring=ring)
+    return kind(padded, sampler=sampler, batch_size=None, **settings)
+
+
+def epochs_of(loader: Any) -> list[list[tp.PaddedBatch]]:
+    found = []
+    for epoch in (0, 1):
+        loader.sampler.set_epoch(epoch)
+        found.append(list(loader))
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[list[tp.PaddedBatch]]:
+    """Two epochs the slow way: items, a batch sampler, and `PaddedCollate`."""
+    named = tp.with_ids(ITEMS)
+    sampler = tp.PackBatchSampler(ITEMS, LIMITS, seed=3, packs_per_batch=2)
+    collate = tp.PaddedCollate(sampler.limits, named[0], packs_per_batch=2)
+    loader = GraphDataLoader(named, batch_sampler=sampler, collate_fn=collate)
+    epochs = []
+    for epoch in (0, 1):
+        sampler.set_epoch(epoch)
+        epochs.append(list(loader))
+    return epochs
+
+
+def assert_same_epochs(found: list[list[Any]], expected: list[list[Any]]) -> None:
+    for batches, rightly in zip(found, expected, strict=True):
+        for batch, right in zip(batches, rightly, strict=True):
+            assert_same_batch(batch, right)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"num_workers": 2},
+        {"num_workers": 2, "persistent_workers": True, "prefetch_factor": 3},
+        {"num_workers": 1, "multiprocessing_context": "fork", "prefetch_factor": 1},
+        {"num_workers": 1, "multiprocessing_context": "spawn", "persistent_workers": True},
+    ],
+    ids=str,
+)
+def test_batches_do_not_depend_on_the_workers(
+    store: tp.GraphStore, expected: list[list[tp.PaddedBatch]], settings: dict[str, Any]
+) -> None:
+    """Whole epochs equal those of `PaddedCollate`, in order; all graphs come once."""
+    loader = loader_of(store, **settings)
+    found = epochs_of(loader)
+    assert_same_epochs(found, expected)
+    assert [len(batches) for batches in found] == [len(loader)] * 2
+    for batches in found:
+        ids = flat([batch.graph_ids[batch.graph_mask].tolist() for batch in batches])
+        assert sorted(ids) == list(range(len(ITEMS)))
+    assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
+
+
+def test_the_loader_of_torch_is_as_good(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
+    assert_same_epochs(epochs_of(loader_of(store, torch.utils.data.DataLoader, num_workers=1)), expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: int) -> None:
+    split = [31, 4, 17, 9, 22, 0, 12]
+    part = store.subset(split)
+    seen = []
+    for batch in loader_of(part, num_workers=workers):
+        ids = batch.graph_ids[batch.graph_mask].tolist()
+        seen += ids
+        for (graph, label), i in zip(tp.unpad(batch, with_labels=True), ids, strict=True):
+            assert_same_item((graph, label), ITEMS[split[i]])
+    assert sorted(seen) == list(range(len(split)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ranks_without_graphs_get_padding(store: tp.GraphStore, workers: int) -> None:
+    part = store.subset([7])
+    sampler = tp.PackBatchSampler(part, LIMITS, num_replicas=2, rank=1)
+    loader = GraphDataLoader(part.padded(sampler.limits), sampler=sampler, batch_size=None, num_workers=workers)
+    (batch,) = loader
+    assert len(loader) == 1
+    assert not batch.graph_mask.any()
+    assert batch.num_real_graphs == batch.num_real_nodes == batch.num_real_edges == 0
+    assert_same_batch(batch, part.padded(sampler.limits)[[]])
+    assert batch.graph.batch_size == 2
+
+
+def test_items_of_the_store_load_with_collate(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
+    """A store is also a plain dataset of graphs, for code that wants to see each of them."""
+    named = tp.with_ids(store)
+    sampler = tp.PackBatchSampler(store, LIMITS, seed=3, packs_per_batch=2)
+    collate = tp.PaddedCollate(sampler.limits, named[0], packs_per_batch=2)
+    loader = GraphDataLoader(named, batch_sampler=sampler, collate_fn=collate, num_workers=1)
+    assert_same_epochs([list(loader)], expected[:1])
+
+
+def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
+    padded = store.padded(tp.Limits(20, 26, 8))
+    for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):
+        with refused(SizesError):
+            padded[ids]  # type: ignore[index]
+    for index in (40, -41, 10**30):
+        with refused(SizesError, str(index)):
+            store[index]
+    with refused(SizesError, "at least one id"):
+        store.subset([])
+
+
+def test_too_much_for_a_batch_is_refused(store: tp.GraphStore) -> None:
+    for limits, part in (
+        (tp.Limits(20, 26, 2), "graphs"),
+        (tp.Limits(2, 500, 40), "nodes"),
+        (tp.Limits(500, 2, 40), "edges"),
+    ):
+        with refused(GraphTooLargeError, part):
+            store.padded(limits)[[0, 1, 2, 3]]
+
+
+# Pickling ----------------------------------------------------------------------------------------------------
+
+
+def test_a_store_pickles_as_a_path(store: tp.GraphStore) -> None:
+    """Whatever its size; so do views, which have memory of their own."""
+    assert len(pickle.dumps(store)) < 500
+    assert len(pickle.dumps(store.padded(tp.Limits(10_000, 10_000, 1000), ring=3))) < 3000
+
+
+def test_a_pickled_store_opens_elsewhere(store: tp.GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path given from the working folder means the same file in a worker with another one."""
+    monkeypatch.chdir(store.path.parent)
+    opened = tp.GraphStore("store")
+    limits = tp.Limits(20, 26, 8)
+    data = pickle.dumps((opened, opened.subset([5, 6]), opened.subset([5, 6]).padded(limits, label_fill=7)))
+    monkeypatch.chdir(tmp_path)
+    again, part, padded = pickle.loads(data)
+    assert_same_item(again[3], ITEMS[3])
+    assert_same_item(part[1], ITEMS[6])
+    assert part.original_ids.tolist() == [5, 6]
+    assert_same_batch(padded[[1, 0]], store.subset([5, 6]).padded(limits, label_fill=7)[[1, 0]])
+
+
+# Rings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ring", [2, 3])
+def test_a_ring_overwrites_after_so_many_batches(store: tp.GraphStore, ring: int) -> None:
+    """Batch i is intact until `ring` more are taken, and then it is batch i + ring."""
+    limits = tp.Limits(20, 26, 8)
+    fresh, padded = store.padded(limits), store.padded(limits, ring=ring)
+    taken: list[tp.PaddedBatch] = []
+    for i in range(10):
+        taken.append(padded[[i]])
+        for back in range(min(ring, len(taken))):
+            assert_same_batch(taken[i - back], fresh[[i - back]])
+        if i >= ring:
+            assert taken[i - ring].graph_ids[0] == i
+            assert taken[i - ring].labels.data_ptr() == taken[i].labels.data_ptr()
+    assert len({batch.labels.data_ptr() for batch in taken}) == ring
+
+
+def test_without_a_ring_nothing_is_shared(store: tp.GraphStore) -> None:
+    padded = store.padded(tp.Limits(20, 26, 8))
+    batches = [padded[[i]] for i in range(6)]
+    for i, batch in enumerate(batches):
+        assert_same_batch(batch, padded[[i]])
+
+
+def test_rings_load_in_the_main_process(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
+    for epoch, rightly in enumerate(expected):
+        loader = loader_of(store, ring=2)
+        loader.sampler.set_epoch(epoch)
+        number = 0
+        for batch, right in zip(loader, rightly, strict=True):
+            assert_same_batch(batch, right)
+            number += 1
+        assert number == len(loader) > 2
+
+
+def test_rings_are_refused_in_workers(store: tp.GraphStore) -> None:
+    """Batches wait there in queues, how many the loader decides."""
+    with refused(SamplerError, "main process"):
+        next(iter(loader_of(store, ring=4, num_workers=1)))
+
+
+@pytest.mark.parametrize("ring", [1, -1, 2.0, True, "2"])
+def test_wrong_rings_are_refused(store: tp.GraphStore, ring: Any) -> None:
+    with refused(SamplerError, "ring"):
+        store.padded(tp.Limits(20, 26, 8), ring=ring)
+
+
+# Without DGL -------------------------------------------------------------------------------------------------
+
+BARE = """
+import sys
+sys.modules["dgl"] = None
+import numpy as np, torch
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import MissingDependencyError
+
+def main():
+    store = tp.GraphStore(sys.argv[1])
+    sampler = tp.PackBatchSampler(store, tp.Limits(nodes=20, edges=26), seed=3, packs_per_batch=2)
+    padded = store.padded(sampler.limits, packs_per_batch=2)
+    loader = torch.utils.data.DataLoader(padded, sampler=sampler, batch_size=None, num_workers=1)
+    batches = list(loader)
+    assert torch.equal(batches[0].to("cpu").src, padded[next(iter(sampler))].src)
+    # A layer in plain torch.
+    batch = batches[0]
+    messages = torch.zeros(len(batch.node_mask)).index_add_(0, batch.dst, batch.node_features["x"][batch.src])
+    pooled = torch.zeros(len(batch.graph_mask)).index_add_(0, batch.node_graph_slots, messages)
+    assert pooled[batch.graph_mask].isfinite().all()
+    assert repr(store) and store.sizes and store.histogram and store.subset([1]).splits == {}
+    store.verify()
+    store.to("cpu").batch([1, 2], sampler.limits)
+    for needy in (lambda: store[0], lambda: batch.graph, lambda: store.as_dgl_dataset()):
+        try:
+            needy()
+        except MissingDependencyError as error:
+            assert "dgl" in str(error)
+        else:
+            raise AssertionError("it did without DGL")
+    torch.save([b.labels for b in batches], sys.argv[2])
+    assert sys.modules["dgl"] is None
+
+main()
+"""
+
+
+def test_plain_tensors_need_no_dgl(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]], tmp_path: Path) -> None:
+    """Opening, planning, assembling in workers and a layer; what is a DGLGraph says what is missing."""
+    command = [sys.executable, "-W", "ignore", "-c", BARE, str(store.path), str(tmp_path / "labels.pt")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=os.getcwd())
+    assert found.returncode == 0, found.stderr[-3000:]
+    for labels, right in zip(torch.load(tmp_path / "labels.pt"), expected[0], strict=True):
+        assert torch.equal(labels, right.labels)
