@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -65,20 +64,25 @@ class StoreArrays:
         """Graphs in the store."""
         return self.metadata.num_graphs
 
+    @property
+    def checksum(self) -> str:
+        """Identifies the content of the store."""
+        return self.metadata.checksum
+
+    @property
+    def parts(self) -> tuple[StoreArrays, ...]:
+        """The stores that graphs come from: this one."""
+        return (self,)
+
+    @functools.cached_property
+    def first_ids(self) -> IntArray:
+        """Id of the first graph of each part, and the end of the last one."""
+        return np.array([0, self.num_graphs])
+
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with the dtypes in which features and labels are stored."""
-        schema, stored = self.schema, {key: self.stored_spec(key) for key, _ in columns_of(self.schema)}
-        return replace(
-            schema,
-            node_features={
-                t: {n: stored["node_feature", t, n] for n in specs} for t, specs in schema.node_features.items()
-            },
-            edge_features={
-                t: {n: stored["edge_feature", t, n] for n in specs} for t, specs in schema.edge_features.items()
-            },
-            labels={n: stored["label", None, n] for n in schema.labels},
-        )
+        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in columns_of(self.schema)})
 
     def stored_spec(self, key: Key) -> ArraySpec:
         """How a row of a feature or label looks as it is stored."""

@@ -18,7 +18,10 @@ from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
+from dgl_tuplepack.store.arrays import StoreArrays
+from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.graph_blocks import graph_blocks
+from dgl_tuplepack.store.stored_blocks import stored_blocks
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ def open_source(source: Any) -> Source:
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
+        if (path / METADATA).is_file():
+            return _stored(StoreArrays.open(path))
         source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
     if isinstance(source, OgbFolder):
         return _ogb_folder(source)
@@ -51,7 +56,7 @@ def open_source(source: Any) -> Source:
     if isinstance(source, Mapping) or not (isinstance(source, Iterable) or hasattr(source, "__getitem__")):
         raise SizesError(
             f"graphs cannot be read from {type(source).__name__}; give a list, dataset or iterator of DGLGraph or "
-            "(DGLGraph, label), the path of an OGB folder, or that of a .bin file of dgl.save_graphs."
+            "(DGLGraph, label), or the path of an OGB folder, of a store, or of a .bin file of dgl.save_graphs."
         )
     # Datasets have a length and items; their own iterators, if any, need not end.
     indexed = number is not None and hasattr(source, "__getitem__")
@@ -80,6 +85,10 @@ def _ogb_folder(folder: OgbFolder) -> Source:
         len(sizes),
         folder.splits,
     )
+
+
+def _stored(arrays: StoreArrays) -> Source:
+    return Source(arrays.schema, stored_blocks(arrays), arrays.num_graphs, arrays.splits)
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
