@@ -46,10 +46,22 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a renaming last, where folders can be opened (not on Windows)."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def read_text(path: str | os.PathLike[str]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 # Without a choice DGL prints a notice and writes a file into the home directory.
@@ -43,12 +44,18 @@ def molhiv(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         pytest.skip("the optional package ogb is not installed")
     from ogb.graphproppred import DglGraphPropPredDataset
 
-    # OGB writes beside the raw files, which are not ours to change.
-    root = tmp_path_factory.mktemp("ogb")
-    for file in source.rglob("*"):
-        if file.is_file():
+    # OGB writes beside the raw files, which are not ours to change. Of several test processes the first one parses,
+    # the others load what it made.
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    root, lock = base / "ogb", FileLock(base / "ogb.lock")
+    with lock:
+        for file in source.rglob("*"):
             target = root / file.relative_to(source)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
-    yield DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
-    shutil.rmtree(root)
+            if file.is_file() and not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+        dataset = DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
+    yield dataset
+    with lock:
+        shutil.rmtree(root, ignore_errors=True)

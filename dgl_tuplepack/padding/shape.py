@@ -11,6 +11,8 @@ from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.padding.schema import EdgeType, Fill, Schema, fill_values
 
+_MOST_INT32 = 2**31 - 1
+
 
 @dataclass(frozen=True)
 class PaddedShape:
@@ -47,6 +49,11 @@ class PaddedShape:
         most_nodes = dict(zip(schema.node_types, most, strict=False))
         most_edges = dict(zip(schema.edge_types, most[len(most_nodes) :], strict=True))
         num_nodes = {t: number + 1 for t, number in most_nodes.items()}
+        if self.idtype == torch.int32 and max(num_nodes.values()) > _MOST_INT32:
+            raise LimitsError(
+                f"{max(num_nodes.values())} node slots are too many for torch.int32 (at most {_MOST_INT32}); "
+                "use idtype=torch.int64."
+            )
         specs = [*schema.node_features.values(), *schema.edge_features.values()]
         found = {
             "limits": limits,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._files import cannot
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -82,7 +83,8 @@ class OgbFolder:
         self._raw, self._split = self.path / "raw", split
         self.is_binary = (self._raw / "data.npz").exists()
         self.labels = labels
-        self.name = self.path.name.replace("_", "-")
+        # OGB also calls folders of its DGL datasets ogbg_molhiv_dgl.
+        self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
         inverse: bool | None = None
         self._task: str | None = None
         self._usual_split: str | None = None
@@ -215,21 +217,20 @@ class OgbFolder:
             return lambda values: values
         if self._task == "subtoken prediction":
             raise FormatError(f"the labels of {self.name} are text, which cannot be stored; pass labels=False.")
-        whole = self._task == "classification" and not (isinstance(table, CsvTable) and table.has_missing)
+        whole = self._task == "classification" and not table.has_missing
         return lambda values: values.astype(np.int64 if whole else np.float32)
 
 
 def _dataset_folder(path: Path, name: str | None) -> Path:
-    if name is not None:
-        path = path / name.replace("-", "_")
     try:
+        if name is not None:
+            path = path / name.replace("-", "_")
+            path = path if path.exists() else path.with_name(f"{path.name}_dgl")
         if (path / "raw").is_dir():
             return path
         inside = sorted(p for p in path.iterdir() if (p / "raw").is_dir()) if path.is_dir() else []
     except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
-        ) from error
+        raise FormatError(cannot("read", path, error)) from error
     if len(inside) == 1:
         return inside[0]
     if inside:

@@ -116,6 +116,14 @@ class NpzTable:
         self.shape = tuple(shape) if row is None else tuple(shape[1:])
         self._position = 0
 
+    @property
+    def has_missing(self) -> bool:
+        """Whether there is a NaN; reads the whole array."""
+        if self.dtype.kind != "f":
+            return False
+        with np.load(self.path) as arrays:
+            return bool(np.isnan(arrays[self.member]).any())
+
     def take(self, number: int) -> Array:
         """Return the next rows, ``[number, ...]``."""
         first, self._position = self._position, self._position + number

@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.padding.schema import EdgeType
 from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
@@ -157,9 +158,7 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
-        ) from error
+        raise FormatError(cannot("read", path, error)) from error
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
@@ -179,9 +178,7 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
             while block := file.read(_COPY_BYTES):
                 found.update(block)
     except OSError as error:
-        raise FormatError(
-            f"cannot read {path}: {error.strerror or error}; check the path and its permissions."
-        ) from error
+        raise FormatError(cannot("read", path, error)) from error
     if not intact or found.hexdigest() != entry.sha256:
         raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
 

@@ -23,6 +23,9 @@ from dgl_tuplepack.store.values import as_tensor
 
 GraphType = str | EdgeType
 
+# Graphs that are checked at a time.
+_GRAPHS = 65_536
+
 
 class StoreArrays:
     """Memory-mapped arrays of one store, by what they hold, and the metadata that describes them."""
@@ -201,12 +204,14 @@ class StoreArrays:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in (("sources", e[0]), ("destinations", e[2])):
-                bounds = np.repeat(np.diff(self.offsets(t)), np.diff(self.offsets(e)))
-                values = self.array(end, e)
-                outside = np.flatnonzero((values < 0) | (values >= bounds))
-                if len(outside):
-                    graph_id = np.searchsorted(self.offsets(e), outside[0], side="right") - 1
-                    self.refuse_endpoints(int(graph_id), e)
+                # A run of graphs at a time: what is compared takes more memory than what is stored.
+                for first in range(0, self.num_graphs, _GRAPHS):
+                    nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
+                    values = self.array(end, e)[edges[0] : edges[-1]]
+                    outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
+                    if len(outside):
+                        graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
+                        self.refuse_endpoints(first + int(graph_id), e)
 
 
 def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:

@@ -163,9 +163,6 @@ class DevicePaddedStore:
             table[2 * row, :number] = places.starts[t] + self.store._first_rows[t][places.parts]
             table[2 * row + 1, :number] = places.counts[t]
             table[2 * row + 1, -1] = all_slots - places.totals[t]
-        if None in self._slots:
-            # Empty graph slots have no label of their own either.
-            table[2 * len(self._slots) - 1, -1] = self.shape.num_graphs - number
         table[-1], table[-1, :number] = -1, places.own_ids
         sent = torch.from_numpy(table)
         if self.store.device.type == "cuda":

@@ -11,9 +11,10 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
-from dgl_tuplepack.store.arrays import StoreArrays
+from dgl_tuplepack.store.arrays import StoreArrays, as_ids
 from dgl_tuplepack.store.folder import fresh_data
 from dgl_tuplepack.store.sources import open_source
 from dgl_tuplepack.store.stored_graphs import StoredGraphs
@@ -106,6 +107,11 @@ class GraphStore(StoredGraphs):
         with fresh_data(path, overwrite) as data:
             opened = open_source(source)
             chosen = opened.splits if splits is None else splits
+            if not isinstance(chosen, Mapping):
+                raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
+            if opened.num_graphs is not None:
+                for ids in chosen.values():
+                    as_ids(ids, opened.num_graphs)
             blocks = _with_progress(opened.blocks, opened.num_graphs)
             write_store(data, opened.schema, blocks, chosen, compact).save(path)
         return cls(path)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
@@ -59,10 +60,10 @@ def open_source(source: Any) -> Source:
             "(DGLGraph, label), or the path of an OGB folder, of a store, or of a .bin file of dgl.save_graphs."
         )
     # Datasets have a length and items; their own iterators, if any, need not end.
-    indexed = number is not None and hasattr(source, "__getitem__")
+    indexed = number is not None and hasattr(source, "__getitem__") and not isinstance(source, IterableDataset)
     items = (source[i] for i in range(number or 0)) if indexed else source
     schema, blocks = graph_blocks(items)
-    return Source(schema, blocks, number, _ogb_splits(source))
+    return Source(schema, blocks, number, _splits(source))
 
 
 def _ogb_folder(folder: OgbFolder) -> Source:
@@ -101,10 +102,11 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
         raise SchemaError(f"a feature or label is of a type that torch does not know ({error!s:.200}).") from error
 
 
-def _ogb_splits(dataset: Any) -> dict[str, IntArray]:
-    """Splits of an OGB dataset object."""
+def _splits(dataset: Any) -> Mapping[str, Any]:
+    """Splits of an OGB dataset object, or of a store."""
     if not hasattr(dataset, "get_idx_split"):
-        return {}
+        splits = getattr(dataset, "splits", None)
+        return splits if isinstance(splits, Mapping) else {}
     return {part: np.asarray(ids, dtype=np.int64) for part, ids in dataset.get_idx_split().items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -92,6 +93,12 @@ class StoredGraphs:
 
     def __getitem__(self, index: int) -> Any:
         """Graph `index` as a DGLGraph, or (DGLGraph, label); features are copies."""
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise SizesError(
+                f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or batch(ids, limits)."
+            ) from error
         (graph_id,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
         return self._arrays.item(int(graph_id if self._ids is None else self._ids[graph_id]))
 

@@ -34,6 +34,16 @@ class StoreWriter:
         self._num_graphs = 0
         self._totals: dict[Any, int] = {t: 0 for t in (*schema.node_types, *schema.edge_types)}
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
+
+    def begin(self) -> None:
+        """Make the files.
+
+        Raises
+        ------
+        SchemaError
+            A store cannot hold a dtype.
+        """
+        schema = self._schema
         for t in schema.node_types:
             self._add("node_offsets", t)
             self._add_features("node_feature", t, schema.node_features[t])
@@ -131,9 +141,10 @@ def write_store(
     compact: bool,
 ) -> StoreMetadata:
     """Write all blocks into the folder `data`."""
-    with writing_to(data.parent):
-        writer = StoreWriter(data, schema, compact)
+    writer = StoreWriter(data, schema, compact)
     try:
+        with writing_to(data.parent):
+            writer.begin()
         for block in blocks:
             with writing_to(data.parent):
                 writer.append(block)

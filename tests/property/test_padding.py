@@ -186,7 +186,8 @@ def test_segment_ids_agree_with_the_graph(content: Content) -> None:
 
 @given(contents(), settings_of_collate)
 def test_padding_twice_is_padding_once(content: Content, settings: dict[str, Any]) -> None:
-    pad = collate_of(content, **settings)
+    # A batch of another index type would give graphs that differ from the example.
+    pad = collate_of(content, **{**settings, "idtype": collate_of(content).schema.idtype})
     batch = pad(content.items)
     again = tp.unpad(batch, with_labels=content.has_labels)
     assert_same_batch(pad(again), batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import gc
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -483,6 +484,8 @@ def test_datasets_of_dgl(tmp_path: Path) -> None:
 def test_wrong_sources_are_refused(tmp_path: Path, source: Any, error: Any, parts: list[str]) -> None:
     with refused(error, *parts):
         tp.GraphStore.write(tmp_path / "store", source)
+    # A file that was left open would be reported now.
+    gc.collect()
     assert not (tmp_path / "store").exists()
 
 
