@@ -94,6 +94,10 @@ def test_a_second_run_writes_nothing(bins: list[Path], tmp_path: Path) -> None:
     assert {name.split("/")[-1] for name, file in snapshot(tmp_path / "out").items() if file != before.get(name)} == {
         "plan.json", "manifest.json",
     }  # fmt: skip
+    # A plan that belongs to no part of the split goes.
+    tp.pack([[1, 1]], LIMITS).save(tmp_path / "out" / "part-0" / "plan-train.json")
+    assert run(bins, tmp_path / "out", limits=tp.Limits(40, 40)).planned == ("part-0",)
+    assert [path.name for path in plan_files(tmp_path / "out" / "part-0")] == ["plan.json"]
     made = run(bins, tmp_path / "out", overwrite=True)
     assert made.written == ("part-0", "part-1", "part-2")
 
@@ -226,6 +230,9 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     found = run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").store
     right = tp.GraphStore.write(tmp_path / "right", tp.OgbFolder(tmp_path / "ogb" / "ogbg_molhiv"))
     assert found._arrays.parts[0].metadata.arrays == right._arrays.metadata.arrays
+    # What OGB makes of its own files is no part of the source.
+    memory.pipe("/bucket/ogbg_molhiv/processed/old", b"something else")
+    assert run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").written == ()
     with refused(ShardsError, "memory://bucket/nothing", "nowhere://x"):
         run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
