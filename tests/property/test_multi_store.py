@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import dgl
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,7 +94,6 @@ def test_subsets_are_those_of_one_store(data: st.DataObject, content: Content, c
 @given(st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=4), st.booleans())
 def test_splits_are_joined(splits: list[list[int]], first_has_more: bool) -> None:
     """Ids move by the graphs of the shards before; a shard may lack a part of the split."""
-    import dgl
 
     graphs = [dgl.graph(([0], [1])) for _ in range(5)]
     named: list[dict[str, list[int]]] = [{"train": ids} for ids in splits]
@@ -103,3 +104,28 @@ def test_splits_are_joined(splits: list[list[int]], first_has_more: bool) -> Non
         assert store.splits["train"].tolist() == right.tolist()
         assert set(store.splits) == {"train"} | ({"test"} if first_has_more else set())
         assert not first_has_more or store.splits["test"].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_shards_that_are_stored_in_different_widths(tmp_path: Path, as_stored: bool) -> None:
+    """Endpoints and features of every width, in one batch; also where a width is narrower than what is handed out."""
+
+    def item(nodes: int, value: int) -> Any:
+        graph = dgl.graph((torch.tensor([0, nodes - 1]), torch.tensor([nodes - 1, nodes // 2])), num_nodes=nodes)
+        graph.edata["feat"] = torch.tensor([value, 1])
+        return graph, torch.tensor([value, 0]).to(torch.int32)
+
+    parts = [[item(n, v)] * 2 for n, v in ((70_000, 70_000), (5, 3), (300, -300), (20, 255))]
+    whole = tp.GraphStore.write(tmp_path / "whole", [i for part in parts for i in part], compact=True)
+    shards = write_shards(tmp_path / "shards", parts, compact=True)
+    stored = {part.metadata.arrays[2].stored for part in shards._arrays.parts}
+    assert stored == {"uint8", "uint16", "int32"}
+    limits, ids = tp.Limits(150_000, 20, 8), [5, 0, 3, 6, 2, 4, 7]
+    right = whole.batch(ids, limits, as_stored=as_stored)
+    assert_same_batch(shards.batch(ids, limits, as_stored=as_stored), right)
+    assert_same_batch(shards.to("cpu").batch(ids, limits, as_stored=as_stored), right)
+    # Of shards that were all narrowed, but not equally.
+    narrow = write_shards(tmp_path / "narrow", [parts[1], parts[2]], compact=True)
+    assert narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"].dtype == torch.int16
+    found = narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"]
+    assert found[:4].tolist() == [3, 1, -300, 1]

@@ -127,6 +127,23 @@ def test_a_damaged_shard_is_redone_alone(bins: list[Path], tmp_path: Path, damag
     verify_shards(tmp_path / "out")
 
 
+def test_damage_that_opening_does_not_see_is_found(tmp_path: Path) -> None:
+    """Of large files, opening looks at samples alone."""
+    shard = write_bin(tmp_path / "large.bin", molecules(0, 3000))
+    run([shard], tmp_path / "out")
+    file = max(data_of(tmp_path / "out" / "large").glob("*feature*"), key=lambda path: path.stat().st_size)
+    with file.open("r+b") as opened:
+        opened.seek(6000)
+        byte = opened.read(1)
+        opened.seek(6000)
+        opened.write(bytes([byte[0] ^ 1]))
+    assert len(tp.MultiStore(tmp_path / "out")) == 3000
+    with refused(ShardsError, "1 of 1", "large: ", file.name):
+        verify_shards(tmp_path / "out")
+    assert run([shard], tmp_path / "out").written == ("large",)
+    verify_shards(tmp_path / "out")
+
+
 def test_a_changed_source_or_setting_is_noticed(bins: list[Path], tmp_path: Path) -> None:
     run(bins, tmp_path / "out")
     write_bin(bins[2], molecules(9, 7))
