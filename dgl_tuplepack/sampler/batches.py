@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
@@ -115,10 +115,11 @@ class PackBatchSampler(Sampler[list[int]]):
         oversize: str = "error",
     ) -> None:
         sizes, limits = sizes_of(sizes), as_limits(limits)
+        self.shuffle = shuffle = true_or_false("shuffle", shuffle, SamplerError)
+        self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
         self.content = chosen_content(content, shuffle, plan)
         self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
         self.num_replicas, self.rank = replicas(num_replicas, rank)
-        self.shuffle, self.drop_last = shuffle, drop_last
         self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
         self.epoch = 0
 

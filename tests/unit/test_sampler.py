@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -545,6 +546,21 @@ def test_epoch(value: Any) -> None:
 def test_seed(value: Any) -> None:
     with refused(SamplerError, "seed must be an integer in 0..2**64-1", repr(value)):
         sampler(seed=value)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
+@pytest.mark.parametrize("value", ["False", "no", 0, None, [True]], ids=str)
+def test_switches_are_true_or_false(name: str, value: Any) -> None:
+    """Any text counts as true in Python, "False" too."""
+    with refused(SamplerError, f"{name} must be True or False", repr(value)):
+        sampler(**{name: value})
+
+
+def test_switches_of_numpy() -> None:
+    s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
+    assert s.content == "fixed"
+    state = s.state_dict()
+    assert json.loads(json.dumps(state)) == state
 
 
 @pytest.mark.parametrize(
