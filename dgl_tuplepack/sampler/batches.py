@@ -29,7 +29,7 @@ from dgl_tuplepack.sources import sizes_of
 _REPACK_EFFORT = 0.1
 
 # Purposes of random streams; each has its own.
-_CONTENT, _ORDER, _TIES = 1, 2, 3
+_CONTENT, _ORDER, _TIES, _STEPS = 1, 2, 3, 4
 
 
 class PackBatchSampler(Sampler[list[int]]):
@@ -202,7 +202,8 @@ class PackBatchSampler(Sampler[list[int]]):
         if self.shuffle:
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
         balanced = self.shuffle and self.num_replicas > 1
-        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, balanced)
+        key = self._key(_STEPS, epoch) if balanced else None
+        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, key)
         return np.where(places == NONE, NONE, order[places])
 
     def balance(self) -> Balance:
