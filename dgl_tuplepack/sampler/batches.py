@@ -126,7 +126,10 @@ class PackBatchSampler(Sampler[list[int]]):
         kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(self.dropped_ids) else sizes)
         assert histogram.graph_classes is not None
-        self._sizes_checksum = zlib.crc32(histogram.graph_classes.astype("<i8", copy=False).data)
+        # Of all graphs, since ids are positions among all: -1 for those that are dropped.
+        classes = np.full(len(sizes), -1, dtype="<i8")
+        classes[kept] = histogram.graph_classes
+        self._sizes_checksum = zlib.crc32(classes.data)
         self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
         self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
         self._histogram = histogram.without_ids()

@@ -130,6 +130,8 @@ def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
         ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
         ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
         ("sizes", (), rows[::-1] if odd else rows, {}),
+        # What is dropped stands at another place, so the same ids are other graphs.
+        ("sizes", (), np.insert(rows, [0 if odd else 60], [9, 9], axis=0), {"oversize": "drop"}),
         ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
         ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
     ):
