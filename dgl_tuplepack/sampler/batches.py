@@ -299,8 +299,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content is "
-                f"{self.content!r}; call set_epoch(epoch) of the sampler before each epoch, also behind a state of an "
-                "epoch's end.",
+                f"{self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
                 UserWarning,
                 stacklevel=4,
             )

@@ -86,7 +86,7 @@ def test_an_epoch_that_has_ended_is_not_repeated_silently(workers: int) -> None:
     loader = loader_of(workers)
     loader.load_state_dict(state)
     loader.batch_sampler.set_epoch(1)
-    with pytest.warns(UserWarning, match="epoch 1 is iterated again.*call set_epoch"):
+    with pytest.warns(UserWarning, match="epoch 1 is iterated again.*call sampler.set_epoch.*the next epoch"):
         assert list(loader) == expected(1)
 
 
