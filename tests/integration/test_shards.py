@@ -52,11 +52,13 @@ def test_a_worker_that_dies_takes_no_other_shard_with_it(tmp_path: Path) -> None
 def test_a_cluster_goes_on_when_a_worker_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    distributed = pytest.importorskip("distributed")
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     paths = write_bins(tmp_path, 3)
     shards = {**named(paths), "once": Misbehaving(3, "kill", tmp_path / "mark")}
     settings: Any = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
-    with distributed.LocalCluster(**settings, local_directory=str(tmp_path)) as cluster:
+    # A busy machine may take its time to start processes.
+    patience = dask.config.set({f"distributed.comm.timeouts.{name}": "120s" for name in ("connect", "tcp")})
+    with patience, distributed.LocalCluster(**settings, local_directory=str(tmp_path)) as cluster:
         with distributed.Client(cluster) as client:
             executor = client.get_executor(pure=False)
             made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, executor=executor)
