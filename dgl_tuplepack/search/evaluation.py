@@ -110,7 +110,9 @@ class Evaluation:
 
     def __enter__(self) -> Evaluation:
         if self._executor is None:
-            self._executor = self._stack.enter_context(ThreadPoolExecutor(_cores()))
+            self._executor = ThreadPoolExecutor(_cores())
+            # An interrupt may come while plans are handed out; those that wait must not be made all the same.
+            self._stack.callback(self._executor.shutdown, cancel_futures=True)
         bar = tqdm(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR, disable=not sys.stderr.isatty())
         self._bar = self._stack.enter_context(bar)
         return self
@@ -136,7 +138,8 @@ class Evaluation:
         pieces = [fresh[i : i + step] for i in range(0, len(fresh), step)]
         futures: list[Future[IntArray]] = []
         try:
-            futures += [self._executor.submit(self._task, piece) for piece in pieces]
+            for piece in pieces:
+                futures.append(self._executor.submit(self._task, piece))
             for piece, future in zip(pieces, futures, strict=True):
                 self.found.update(zip(piece, future.result(), strict=True))
                 self._bar.update(len(piece))

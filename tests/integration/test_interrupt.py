@@ -34,7 +34,7 @@ def test_an_interrupt_ends_a_long_search_cleanly(choice, expected):
 COMMAND = """
 import _thread, sys, threading
 from dgl_tuplepack.cli import main
-sys.argv = ["dgl-tuplepack", "limits", "example:ogbg-molhiv", "--effort", "1", "--plans", "100000"]
+sys.argv = ["dgl-tuplepack", "limits", "example:ogbg-molhiv", "--effort", "0.2", "--plans", "100000"]
 threading.Timer(1.5, _thread.interrupt_main).start()
 main()
 """
