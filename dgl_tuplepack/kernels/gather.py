@@ -70,8 +70,13 @@ def find_rows(
     return total
 
 
-@jit(*(f"void({_read(word)}, int64, {', '.join([VECTOR] * 5)}, {word}[::1])" for word in _WORDS))
-def gather_words(
+@jit(
+    *(
+        f"void({_read(stored)}, int64, {', '.join([VECTOR] * 5)}, {given}[::1])"
+        for stored, given in (*zip(_WORDS, _WORDS, strict=True), *_WIDENED)
+    )
+)
+def gather_rows(
     like: NDArray[Any],
     width: int,
     addresses: IntArray,
@@ -81,35 +86,11 @@ def gather_words(
     firsts: IntArray,
     out: NDArray[Any],
 ) -> None:
-    """Copy rows of `width` words of the dtype of `like`, those of graph i to row ``firsts[i]`` of `out`.
+    """Copy rows of `width` values of the dtype of `like`, those of graph i to row ``firsts[i]`` of `out`.
 
+    Values are words that stand for any dtype of their width, or integers stored narrower than they are handed out.
     The caller has checked that the rows are inside their part, and that they fit in `out`.
     """
-    row_bytes = width * like.itemsize
-    for i in range(len(starts)):
-        if i + AHEAD < len(starts):
-            address = addresses[parts[i + AHEAD]] + starts[i + AHEAD] * row_bytes
-            for j in range(0, min(counts[i + AHEAD] * row_bytes, MOST_BYTES), LINE_BYTES):
-                prefetch(address + j)
-        number, position = counts[i] * width, firsts[i] * width
-        rows = carray(pointer_at(addresses[parts[i]] + starts[i] * row_bytes, like), number)
-        copied = out[position : position + number]
-        for j in range(number):
-            copied[j] = rows[j]
-
-
-@jit(*(f"void({_read(stored)}, int64, {', '.join([VECTOR] * 5)}, {given}[::1])" for stored, given in _WIDENED))
-def gather_widened(
-    like: NDArray[Any],
-    width: int,
-    addresses: IntArray,
-    parts: IntArray,
-    starts: IntArray,
-    counts: IntArray,
-    firsts: IntArray,
-    out: NDArray[Any],
-) -> None:
-    """As `gather_words`, for integers that are stored narrower than they are handed out."""
     row_bytes = width * like.itemsize
     for i in range(len(starts)):
         if i + AHEAD < len(starts):

@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.kernels.gather import add_loops, gather_endpoints, gather_widened, gather_words
+from dgl_tuplepack.kernels.gather import add_loops, gather_endpoints, gather_rows
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.schema import ArraySpec, EdgeType
 from dgl_tuplepack.padding.shape import PaddedShape
@@ -96,9 +96,9 @@ class _Column:
         for form, words in self.forms:
             _, rows = form.rows(places, t)
             if words:
-                gather_words(form.like, self.width * words, form.addresses, *rows, out.view(form.like.dtype))
+                gather_rows(form.like, self.width * words, form.addresses, *rows, out.view(form.like.dtype))
             else:
-                gather_widened(form.like, self.width, form.addresses, *rows, out)
+                gather_rows(form.like, self.width, form.addresses, *rows, out)
         out[places.totals[t] * self.width :] = self.fill
 
 

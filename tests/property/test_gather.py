@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels import gather
-from dgl_tuplepack.kernels.gather import add_loops, find_rows, gather_endpoints, gather_widened, gather_words
+from dgl_tuplepack.kernels.gather import add_loops, find_rows, gather_endpoints, gather_rows
 from dgl_tuplepack.store.places import addresses_of
 
 INT64_MAX = 2**63 - 1
@@ -157,7 +157,7 @@ def test_rows_are_copied(drawn: Chosen, width: int, word: Any, spare: int, seed:
     rows = [source[offsets[i] * width : offsets[i + 1] * width] for i in drawn.ids]
     right = np.concatenate([*rows, np.full(spare, 77, word)]).astype(word)
     arrays, addresses = drawn.spread(source, width)
-    for kernel in forms(gather_words):
+    for kernel in forms(gather_rows):
         out = np.full(len(right), 77, word)
         kernel(arrays[0], width, addresses, drawn.parts, drawn.starts, drawn.chosen_counts, drawn.firsts, out)
         assert out.tolist() == right.tolist()
@@ -171,7 +171,7 @@ def test_narrowed_rows_are_widened(drawn: Chosen, width: int, dtypes: Any, seed:
     rows = [source[offsets[i] * width : offsets[i + 1] * width] for i in drawn.ids]
     right = [int(value) for row in rows for value in row]
     arrays, addresses = drawn.spread(source, width)
-    for kernel in forms(gather_widened):
+    for kernel in forms(gather_rows):
         out = np.zeros(len(right), dtypes[1])
         kernel(arrays[0], width, addresses, drawn.parts, drawn.starts, drawn.chosen_counts, drawn.firsts, out)
         assert out.tolist() == right
