@@ -45,8 +45,9 @@ class StreamPacker(IterableDataset[list[Item]]):
         What to do with a graph that exceeds the limits alone: "error", or "drop" (with a warning, once an iteration).
     shard
         Whether every rank and every worker of a loader takes each so-manieth item, so that all of them
-        together pack each item once; each reads the whole source. False: the source itself gives every process its
-        own items.
+        together pack each item once. Each reads the whole source, which must give the same items in the same order
+        in every process: shuffle it with a seed of your own, not with the process's. False: the source itself gives
+        every process its own items.
     num_replicas, rank
         Number of processes and the number of this one; from torch.distributed where it is initialised. Used
         with `shard` alone.
@@ -58,8 +59,9 @@ class StreamPacker(IterableDataset[list[Item]]):
 
     Notes
     -----
-    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend on the order
-    of the items, the limits and `lookahead` alone. While iterating, GraphTooLargeError and SizesError name the item.
+    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend on the
+    limits, `lookahead`, and the items of this worker of this rank in order, alone. While iterating,
+    GraphTooLargeError and SizesError name the item.
 
     Use it as the dataset of a loader with ``batch_size=None``; a pack is then one batch. Ranks may end after
     unequal numbers of packs: see `in_step`.
@@ -118,7 +120,8 @@ class StreamPacker(IterableDataset[list[Item]]):
         """Number of this process among all workers of all ranks, and how many there are."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
-        return self.rank * workers + number, self.num_replicas * workers
+        # A rank has the same items with any number of workers, so that ranks may have different numbers.
+        return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
         """Limits in the order of sizes, and the size of an item of a number."""

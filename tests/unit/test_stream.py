@@ -168,11 +168,44 @@ def test_workers_of_all_ranks_share_the_stream(workers: int, ranks: int) -> None
         # One worker after another, as they would alone.
         parts = max(workers, 1) * ranks
         alone = [
-            list(tp.StreamPacker(items[rank * max(workers, 1) + w :: parts], LIMITS, lookahead=10, size_of=first))
+            list(tp.StreamPacker(items[w * ranks + rank :: parts], LIMITS, lookahead=10, size_of=first))
             for w in range(max(workers, 1))
         ]
         assert sorted(found) == sorted(pack for packs in alone for pack in packs)
     assert sorted(seen) == list(range(101))
+
+
+def test_ranks_with_different_numbers_of_workers() -> None:
+    items = [((1 + i % 5, 1 + i % 7), i) for i in range(101)]
+    for rank, workers in enumerate([0, 1, 3]):
+        packer: Any = tp.StreamPacker(items, LIMITS, lookahead=10, size_of=first, num_replicas=3, rank=rank)
+        loader = DataLoader(packer, batch_size=None, num_workers=workers, collate_fn=itself)
+        assert sorted(i for pack in loader for _, i in pack) == list(range(rank, 101, 3))
+
+
+class Shuffled(IterableDataset[Any]):
+    """A source in a new random order each epoch, equal in every process."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.epoch += 1
+        order = np.random.default_rng([7, self.epoch]).permutation(50).tolist()
+        return iter([((1 + i % 5, 1), i) for i in order])
+
+
+def test_a_source_that_shuffles_with_a_seed_of_its_own() -> None:
+    """Torch's and Python's own generators differ between workers, and would lose and repeat items."""
+    packers: list[Any] = [
+        tp.StreamPacker(Shuffled(), LIMITS, size_of=first, num_replicas=2, rank=rank) for rank in range(2)
+    ]
+    loaders = [
+        DataLoader(packer, batch_size=None, num_workers=2, collate_fn=itself, persistent_workers=True)
+        for packer in packers
+    ]
+    epochs = [[i for loader in loaders for pack in loader for _, i in pack] for _ in range(2)]
+    assert [sorted(ids) for ids in epochs] == [list(range(50))] * 2
+    assert epochs[0] != epochs[1]
 
 
 class OwnParts(IterableDataset[Any]):
