@@ -15,7 +15,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     Parameters
     ----------
     values
-        Floats ``[G, ...]``, for example one loss for each graph slot.
+        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
     mask
         Bool ``[G]`` or any leading part of the shape of `values`; True = real.
 
@@ -27,7 +27,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     Raises
     ------
     SchemaError
-        The mask is not bool, or its shape is not a leading part of the shape of `values`.
+        `values` holds integers or bools; or the mask is not bool, or its shape is not a leading part of theirs.
 
     Notes
     -----
@@ -107,6 +107,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     def forward(self, input: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         self._check_input_dim(input)
+        if not input.is_floating_point():
+            raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         _check_mask(input, mask)
         if mask.ndim != 1:
             raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
@@ -151,6 +153,10 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
 def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and number of the real entries."""
+    if not isinstance(values, Tensor):
+        raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise SchemaError(f"the values must be floats, but are {values.dtype}: a mean is none; give values.float().")
     _check_mask(values, mask)
     real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
     # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.

@@ -211,6 +211,12 @@ def test_inputs_of_other_dimensions(shape: tuple[int, ...]) -> None:
         MaskedBatchNorm1d(2)(torch.ones(shape), torch.ones(shape[0], dtype=torch.bool))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_the_norm_is_of_real_floats_alone(dtype: torch.dtype) -> None:
+    with refused(SchemaError, "the input must be real floats", str(dtype), "input.float()"):
+        MaskedBatchNorm1d(3)(torch.ones(4, 3, dtype=dtype), torch.ones(4, dtype=torch.bool))
+
+
 # masked_mean --------------------------------------------------------------------------------------------------
 
 
@@ -282,6 +288,19 @@ def test_under_autocast_the_norm_keeps_the_dtype_of_its_input() -> None:
 def test_a_mean_of_many_halves_does_not_overflow() -> None:
     ones = torch.ones(70_000, dtype=torch.float16)
     assert masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
+
+
+@pytest.mark.parametrize("mean", [masked_mean, distributed_masked_mean])
+def test_means_are_of_floats_alone(mean: Any) -> None:
+    """A mean in the dtype of integers would be cut off, one of bools be False or True."""
+    mask = torch.tensor([True, True, False])
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool):
+        with refused(SchemaError, "the values must be floats", str(dtype), "values.float()"):
+            mean(torch.ones(3, dtype=dtype), mask)
+    with refused(SchemaError, "the values must be a tensor of floats", "list"):
+        mean([1.0, 2.0, 3.0], mask)
+    assert mean(torch.tensor([1, 2, 9]).float(), mask).item() == 1.5
+    assert mean(torch.tensor([1j, 3.0, 9.0]), mask).item() == 1.5 + 0.5j
 
 
 def test_a_mask_must_be_a_tensor() -> None:
