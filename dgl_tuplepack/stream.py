@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from dgl_tuplepack._checks import INT64_MAX, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
-from dgl_tuplepack.kernels.online_fit import NO_SIZE, SMALLEST, TOO_LARGE, offer
+from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.ranks import replicas
 from dgl_tuplepack.sources import SizeReader
@@ -22,13 +22,16 @@ Item = TypeVar("Item")
 
 # Rows for open packs at first; more are made as needed.
 _ROWS = 256
+# Look-aheads of graphs for which a pack may wait to be filled.
+_PATIENCE = 4
 
 
 class StreamPacker(IterableDataset[list[Item]]):
     """Packs of graphs from an iterable that may have no length; none ever exceeds a limit.
 
     Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as
-    nothing fits into it any more, and the fullest one whenever `lookahead` graphs wait; the rest comes out at the end.
+    nothing fits into it any more, and the fullest one whenever `lookahead` graphs wait; one that is still not full by
+    the time that 4 x `lookahead` graphs came behind its first comes out as it is. The rest comes out at the end.
 
     Parameters
     ----------
@@ -104,6 +107,9 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             found, pack = packing.add(item, size)
+            if found == OVERDUE and pack is not None:
+                yield pack
+                found, pack = packing.add(item, size)
             if pack is not None:
                 yield pack
             elif found == TOO_LARGE:
@@ -153,9 +159,9 @@ class _OpenPacks(Generic[Item]):
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
         k = len(limits.values)
-        self._lookahead = lookahead
+        self._lookahead, self._patience = lookahead, min(_PATIENCE * lookahead, INT64_MAX)
         self._limits = np.array([*limits.values, INT64_MAX if limits.graphs is None else limits.graphs])
-        self._packs = np.empty((min(lookahead, _ROWS), k + 1), dtype=np.int64)
+        self._packs = np.empty((min(lookahead, _ROWS), k + 2), dtype=np.int64)
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
@@ -168,7 +174,8 @@ class _OpenPacks(Generic[Item]):
         Returns
         -------
         tuple
-            The number of its pack, or TOO_LARGE or NO_SIZE; and the pack that comes out, if one does.
+            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE, which asks to add it again; and the pack that
+            comes out, if one does.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
@@ -178,13 +185,19 @@ class _OpenPacks(Generic[Item]):
         except (struct.error, TypeError):
             return NO_SIZE, None
         chosen, going = offer(
-            self._size, self._limits, self._lookahead, self._packs, self._state, self._totals, self._weights
+            self._size,
+            self._limits,
+            self._lookahead,
+            self._patience,
+            self._packs,
+            self._state,
+            self._totals,
+            self._weights,
         )
-        if chosen < 0:
-            return chosen, None
         if chosen == len(contents):
             contents.append([])
-        contents[chosen].append(item)
+        if chosen >= 0:
+            contents[chosen].append(item)
         if going < 0:
             return chosen, None
         pack, last = contents[going], contents.pop()
