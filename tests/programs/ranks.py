@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -164,6 +167,39 @@ def streams_end_together(rank: int, ranks: int) -> None:
     assert all(gathered)
 
 
+def streams_fail_together(rank: int, ranks: int) -> None:
+    """The last rank fails in its second step, or when its iteration begins, or after the others have ended."""
+    odd = rank == ranks - 1
+
+    def failing(steps: int) -> Iterator[int]:
+        yield from range(steps)
+        if odd:
+            raise OSError("the disk is gone")
+
+    class NoIterator:
+        def __iter__(self) -> Iterator[int]:
+            if odd:
+                raise OSError("the disk is gone")
+            return iter([1, 2])
+
+    endless: Any = failing(1) if odd else itertools.count()
+    late: Any = failing(3) if odd else [0]
+    for batches, empty, expected in ((endless, None, 1), (NoIterator(), None, 0), (late, -1, 3)):
+        steps = tp.in_step(batches, empty)
+        assert len(list(itertools.islice(steps, expected))) == expected
+        told = rf"^rank {ranks - 1} got no further batch \(OSError\('the disk is gone'\)\)"
+        with pytest.raises(OSError if odd else SamplerError, match="^the disk is gone$" if odd else told):
+            next(steps)
+
+
+def groups_step_by_themselves(rank: int, ranks: int) -> None:
+    """The last rank takes more steps than the others, of which none takes part."""
+    others, last = dist.new_group(list(range(ranks - 1))), dist.new_group([ranks - 1])
+    mine = list(range(3 if rank == ranks - 1 else rank + 1))
+    found = list(tp.in_step(mine, group=last if rank == ranks - 1 else others))
+    assert found == (mine if rank == ranks - 1 else [0])
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -181,6 +217,8 @@ def main() -> None:
     ranks_compare_what_they_hold(rank, ranks)
     done("ranks compare")
     streams_end_together(rank, ranks)
+    streams_fail_together(rank, ranks)
+    groups_step_by_themselves(rank, ranks)
     done("streams")
     dist.destroy_process_group()
 
