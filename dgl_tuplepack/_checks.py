@@ -1,4 +1,4 @@
-"""The one check of whole numbers that callers hand in."""
+"""The one check of whole numbers, and of switches, that callers hand in."""
 
 from __future__ import annotations
 
@@ -32,3 +32,16 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
         allowed = f"{least}..{_NAMES.get(most, most)}"
         raise error(f"{what} must be an integer in {allowed}, but is {value!r}; give a whole number in that range.")
     return number
+
+
+def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
+    """Return `value` as a bool; refuse what is neither Python's nor numpy's: any text or list would count as true.
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names `what` and the value.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise error(f"{what} must be True or False, but is {value!r:.100}; give one of the two.")
+    return bool(value)

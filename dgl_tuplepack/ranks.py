@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar, cast
 
 import torch
@@ -48,22 +49,54 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     return 1, 0
 
 
-def check_agreement(facts: Mapping[str, Any]) -> None:
-    """Compare `facts` among all ranks; all of them must call this.
+@contextmanager
+def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
+    """Compare among all ranks what the block puts into the dict that it gets; all ranks must come here.
+
+    Parameters
+    ----------
+    what
+        What the block makes; for the message.
+    among_ranks
+        False: nothing is compared.
 
     Raises
     ------
     SamplerError
-        On every rank, if two ranks differ; names the fact and both values.
+        On every rank, if two ranks differ; names the fact and both values. If the block failed on one, its error is
+        raised there, and this on the others, which would wait for that rank for ever.
     """
-    gathered: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gathered, dict(facts))
-    for name, value in gathered[0].items():
-        for rank, other in enumerate(gathered):
-            if other[name] != value:
+    facts: dict[str, Any] = {}
+    try:
+        yield facts
+    except Exception as error:
+        if among_ranks:
+            _gather((f"{type(error).__name__}: {error}", {}))
+        raise
+    if among_ranks:
+        gathered = _gather(("", facts))
+        for rank, (failure, _) in enumerate(gathered):
+            if failure:
+                raise SamplerError(f"rank {rank} could not make {what}, so no rank goes on; there: {failure}")
+        _check_equal([of_rank for _, of_rank in gathered])
+
+
+def _gather(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
+    gathered: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(gathered, mine, group=group)
+    return gathered
+
+
+def _check_equal(gathered: list[dict[str, Any]]) -> None:
+    # Another release may compare other facts.
+    for name in dict.fromkeys(name for facts in gathered for name in facts):
+        value = gathered[0].get(name)
+        for rank, facts in enumerate(gathered):
+            if facts.get(name) != value:
                 raise SamplerError(
-                    f"rank 0 has {name} {value!r}, but rank {rank} has {other[name]!r}, so graphs would be repeated or "
-                    "lost; give every rank the same graphs in the same order, settings and plan (PackPlan.load)."
+                    f"rank 0 has {name} {value!r}, but rank {rank} has {facts.get(name)!r}, so graphs would be "
+                    "repeated or lost; give every rank the same graphs in the same order, settings, plan "
+                    "(PackPlan.load) and versions."
                 )
 
 
@@ -133,8 +166,7 @@ def in_step(
 def _fail_together(error: Exception | None, group: torch.distributed.ProcessGroup | None) -> NoReturn:
     """Raise the error of this rank, or one that names that of the first rank that has one."""
     cause = None if error is None else f"rank {torch.distributed.get_rank()} got no further batch ({error!r:.500})"
-    causes: list[str | None] = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(causes, cause, group=group)
+    causes = _gather(cause, group)
     if error is not None:
         raise error
     named = next(cause for cause in causes if cause is not None)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Sampler
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.ranks import check_agreement, in_process_group, replicas
-from dgl_tuplepack.sampler.checks import check_plan, chosen_content, split_oversize
+from dgl_tuplepack.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampler.checks import check_plan, chosen_content, planning_versions, split_oversize
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
 from dgl_tuplepack.sampler.epoch import EpochBatches, Packs
 from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
@@ -29,7 +29,7 @@ from dgl_tuplepack.sources import sizes_of
 _REPACK_EFFORT = 0.1
 
 # Purposes of random streams; each has its own.
-_CONTENT, _ORDER, _TIES = 1, 2, 3
+_CONTENT, _ORDER, _TIES, _STEPS = 1, 2, 3, 4
 
 
 class PackBatchSampler(Sampler[list[int]]):
@@ -60,7 +60,8 @@ class PackBatchSampler(Sampler[list[int]]):
         Number of processes and the number of this one; from torch.distributed where it is initialised.
         All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
         near-equal work share a step (see `balance`), unless ``shuffle=False``. Where torch.distributed tells the
-        ranks, all of them must make the sampler, and compare settings, sizes and plan once.
+        ranks, all of them must make the sampler, and compare settings, sizes and plan once; "repack" needs the
+        same versions and machines, too, since each rank makes the later plans for itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches.
     oversize
@@ -85,7 +86,8 @@ class PackBatchSampler(Sampler[list[int]]):
     PlanError
         `plan` was made for other sizes, or goes beyond `limits`.
     SamplerError
-        Settings contradict each other, several processes run and this one does not know its rank, or ranks differ.
+        Settings contradict each other, several processes run and this one does not know its rank, or ranks differ
+        or one of them has failed.
 
     Notes
     -----
@@ -114,37 +116,47 @@ class PackBatchSampler(Sampler[list[int]]):
         drop_last: bool = False,
         oversize: str = "error",
     ) -> None:
-        sizes, limits = sizes_of(sizes), as_limits(limits)
-        self.content = chosen_content(content, shuffle, plan)
-        self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
-        self.num_replicas, self.rank = replicas(num_replicas, rank)
-        self.shuffle, self.drop_last = shuffle, drop_last
-        self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-        self.epoch = 0
-
-        kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
-        histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(self.dropped_ids) else sizes)
-        assert histogram.graph_classes is not None
-        self._sizes_checksum = zlib.crc32(histogram.graph_classes.astype("<i8", copy=False).data)
-        self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
-        self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
-        self._histogram = histogram.without_ids()
-
-        if plan is None:
-            plan = pack(self._histogram, limits, seed=self.seed)
-        else:
-            check_plan(plan, self._histogram, limits)
-        self._asked_limits = limits.aligned(histogram.components)
-        self.limits: Limits = self._asked_limits.replace_graphs(plan.max_graphs)
-        self._first_packs = self._packs = Packs.of(plan, self._class_offsets)
-        self._packs_epoch = 0
+        with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
+            self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
+            self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
+            self.content = chosen_content(content, self.shuffle, plan)
+            self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
+            self.num_replicas, self.rank = replicas(num_replicas, rank)
+            self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
+            self.epoch = 0
+            sizes, limits = sizes_of(sizes), as_limits(limits)
+            kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
+            self._set_graphs(sizes, kept)
+            self._set_plan(plan, limits)
+            facts.update(self._settings(), plan=self.plan.fingerprint)
+            if self.content == "repack":
+                facts["versions"] = planning_versions()
 
         # Where the latest iteration stands, or what was loaded and the next one resumes.
         self._place, self._resumes = Place(0, 0, 0), False
         self._iterated_epoch: int | None = None
         self._warned = False
-        if num_replicas is None and in_process_group():
-            check_agreement(self._settings() | {"plan": plan.fingerprint})
+
+    def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
+        histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
+        assert histogram.graph_classes is not None
+        # Of all graphs, since ids are positions among all: -1 for those that are dropped.
+        classes = np.full(len(sizes), -1, dtype="<i8")
+        classes[kept] = histogram.graph_classes
+        self._sizes_checksum = zlib.crc32(classes.data)
+        self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
+        self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
+        self._histogram = histogram.without_ids()
+
+    def _set_plan(self, plan: PackPlan | None, limits: Limits) -> None:
+        if plan is None:
+            plan = pack(self._histogram, limits, seed=self.seed)
+        else:
+            check_plan(plan, self._histogram, limits)
+        self._asked_limits = limits.aligned(self._histogram.components)
+        self.limits: Limits = self._asked_limits.replace_graphs(plan.max_graphs)
+        self._first_packs = self._packs = Packs.of(plan, self._class_offsets)
+        self._packs_epoch = 0
 
     def _packs_of(self, epoch: int) -> Packs:
         """What is packed in an epoch; with "repack" a plan is made if it is not at hand."""
@@ -201,7 +213,8 @@ class PackBatchSampler(Sampler[list[int]]):
         if self.shuffle:
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
         balanced = self.shuffle and self.num_replicas > 1
-        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, balanced)
+        key = self._key(_STEPS, epoch) if balanced else None
+        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, key)
         return np.where(places == NONE, NONE, order[places])
 
     def balance(self) -> Balance:

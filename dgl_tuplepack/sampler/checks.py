@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 import warnings
+from importlib.metadata import version
 
 import numpy as np
 
+from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -55,3 +58,9 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits) -> None
         plan.check_limits(limits)
     except PlanError as error:
         raise PlanError(f"the plan was made for {plan.limits!r} and does not keep {limits!r}: {error}") from error
+
+
+def planning_versions() -> dict[str, str]:
+    """What a plan may depend on beside its settings: it comes from floating-point arithmetic."""
+    libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
+    return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

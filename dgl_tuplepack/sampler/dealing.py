@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack.kernels.random import shuffle_segments
 from dgl_tuplepack.sizes import IntArray
 
 FloatArray = NDArray[np.float64]
@@ -22,7 +23,9 @@ def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bo
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
 
 
-def deal(work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, balanced: bool) -> IntArray:
+def deal(
+    work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
+) -> IntArray:
     """Deal packs, given in random order, to R ranks in steps of p packs each.
 
     Parameters
@@ -34,9 +37,9 @@ def deal(work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: b
     drop_last
         Leave out the last ``P % (R p)`` packs; otherwise they make a last step, one for each rank before any
         gets two.
-    balanced
-        Put packs of near-equal work into one step, and the least work into the last one; otherwise steps are
-        runs of the given order.
+    key
+        Put packs of near-equal work into one step, and the least work into the last one; the full steps come in
+        the random order of this key. None: steps are runs of the given order.
 
     Returns
     -------
@@ -45,8 +48,8 @@ def deal(work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: b
 
     Notes
     -----
-    Time O(P log P), memory O(P). Balanced steps come in the order of their first packs, so a random order of packs
-    gives a random order of steps. Within a step packs are dealt to and fro by falling work, and the rank that
+    Time O(P log P), memory O(P). Steps have an order of their own, drawn uniformly: that of their first packs would
+    bring steps of rare work early. Within a step packs are dealt to and fro by falling work, and the rank that
     starts moves on with each step, so that none always gets the most.
     """
     packs_per_step = num_replicas * packs_per_batch
@@ -54,14 +57,16 @@ def deal(work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: b
     full = packs // packs_per_step
     steps = num_steps(len(work), num_replicas, packs_per_batch, drop_last)
     dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
-    if not balanced:
+    if key is None:
         dealt.reshape(-1)[:packs] = np.arange(packs)
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
         return np.sort(batches, axis=2)
     levels = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-levels, kind="stable")
-    dealt[:full] = dealt[:full][np.argsort(dealt[:full].min(axis=1))]
+    order = np.arange(full)
+    shuffle_segments(order, np.array([0, full]), key)
+    dealt[:full] = dealt[order]
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rows = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rows[:, 1::2] = rows[:, 1::2, ::-1].copy()

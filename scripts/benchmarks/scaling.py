@@ -80,7 +80,7 @@ def balance_rows(_: int) -> list[Row]:
             dealt = PackBatchSampler(sizes, MOLHIV, plan=plan, **settings).balance()
             work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
             work = np.random.default_rng(0).permutation(work)
-            places = deal(work, ranks, packs_per_batch, drop_last=False, balanced=False)
+            places = deal(work, ranks, packs_per_batch, drop_last=False)
             random = Balance(np.where(places == NONE, 0, work[places]).sum(axis=2))
             for order, balance in (("random", random), ("dealt", dealt)):
                 rows.append(

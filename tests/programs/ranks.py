@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -123,31 +125,76 @@ def a_mean_over_nothing_is_zero(rank: int, ranks: int) -> None:
     assert tp.nn.distributed_masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
 
 
+def error_of(order: Any, limits: tp.Limits, **settings: Any) -> Exception:
+    """What making a sampler raises."""
+    try:
+        tp.PackBatchSampler(order, limits, **settings)
+    except Exception as error:
+        return error
+    raise AssertionError(f"rank {dist.get_rank()} did not notice that another one differs: {settings}")
+
+
 def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
     rows, limits = np.tile([[3, 4], [2, 2], [1, 0]], (20, 1)), tp.Limits(6, 7)
     plan = tp.pack(tp.GraphSizes(rows), limits)
     other = tp.pack(tp.GraphSizes(rows), limits, method="none")
     odd = rank == ranks - 1
     assert tp.PackBatchSampler(tp.GraphSizes(rows), limits).num_replicas == ranks
-    for name, values, order, settings in (
-        ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
-        ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
-        ("sizes", (), rows[::-1] if odd else rows, {}),
-        ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
-        ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
-    ):
-        try:
-            tp.PackBatchSampler(tp.GraphSizes(order), limits, **settings)  # type: ignore[arg-type]
-        except SamplerError as error:
+    assert tp.PackBatchSampler(tp.GraphSizes(rows), limits, content="repack").num_replicas == ranks
+    # The later plans of "repack" are made by each rank for itself.
+    with mock.patch("dgl_tuplepack.sampler.checks.version", return_value="0") if odd else nullcontext():
+        tp.PackBatchSampler(tp.GraphSizes(rows), limits)
+        cases: list[tuple[str, tuple[object, ...], Any, dict[str, Any]]] = [
+            ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),
+            ("plan", (plan.fingerprint, other.fingerprint), rows, {"plan": other if odd else plan}),
+            ("sizes", (), rows[::-1] if odd else rows, {}),
+            # What is dropped stands at another place, so the same ids are other graphs.
+            ("sizes", (), np.insert(rows, [0 if odd else 60], [9, 9], axis=0), {"oversize": "drop"}),
+            ("num_graphs", (60, 57), rows[:57] if odd else rows, {}),
+            ("packs_per_batch", (1, 2), rows, {"packs_per_batch": 2 if odd else 1}),
+            ("versions", ("'numpy': '0'", f"'numpy': '{np.__version__}'"), rows, {"content": "repack"}),
+        ]
+        for name, values, order, settings in cases:
+            error = error_of(tp.GraphSizes(order), limits, **settings)
             message = str(error)
+            assert type(error) is SamplerError, message
             assert f"rank 0 has {name}" in message, message
             assert f"rank {ranks - 1} has" in message, message
             assert all(str(value) in message for value in values), message
-        else:
-            raise AssertionError(f"rank {rank} did not notice that {name} differs")
     # Who says which rank it is may be alone in making a sampler: nothing is compared, and nobody waits.
     if odd:
         tp.PackBatchSampler(tp.GraphSizes(rows), limits, seed=9, num_replicas=1, rank=0)
+
+
+class Broken:
+    """A dataset that cannot be read."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("the disk is gone")
+
+
+def a_rank_that_fails_ends_all(rank: int, ranks: int) -> None:
+    """It raises what went wrong, whatever that is; the others tell of it instead of waiting."""
+    rows, limits = np.tile([[3, 4], [2, 2], [1, 0]], (20, 1)), tp.Limits(6, 7)
+    plan, odd = tp.pack(tp.GraphSizes(rows), limits), rank == ranks - 1
+    cases: list[tuple[str, str, Any, dict[str, Any]]] = [
+        ("PlanError", "57 graphs", rows[:57] if odd else rows, {"plan": plan}),
+        ("GraphTooLargeError", "graph 0 (9 nodes, 9 edges)", [[9, 9]] if odd else rows, {}),
+        ("SamplerError", "packs_per_batch", rows, {"packs_per_batch": "2" if odd else 1}),
+        ("OSError", "the disk is gone", Broken() if odd else rows, {}),
+    ]
+    for kind, text, order, settings in cases:
+        error = error_of(order, limits, **settings)
+        assert text in str(error), error
+        if odd:
+            assert type(error).__name__ == kind
+        else:
+            assert type(error) is SamplerError
+            assert f"rank {ranks - 1} could not make its sampler" in str(error)
+            assert f"{kind}: " in str(error)
 
 
 def streams_end_together(rank: int, ranks: int) -> None:
@@ -216,6 +263,8 @@ def main() -> None:
     done("a mean over nothing")
     ranks_compare_what_they_hold(rank, ranks)
     done("ranks compare")
+    a_rank_that_fails_ends_all(rank, ranks)
+    done("a failing rank")
     streams_end_together(rank, ranks)
     streams_fail_together(rank, ranks)
     groups_step_by_themselves(rank, ranks)

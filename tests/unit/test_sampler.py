@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -146,6 +147,21 @@ def test_orders_of_packs_are_uniform() -> None:
         s.set_epoch(epoch)
         counts[tuple(flat(list(s)))] += 1
     assert chi_square(counts, 24) < loose_bound(24)
+
+
+@pytest.mark.parametrize(("ranks", "packs_per_batch"), [(2, 1), (2, 2), (8, 1)])
+def test_a_light_step_may_come_at_any_time(ranks: int, packs_per_batch: int) -> None:
+    """The one step of light packs among heavy ones is as likely in each place; the last step is not full."""
+    packs = ranks * packs_per_batch
+    sizes = tp.GraphSizes([[100, 100]] * (9 * packs) + [[60, 0]] * packs + [[51, 0]])
+    s = tp.PackBatchSampler(
+        sizes, tp.Limits(100, 100), packs_per_batch=packs_per_batch, num_replicas=ranks, rank=0
+    )  # fmt: skip
+    counts: Counter[int] = Counter()
+    for epoch in range(1_000):
+        s.set_epoch(epoch)
+        counts[int(s.balance().work[:-1].sum(axis=1).argmin())] += 1
+    assert chi_square(counts, 10) < loose_bound(10)
 
 
 def test_graphs_of_a_pack_are_uniform() -> None:
@@ -545,6 +561,21 @@ def test_epoch(value: Any) -> None:
 def test_seed(value: Any) -> None:
     with refused(SamplerError, "seed must be an integer in 0..2**64-1", repr(value)):
         sampler(seed=value)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
+@pytest.mark.parametrize("value", ["False", "no", 0, None, [True]], ids=str)
+def test_switches_are_true_or_false(name: str, value: Any) -> None:
+    """Any text counts as true in Python, "False" too."""
+    with refused(SamplerError, f"{name} must be True or False", repr(value)):
+        sampler(**{name: value})
+
+
+def test_switches_of_numpy() -> None:
+    s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
+    assert s.content == "fixed"
+    state = s.state_dict()
+    assert json.loads(json.dumps(state)) == state
 
 
 @pytest.mark.parametrize(

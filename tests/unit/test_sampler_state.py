@@ -217,6 +217,17 @@ def test_other_settings_name_both_values(changes: dict[str, Any], parts: list[st
             target.load_state_dict(state)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 61 graphs exceed")
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_a_dropped_graph_at_another_place_is_refused(place: int) -> None:
+    """Those left are the same in the same order, but their ids are others."""
+    rows = np.insert(ROWS, [7], [9, 9], axis=0)
+    state = after(2, rows=rows, oversize="drop")
+    sampler(rows, oversize="drop").load_state_dict(state)
+    with refused(SamplerError, "sizes", "resuming would repeat or lose graphs"):
+        sampler(np.insert(ROWS, [place], [9, 9], axis=0), oversize="drop").load_state_dict(state)
+
+
 def test_other_plans_are_refused() -> None:
     plan = tp.pack(tp.GraphSizes(ROWS), LIMITS, method="none")
     with refused(SamplerError, "plan", plan.fingerprint, after(2)["plan"]):
