@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dgl_tuplepack._checks import INT64_MAX, whole_number
+from dgl_tuplepack._checks import INT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
@@ -36,7 +36,8 @@ class StreamPacker(IterableDataset[list[Item]]):
     Parameters
     ----------
     source
-        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)`` anew.
+        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)`` anew; a source
+        that is an iterator itself, as a generator is, serves for a single one.
     limits
         Inclusive maxima of one pack. Give a cap on graphs for `PaddedCollate`, which needs one.
     lookahead
@@ -58,7 +59,8 @@ class StreamPacker(IterableDataset[list[Item]]):
     Raises
     ------
     LimitsError, SamplerError
-        Settings are of the wrong kind, or several processes run and this one does not know its rank.
+        Settings are of the wrong kind, or several processes run and this one does not know its rank; while iterating,
+        an iterator as `source` is to serve a second time.
 
     Notes
     -----
@@ -88,14 +90,25 @@ class StreamPacker(IterableDataset[list[Item]]):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
+        if not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
+            raise SamplerError(f"source must be an iterable of graphs, but is {source!r:.100}; give a list or dataset.")
+        if not (size_of is None or callable(size_of)):
+            raise SamplerError(f"size_of must be a function of an item, but is {size_of!r:.100}; give one, or None.")
         if oversize not in ("error", "drop"):
             raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
         self.source, self.limits, self.size_of = source, as_limits(limits), size_of
         self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
-        self.oversize, self.shard = oversize, shard
-        self.num_replicas, self.rank = replicas(num_replicas, rank) if shard else (1, 0)
+        self.oversize, self.shard = oversize, true_or_false("shard", shard, SamplerError)
+        self.num_replicas, self.rank = replicas(num_replicas, rank) if self.shard else (1, 0)
+        self._iterated = False
 
     def __iter__(self) -> Iterator[list[Item]]:
+        if self._iterated and isinstance(self.source, Iterator):
+            raise SamplerError(
+                f"the source is an iterator ({type(self.source).__name__}), which serves for one iteration, but this "
+                "is another one; give a list, a dataset, or an object whose __iter__ begins anew."
+            )
+        self._iterated = True
         part, parts = self._part()
         items = zip(itertools.count(part, parts), itertools.islice(self.source, part, None, parts), strict=False)
         first = next(items, None)

@@ -117,6 +117,28 @@ def test_a_stream_may_be_iterated_again() -> None:
     assert list(packer) == list(packer) == [[(3, 3), (7, 7)], [(8, 8)]]
 
 
+def test_an_iterator_serves_once() -> None:
+    """The second epoch would be empty, or lack what waited when the first was left."""
+    for source in (iter([(3, 3), (8, 8)]), itertools.cycle([(3, 3), (8, 8)])):
+        packer: Any = tp.StreamPacker(source, LIMITS, size_of=itself)
+        # A loader may call iter() and not use it.
+        iter(packer), next(iter(packer))
+        with refused(SamplerError, "the source is an iterator", type(source).__name__, "__iter__ begins anew"):
+            next(iter(packer))
+
+
+class ByNumber:
+    """Items as of DGL's datasets: numbers and no `__iter__`."""
+
+    def __getitem__(self, number: int) -> Any:
+        return [(3, 3), (8, 8), (7, 7)][number]
+
+
+def test_a_source_of_numbered_items() -> None:
+    packer: Any = tp.StreamPacker(ByNumber(), LIMITS, size_of=itself)  # type: ignore[arg-type]
+    assert list(packer) == list(packer) == [[(3, 3), (7, 7)], [(8, 8)]]
+
+
 def test_it_takes_no_more_than_it_needs() -> None:
     """A stream without end is no obstacle."""
     packer: Any = tp.StreamPacker(((n, n) for n in itertools.cycle([7, 3, 6])), LIMITS, lookahead=50, size_of=itself)
@@ -310,6 +332,13 @@ def test_settings() -> None:
     for value in (0, 1.5, None):
         with refused(SamplerError, "lookahead must be an integer in 1..", repr(value)):
             tp.StreamPacker([], LIMITS, lookahead=value)  # type: ignore[arg-type]
+    with refused(SamplerError, "source must be an iterable", "3"):
+        tp.StreamPacker(3, LIMITS)  # type: ignore[arg-type]
+    with refused(SamplerError, "size_of must be a function", "5"):
+        tp.StreamPacker([], LIMITS, size_of=5)  # type: ignore[arg-type]
+    for shard in ("x", 1, None):
+        with refused(SamplerError, "shard must be True or False", repr(shard)):
+            tp.StreamPacker([], LIMITS, shard=shard)  # type: ignore[arg-type]
     with refused(LimitsError, "limits must be Limits", "(3, 4)"):
         tp.StreamPacker([], (3, 4))  # type: ignore[arg-type]
     with refused(LimitsError, "['nodes']", "['nodes', 'edges']"):
