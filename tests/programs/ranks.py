@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -25,18 +24,19 @@ STEPS = 4
 
 
 class Network(nn.Module):
-    """Two rounds of message passing and a readout, from the tensors of a padded batch alone."""
+    """Two rounds of message passing with norms and a readout, from the tensors of a padded batch alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, across_ranks: bool) -> None:
         super().__init__()
         self.messages = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.norms = nn.ModuleList([tp.nn.MaskedBatchNorm1d(3, across_ranks=across_ranks) for _ in range(2)])
         self.readout = nn.Linear(3, 1)
 
     def forward(self, batch: tp.PaddedBatch) -> Tensor:
         h = batch.node_features["x"]
-        for layer in self.messages:
+        for layer, norm in zip(self.messages, self.norms, strict=True):
             messages = layer(h[batch.src]) * batch.edge_features["w"][:, None]
-            h = torch.tanh(h + torch.zeros_like(h).index_add(0, batch.dst, messages))
+            h = torch.tanh(norm(h + torch.zeros_like(h).index_add(0, batch.dst, messages), batch.node_mask))
         graphs = torch.zeros(len(batch.graph_mask), 3, dtype=h.dtype)
         return self.readout(graphs.index_add(0, batch.node_graph_slots, h)).squeeze(1)
 
@@ -73,8 +73,9 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
     collate_all = tp.PaddedCollate(sampler.limits, example=data[0], packs_per_batch=ranks * packs_per_batch)
 
     torch.manual_seed(0)
-    alone = Network().double()
-    network = DistributedDataParallel(copy.deepcopy(alone))
+    alone, together = Network(across_ranks=False).double(), Network(across_ranks=True).double()
+    together.load_state_dict(alone.state_dict())
+    network = DistributedDataParallel(together)
     seen, empty = [], 0
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -95,6 +96,8 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
                 assert expected.grad is not None
                 assert expected.grad.abs().max() > 0
                 torch.testing.assert_close(found.grad, expected.grad, rtol=1e-10, atol=1e-12)
+            for found, expected in zip(network.buffers(), alone.buffers(), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
             mean = loss.detach().clone()
             dist.all_reduce(mean)
             torch.testing.assert_close(mean / ranks, right.detach())

@@ -165,6 +165,32 @@ def test_state_dicts_are_exchanged_both_ways(settings: dict[str, Any]) -> None:
     assert_same_state(masked, plain)
 
 
+def test_across_ranks_alone() -> None:
+    """Without a process group; with one, see tests/programs/ranks.py."""
+    plain = both()[0]
+    masked = MaskedBatchNorm1d(C, dtype=torch.float64, across_ranks=True)
+    masked.load_state_dict(plain.state_dict())
+    real = rows(0, 5)
+    full, mask = padded(real, 8)
+    assert_close(masked(full, mask)[:5], plain(real))
+    assert_same_state(masked, plain)
+    with refused(SchemaError, "across_ranks must be True or False", "'yes'"):
+        MaskedBatchNorm1d(C, across_ranks="yes")  # type: ignore[arg-type]
+
+
+def test_a_conversion_to_torchs_layer_for_ranks_is_not_silent() -> None:
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(nn.ModuleList([MaskedBatchNorm1d(C)]))
+    with pytest.raises(TypeError, match="positional argument"):
+        converted[0](torch.ones(2, C), torch.ones(2, dtype=torch.bool))
+
+
+def test_settings_are_those_of_torch() -> None:
+    names = ("num_features", "eps", "momentum", "affine", "track_running_stats")
+    for settings in ((7,), (7, 0.1, None, False, False)):
+        masked, plain = MaskedBatchNorm1d(*settings), nn.BatchNorm1d(*settings)
+        assert [getattr(masked, name) for name in names] == [getattr(plain, name) for name in names]
+
+
 def test_it_is_a_batch_norm() -> None:
     """What looks for BatchNorm layers (freezing, weight decay groups) finds it."""
     assert isinstance(MaskedBatchNorm1d(C), nn.BatchNorm1d)
