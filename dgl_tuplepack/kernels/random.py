@@ -40,7 +40,8 @@ def shuffle_segments(values: IntArray, offsets: IntArray, key: np.uint64) -> Non
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
     Fisher-Yates; bounded numbers by Lemire 2019, "Fast random integer generation in an interval"
-    (multiply, reject), from 32 random bits. The caller has checked that segments are below 2**32 long.
+    (multiply, reject), from 32 random bits. So segments must be below 2**32 long, which nobody checks: their
+    values would take 32 GiB.
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):

@@ -236,9 +236,9 @@ class PackBatchSampler(Sampler[list[int]]):
         Parameters
         ----------
         delivered
-            Batches that the loop got in the iteration under way (what came before it was resumed is added).
-            Needed with workers of a plain DataLoader, which takes batches long before it delivers them. None:
-            all batches taken from the sampler.
+            Batches that the loop got in the iteration that last took any from the sampler (what came before it was
+            resumed is added). Needed with workers of a plain DataLoader, which takes batches long before it delivers
+            them. None: all batches taken from the sampler.
 
         Returns
         -------
@@ -299,7 +299,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self._warned = True
             warnings.warn(
                 f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content is "
-                f"{self.content!r}; call loader.batch_sampler.set_epoch(epoch) before each epoch.",
+                f"{self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
                 UserWarning,
                 stacklevel=4,
             )
@@ -372,7 +372,11 @@ class BatchIterator(Iterator[list[int]]):
             As in `PackBatchSampler.load_state_dict`.
         """
         epoch, position = self._sampler._read(state)
-        left = position == self._sampler._length(epoch) and self._sampler.epoch > epoch
+        ended = position == self._sampler._length(epoch)
+        left = ended and self._sampler.epoch > epoch
+        if ended and not left:
+            # Some loaders drop this iterator without asking it, and iterate the epoch anew.
+            self._sampler._iterated_epoch = epoch
         self._batches, self._place = None, None if left else Place(epoch, position, position)
         self._loaded = True
         self._sampler._resumes = False

@@ -26,6 +26,8 @@ def run_blocks(page: Path) -> dict[str, Any]:
     return namespace
 
 
+# torchdata 0.11 calls what torch 2.13 deprecates.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
 )

@@ -79,6 +79,17 @@ def test_the_end_of_an_epoch_skips_nothing(workers: int, ended: bool) -> None:
         assert list(loader) == expected(epoch)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_has_ended_is_not_repeated_silently(workers: int) -> None:
+    """The loop should have gone on with the next epoch."""
+    state = stopped(loader_of(workers), 1, None)
+    loader = loader_of(workers)
+    loader.load_state_dict(state)
+    loader.batch_sampler.set_epoch(1)
+    with pytest.warns(UserWarning, match="epoch 1 is iterated again.*call sampler.set_epoch.*the next epoch"):
+        assert list(loader) == expected(1)
+
+
 def test_the_epoch_comes_with_the_state() -> None:
     loader = loader_of(2)
     loader.load_state_dict(stopped(loader_of(2), 5, 3))
