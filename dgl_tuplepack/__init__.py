@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.search import search_limits as search_limits
+    from dgl_tuplepack.sharding import preprocess_shards as preprocess_shards
     from dgl_tuplepack.sizes import GraphSizes as GraphSizes
     from dgl_tuplepack.sources import OgbFolder as OgbFolder
     from dgl_tuplepack.sources import sizes_of as sizes_of
     from dgl_tuplepack.sources import with_ids as with_ids
     from dgl_tuplepack.store import GraphStore as GraphStore
+    from dgl_tuplepack.store import MultiStore as MultiStore
     from dgl_tuplepack.stream import StreamPacker as StreamPacker
 
 # Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
@@ -51,8 +53,10 @@ _PUBLIC = {
     "with_ids": "sources",
     "OgbFolder": "sources",
     "GraphStore": "store",
+    "MultiStore": "store",
+    "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "sharding")
 
 
 def _has_torch() -> bool:

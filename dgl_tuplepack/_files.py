@@ -6,11 +6,15 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack.errors import FormatError
+
+# It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
+_UMASK = threading.Lock()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -37,8 +41,9 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         # mkstemp makes files that only the owner reads; a result has the usual mode.
-        mask = os.umask(0)
-        os.umask(mask)
+        with _UMASK:
+            mask = os.umask(0)
+            os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
         _sync_folder(path.parent)

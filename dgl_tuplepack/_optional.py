@@ -17,6 +17,8 @@ _EXTRAS = {
     "pandas": "ogb",
     "matplotlib": "plots",
     "jinja2": "report",
+    "fsspec": "torch",
+    "distributed": "dask",
 }
 
 
@@ -26,7 +28,7 @@ def load(name: str) -> ModuleType:
     Parameters
     ----------
     name
-        One of torch, dgl, ogb, pandas, matplotlib, or a module inside one of them.
+        One of the packages of the extras, such as torch or dgl, or a module inside one of them.
 
     Raises
     ------

@@ -50,5 +50,9 @@ class FormatError(InputError):
     """A file is missing, damaged, foreign or of a newer version."""
 
 
+class ShardsError(InputError):
+    """Some shards of a dataset could not be done; the others are."""
+
+
 class MissingDependencyError(TuplepackError, ImportError):
     """An optional package is absent or cannot be loaded."""

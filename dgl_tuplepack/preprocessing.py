@@ -77,18 +77,14 @@ def preprocess(
     known = getattr(source, "sizes", None)
     if limits is not None and isinstance(known, GraphSizes):
         limits.aligned(known.components).check(known)
-    with _timed(seconds, "write"):
+    with timed(seconds, "write"):
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
-        # Plans of what was there before.
-        for path in plan_files(out):
-            path.unlink()
-    with _timed(seconds, "limits"):
+        _remove_plans(out)
+    with timed(seconds, "limits"):
         chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
-    with _timed(seconds, "plan"):
-        plans = {part: pack(histogram, chosen, seed=seed) for part, histogram in part_histograms(store).items()}
-        for part, plan in plans.items():
-            plan.save(_plan_file(out, part))
-    with _timed(seconds, "verify"):
+    with timed(seconds, "plan"):
+        plans = write_plans(store, chosen, seed)
+    with timed(seconds, "verify"):
         verify(out)
     return Preprocessed(store, chosen, plans, seconds)
 
@@ -119,19 +115,42 @@ def part_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
     return {part: store.subset(ids).histogram for part, ids in parts.items()}
 
 
+def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
+    """Pack each part of a store and save the plans beside it, in the place of older ones.
+
+    Raises
+    ------
+    GraphTooLargeError, LimitsError
+        As in `pack`.
+    """
+    plans = {part: pack(histogram, limits, seed=seed) for part, histogram in part_histograms(store).items()}
+    _remove_plans(store.path)
+    for part, plan in plans.items():
+        plan.save(plan_file(store.path, part))
+    return plans
+
+
+def _remove_plans(folder: Path) -> None:
+    """Take away plans of what was there before."""
+    for path in plan_files(folder):
+        path.unlink()
+
+
 def plan_files(folder: Path) -> list[Path]:
     """Plans beside a store."""
     return sorted([*folder.glob("plan.json"), *folder.glob("plan-*.json")])
 
 
-def _plan_file(folder: Path, part: str) -> Path:
+def plan_file(folder: Path, part: str) -> Path:
+    """Where the plan of a part lies."""
     # Names of splits are free, names of files are not.
     plain = "".join(c if c.isalnum() or c in "_." else "_" for c in part)
     return folder / (f"plan-{plain}.json" if part else "plan.json")
 
 
 @contextmanager
-def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Note how long a step takes."""
     begin = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - begin

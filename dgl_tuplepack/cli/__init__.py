@@ -1,4 +1,4 @@
-"""Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage."""
+"""Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def main() -> None:
     except TuplepackError as error:
         print(f"dgl-tuplepack: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("dgl-tuplepack: interrupted", file=sys.stderr)
-        sys.exit(1)
+    except SystemExit as stopped:
+        # Typer turns Ctrl-C into this, without a word.
+        if stopped.code == 130:
+            print("dgl-tuplepack: interrupted", file=sys.stderr)
+        raise

@@ -19,8 +19,8 @@ SourceArgument = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="A saved histogram (.json, .csv), an OGB folder, an OGB name with --root, a store, a .bin file of "
-        "dgl.save_graphs, example:ogbg-molhiv, or - for CSV on standard input.",
+        help="A saved histogram (.json, .csv), an OGB folder, an OGB name with --root, a store, a dataset of "
+        "shards, a .bin file of dgl.save_graphs, example:ogbg-molhiv, or - for CSV on standard input.",
         show_default=False,
     ),
 ]
@@ -93,6 +93,11 @@ def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSize
 
         store = GraphStore(path)
         return store.sizes, store.splits
+    if (path / "manifest.json").exists():
+        from dgl_tuplepack.store import MultiStore
+
+        shards = MultiStore(path)
+        return shards.sizes, shards.splits
     return _of_folder(OgbFolder(path), part)
 
 

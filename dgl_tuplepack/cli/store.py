@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import named, whole
 from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table
@@ -16,18 +19,19 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.store import GraphStore
+    from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
 
 @app.command()
 def preprocess(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="SOURCE",
-            help="An OGB folder, an OGB name with --root, or a .bin file of dgl.save_graphs.",
+            metavar="SHARD...",
+            help="An OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. Several, or the "
+            "options --workers and --dask, make a dataset of shards; shards may be fsspec URLs.",
             show_default=False,
         ),
     ],
@@ -43,7 +47,9 @@ def preprocess(
     auto_limits: Annotated[bool, typer.Option("--auto-limits", help="Search the limits; this is the default.")] = False,
     multiple_of: Annotated[int, typer.Option(min=1, help="Searched limits give padded shapes of this multiple.")] = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers as narrow as they are.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
+    ] = False,
     root: RootOption = None,
     split: Annotated[
         str | None, typer.Option(help="Which split of an OGB folder; default: the usual one.", show_default=False)
@@ -54,16 +60,46 @@ def preprocess(
     ] = None,
     labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the plans.")] = 0,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes for shards; default: one for each core.", show_default=False),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://host:8786.", show_default=False),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read SOURCE, write a store and plans for it to OUT, and verify what was written."""
+    """Read SHARDs, write stores and plans for them to OUT, and verify what was written.
+
+    One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
+    is missing or has changed.
+    """
     if limits is not None and (auto_limits or multiple_of != 1):
         raise typer.BadParameter("--limits leaves nothing to search; leave --auto-limits and --multiple-of out.")
+    if workers is not None and dask is not None:
+        raise typer.BadParameter("--workers are processes of this machine; leave them out where --dask works.")
     chosen = None if limits is None else _limits(limits)
+    # Only what was asked for: a shard is taken for changed where its settings differ from those of the last run.
+    asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
+    ogb = {name: value for name, value in asked.items() if value is not None}
+    settings = {"limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed}
+    if len(sources) > 1 or workers is not None or dask is not None:
+        shards = [source if root is None else str(root / source.replace("-", "_")) for source in sources]
+        with _cluster(dask) as executor:
+            # What is not asked for is no setting: shards are told from changed ones by those.
+            asked = {
+                name: value for name, value in ogb.items() if value is not None and (name, value) != ("labels", True)
+            }
+            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, asked)
+    else:
+        _preprocess_one(_graph_source(sources[0], root, **ogb), out, as_json, settings)
+
+
+def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     from dgl_tuplepack.preprocessing import preprocess as run
 
-    opened = _graph_source(source, root, split=split, add_inverse_edge=add_inverse_edge, labels=labels)
-    made = run(opened, out, limits=chosen, multiple_of=multiple_of, compact=compact, overwrite=overwrite, seed=seed)
+    made = run(source, out, **settings)
     summary = {
         **_described(made.store),
         "limits": made.limits.to_dict(),
@@ -74,39 +110,85 @@ def preprocess(
         print_json(summary)
         return
     _show(summary)
-    bounds = ", ".join(f"{name} {limit:,}" for name, limit in made.limits.maxima.items())
     names = made.limits.maxima
     rows = [
         [part or "all", f["graphs"], f["packs"], f["gap"], *(percent(f["efficiency"][name]) for name in names)]
         for part, f in summary["plans"].items()
     ]
     print_table(
-        f"Plans at most {bounds} a pack",
+        f"Plans at most {_bounds(made.limits)} a pack",
         ["part", "graphs", "packs", "above bound", *(f"eff. {n}" for n in names)],
         rows,
     )
     print_table("Seconds", ["", ""], [[step, taken] for step, taken in made.seconds.items()])
 
 
+def _preprocess_shards(
+    shards: list[Any], out: Path, as_json: bool, settings: dict[str, Any], ogb: dict[str, Any]
+) -> None:
+    from dgl_tuplepack.sharding import preprocess_shards as run
+
+    made = run(shards, out, ogb_settings=ogb, **settings)
+    summary = {
+        **_described(made.store),
+        "written": list(made.written),
+        "kept": list(made.kept),
+        "planned": list(made.planned),
+        "seconds": dict(made.seconds),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    _show(summary)
+    print_table("Seconds", ["", ""], [[step, taken] for step, taken in made.seconds.items()])
+    if made.written or made.planned:
+        print(f"{out}: {len(made.written):,} shards written, {len(made.kept):,} were there and are intact")
+    else:
+        print(f"{out}: nothing to do, all {len(made.kept):,} shards were there and are intact")
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Executor of a Dask cluster, or None without an address."""
+    if address is None:
+        yield None
+        return
+    distributed = load("distributed")
+    try:
+        client = distributed.Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"no Dask cluster answers at {address}: {error}; give its scheduler's address.") from error
+    with client:
+        yield client.get_executor(pure=False)
+
+
 @app.command()
 def info(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Show what is in a store."""
-    from dgl_tuplepack.store import GraphStore
+    """Show what is in a store, or in a dataset of shards."""
+    from dgl_tuplepack.store import GraphStore, MultiStore
 
-    summary = _described(GraphStore(store))
+    summary = _described(MultiStore(store) if _is_sharded(store) else GraphStore(store))
     print_json(summary) if as_json else _show(summary)
 
 
 @app.command()
 def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
-    """Compare every byte of a store with its checksums, and the plans beside it with its graphs."""
-    from dgl_tuplepack.preprocessing import verify as run
+    """Compare every byte of a store with its checksums, and the plans beside it with its graphs.
 
-    opened = run(store)
+    Of a dataset of shards, all of them.
+    """
+    from dgl_tuplepack.preprocessing import verify as run
+    from dgl_tuplepack.sharding import verify_shards
+
+    opened: StoredGraphs = verify_shards(store) if _is_sharded(store) else run(store)
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
         print(f"{store}: {len(opened):,} graphs, intact")
+
+
+def _is_sharded(path: Path) -> bool:
+    return (path / "manifest.json").exists()
 
 
 def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:
@@ -117,7 +199,8 @@ def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:
     path = Path(source)
     if not path.exists():
         raise FormatError(f"there is no {source}; give a path, or an OGB name together with --root.")
-    return path if path.suffix == ".bin" else OgbFolder(path, **settings)
+    is_other = path.suffix == ".bin" or (path / "metadata.json").exists()
+    return path if is_other else OgbFolder(path, **settings)
 
 
 def _limits(text: str) -> Limits:
@@ -131,9 +214,16 @@ def _limits(text: str) -> Limits:
     return Limits.from_components(maxima, graphs)
 
 
-def _described(store: GraphStore) -> dict[str, Any]:
-    """What is in a store, as plain data."""
-    entries = store._arrays.metadata.arrays
+def _bounds(limits: Limits) -> str:
+    return ", ".join(f"{name} {limit:,}" for name, limit in limits.maxima.items())
+
+
+def _described(store: StoredGraphs) -> dict[str, Any]:
+    """What is in a store, or in shards, as plain data."""
+    from dgl_tuplepack.store import MultiStore
+
+    # Shards may have narrowed their integers differently; the first one stands for all.
+    entries = store._arrays.parts[0].metadata.arrays
     columns = [
         {
             "content": entry.content,
@@ -146,6 +236,10 @@ def _described(store: GraphStore) -> dict[str, Any]:
         for entry in entries
         if entry.content in ("node_feature", "edge_feature", "label")
     ]
+    shards = {}
+    if isinstance(store, MultiStore):
+        numbers = {shard.name: shard.num_graphs for shard in store.manifest.shards}
+        shards = {"shards": numbers, "limits": store.limits.to_dict()}
     return {
         "store": str(store.path),
         "graphs": len(store),
@@ -155,6 +249,7 @@ def _described(store: GraphStore) -> dict[str, Any]:
         "columns": columns,
         "splits": {name: len(ids) for name, ids in store.splits.items()},
         "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
+        **shards,
     }
 
 
@@ -167,6 +262,9 @@ def _show(summary: dict[str, Any]) -> None:
         *([f"split {name}", number] for name, number in summary["splits"].items()),
         ["MiB on the disk", summary["bytes"] / 2**20],
     ]
+    if "shards" in summary:
+        bounds = ", ".join(f"{name} {limit:,}" for name, limit in summary["limits"]["maxima"].items())
+        rows += [["shards", len(summary["shards"])], ["limits of their plans", bounds]]
     print_table(summary["store"], ["", ""], rows)
     if summary["columns"]:
         headings = ["content", "type", "name", "dtype", "stored", "shape of one"]

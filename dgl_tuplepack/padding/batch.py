@@ -142,8 +142,9 @@ class PaddedBatch:
         endpoints = {t: (self._src[t], self._dst[t]) for t in self.edge_types}
         graph = build_graph(endpoints, number, self._node_features, self._edge_features)
         # DGL 2 wants the counts in the index type of the graph.
-        graph.set_batch_num_nodes({t: number.to(graph.idtype) for t, number in self._nodes_per_graph.items()})
-        graph.set_batch_num_edges({t: number.to(graph.idtype) for t, number in self._edges_per_graph.items()})
+        idtype = next(iter(self._src.values())).dtype if self._src else torch.int64
+        graph.set_batch_num_nodes({t: number.to(idtype) for t, number in self._nodes_per_graph.items()})
+        graph.set_batch_num_edges({t: number.to(idtype) for t, number in self._edges_per_graph.items()})
         return graph
 
     def __iter__(self) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,12 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.padding.schema import EdgeType
 
 _FORMATS = ["coo", "csr", "csc"]
+
+
+@functools.cache
+def _dgl() -> Any:
+    """Look for DGL once, not at each batch."""
+    return load("dgl")
 
 
 def build_graph(
@@ -24,7 +31,7 @@ def build_graph(
     The caller has checked endpoints and lengths. `dgl.graph` would check them again, which takes half of the time that
     a small batch takes altogether, and waits for the device. So the graph is put together as `dgl.graph` does it.
     """
-    dgl = load("dgl")
+    dgl = _dgl()
     if set(endpoints) == {("_N", "_E", "_N")}:
         (src, dst), number = endpoints["_N", "_E", "_N"], num_nodes["_N"]
         index = dgl.heterograph_index.create_unitgraph_from_coo(1, number, number, src, dst, _FORMATS)

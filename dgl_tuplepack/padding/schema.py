@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,13 @@ class Schema:
         if self.is_homogeneous:
             return HOMOGENEOUS
         return (*map(node_component, self.node_types), *map(edge_component, self.edge_types))
+
+    def with_columns(self, specs: Mapping[Any, ArraySpec]) -> Schema:
+        """The same types with other features and labels, each under its content, type (None for a label) and name."""
+        nodes = {t: {n: specs["node_feature", t, n] for n in names} for t, names in self.node_features.items()}
+        edges = {t: {n: specs["edge_feature", t, n] for n in names} for t, names in self.edge_features.items()}
+        labels = {n: specs["label", None, n] for n in self.labels}
+        return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_types(self, graph: Any, where: str) -> None:
         """Refuse a graph of other node or edge types."""

@@ -1,6 +1,7 @@
 """Datasets on the disk: flat, memory-mapped arrays, and the fast way to padded batches."""
 
 from dgl_tuplepack.store.graph_store import GraphStore
+from dgl_tuplepack.store.multi_store import MultiStore
 from dgl_tuplepack.store.padded import PaddedStore
 
-__all__ = ["GraphStore", "PaddedStore"]
+__all__ = ["GraphStore", "MultiStore", "PaddedStore"]

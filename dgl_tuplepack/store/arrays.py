@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,6 +22,9 @@ from dgl_tuplepack.store.format import ArrayEntry, Key, StoreMetadata, columns_o
 from dgl_tuplepack.store.values import as_tensor
 
 GraphType = str | EdgeType
+
+# Graphs that are checked at a time.
+_GRAPHS = 65_536
 
 
 class StoreArrays:
@@ -65,20 +67,25 @@ class StoreArrays:
         """Graphs in the store."""
         return self.metadata.num_graphs
 
+    @property
+    def checksum(self) -> str:
+        """Identifies the content of the store."""
+        return self.metadata.checksum
+
+    @property
+    def parts(self) -> tuple[StoreArrays, ...]:
+        """The stores that graphs come from: this one."""
+        return (self,)
+
+    @functools.cached_property
+    def first_ids(self) -> IntArray:
+        """Id of the first graph of each part, and the end of the last one."""
+        return np.array([0, self.num_graphs])
+
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with the dtypes in which features and labels are stored."""
-        schema, stored = self.schema, {key: self.stored_spec(key) for key, _ in columns_of(self.schema)}
-        return replace(
-            schema,
-            node_features={
-                t: {n: stored["node_feature", t, n] for n in specs} for t, specs in schema.node_features.items()
-            },
-            edge_features={
-                t: {n: stored["edge_feature", t, n] for n in specs} for t, specs in schema.edge_features.items()
-            },
-            labels={n: stored["label", None, n] for n in schema.labels},
-        )
+        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in columns_of(self.schema)})
 
     def stored_spec(self, key: Key) -> ArraySpec:
         """How a row of a feature or label looks as it is stored."""
@@ -197,12 +204,14 @@ class StoreArrays:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in (("sources", e[0]), ("destinations", e[2])):
-                bounds = np.repeat(np.diff(self.offsets(t)), np.diff(self.offsets(e)))
-                values = self.array(end, e)
-                outside = np.flatnonzero((values < 0) | (values >= bounds))
-                if len(outside):
-                    graph_id = np.searchsorted(self.offsets(e), outside[0], side="right") - 1
-                    self.refuse_endpoints(int(graph_id), e)
+                # A run of graphs at a time: what is compared takes more memory than what is stored.
+                for first in range(0, self.num_graphs, _GRAPHS):
+                    nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
+                    values = self.array(end, e)[edges[0] : edges[-1]]
+                    outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
+                    if len(outside):
+                        graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
+                        self.refuse_endpoints(first + int(graph_id), e)
 
 
 def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:

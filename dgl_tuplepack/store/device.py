@@ -14,13 +14,14 @@ from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.schema import Fill
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.format import ENDS, Key, columns_of
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.places import Finder, Places
 from dgl_tuplepack.store.values import as_tensor
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.store.graph_store import GraphStore
+    from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 
 class DeviceStore:
@@ -42,21 +43,42 @@ class DeviceStore:
         Offsets or endpoints are damaged; they are all checked once, before they are sent.
     """
 
-    def __init__(self, store: GraphStore, device: torch.device | str) -> None:
+    def __init__(self, store: StoredGraphs, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
         arrays = store._arrays
         arrays.check_positions()
+        # Rows of the parts lie one after the other; the key None is for labels.
+        lengths: dict[Any, list[int]] = {
+            t: [int(part.offsets(t)[-1]) for part in arrays.parts] for t in arrays.parts[0].rows
+        }
+        lengths[None] = [part.num_graphs for part in arrays.parts]
+        self._first_rows: dict[Any, IntArray] = {
+            t: np.cumsum([0, *numbers[:-1]], dtype=np.int64) for t, numbers in lengths.items()
+        }
         self._values = {
-            key: as_tensor(arrays.array(*key), arrays.stored_spec(key).dtype).to(self.device)
+            key: self._joined([part.array(*key) for part in arrays.parts], arrays.stored_spec(key).dtype)
             for key, _ in columns_of(store.schema)
         }
-        self._ends: dict[Key, Tensor] = {}
-        for e in store.schema.edge_types:
-            for end in ENDS:
-                stored = arrays.array(end, e)
-                # Not every operation knows 16 bits without a sign.
-                wider = stored.astype(np.int32) if stored.dtype == np.uint16 else stored.copy()
-                self._ends[end, e] = torch.from_numpy(wider).to(self.device)
+        self._ends: dict[Key, Tensor] = {
+            (end, e): self._joined_ends([part.array(end, e) for part in arrays.parts])
+            for e in store.schema.edge_types
+            for end in ENDS
+        }
+
+    def _joined(self, parts: Sequence[Array], dtype: torch.dtype) -> Tensor:
+        """Arrays one after the other on the device; one part at a time is in memory."""
+        joined = torch.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype, device=self.device)
+        first = 0
+        for part in parts:
+            joined[first : first + len(part)] = as_tensor(part, dtype).to(self.device)
+            first += len(part)
+        return joined
+
+    def _joined_ends(self, parts: Sequence[Array]) -> Tensor:
+        # Not every operation knows 16 bits without a sign.
+        wider = [part.astype(np.int32) if part.dtype == np.uint16 else part for part in parts]
+        widest = max((part.dtype for part in wider), key=lambda dtype: dtype.itemsize)
+        return self._joined(wider, torch.from_numpy(np.empty(0, widest)).dtype)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -138,11 +160,9 @@ class DevicePaddedStore:
         number = len(places)
         table = np.zeros((2 * len(self._slots) + 1, self.shape.num_graphs), np.int64)
         for row, (t, all_slots) in enumerate(self._slots.items()):
-            table[2 * row, :number], table[2 * row + 1, :number] = places.starts[t], places.counts[t]
+            table[2 * row, :number] = places.starts[t] + self.store._first_rows[t][places.parts]
+            table[2 * row + 1, :number] = places.counts[t]
             table[2 * row + 1, -1] = all_slots - places.totals[t]
-        if None in self._slots:
-            # Empty graph slots have no label of their own either.
-            table[2 * len(self._slots) - 1, -1] = self.shape.num_graphs - number
         table[-1], table[-1, :number] = -1, places.own_ids
         sent = torch.from_numpy(table)
         if self.store.device.type == "cuda":

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from dgl.data import DGLDataset
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.store.graph_store import GraphStore
+    from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 
 class StoreDataset(DGLDataset):  # type: ignore[misc]
     """`dgl.data.DGLDataset` over a store; it reads the store and writes nothing."""
 
-    def __init__(self, store: GraphStore) -> None:
+    def __init__(self, store: StoredGraphs) -> None:
         self.store = store
         super().__init__(name=store.path.name, raw_dir=str(store.path), save_dir=str(store.path))
 

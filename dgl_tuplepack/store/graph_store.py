@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import functools
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
 from tqdm import tqdm
 
-from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError, SizesError
-from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding import PaddedBatch
-from dgl_tuplepack.padding.schema import Fill, Schema
-from dgl_tuplepack.padding.shape import PaddedShape
-from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
 from dgl_tuplepack.store.arrays import StoreArrays, as_ids
-from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import fresh_data
-from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.sources import open_source
+from dgl_tuplepack.store.stored_graphs import StoredGraphs
 from dgl_tuplepack.store.write import write_store
 
 
-class GraphStore:
+class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
     Opening takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were written;
@@ -60,6 +50,7 @@ class GraphStore:
     Examples
     --------
     >>> import dgl, tempfile
+    >>> from dgl_tuplepack import Limits
     >>> graphs = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1]))]
     >>> store = GraphStore.write(tempfile.mkdtemp(), graphs)
     >>> store, store[1].num_nodes(), store.batch([1, 0], Limits(nodes=5, edges=5, graphs=3)).num_real_nodes
@@ -68,9 +59,8 @@ class GraphStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Workers may have another working folder.
-        self.path = Path(path).absolute()
-        self._arrays = StoreArrays.open(self.path)
-        self._ids: IntArray | None = None
+        path = Path(path).absolute()
+        super().__init__(path, StoreArrays.open(path))
 
     @classmethod
     def write(
@@ -90,7 +80,8 @@ class GraphStore:
             Folder to make, or an empty one.
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, or the path
-            of one, read directly and much faster; the path of a ``.bin`` file of `dgl.save_graphs`.
+            of one, or of another store, read directly and much faster; the path of a ``.bin`` file of
+            `dgl.save_graphs`.
         splits
             Ids by name, such as "train"; those of an OGB dataset if not given.
         compact
@@ -116,142 +107,20 @@ class GraphStore:
         with fresh_data(path, overwrite) as data:
             opened = open_source(source)
             chosen = opened.splits if splits is None else splits
+            if not isinstance(chosen, Mapping):
+                raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
+            if opened.num_graphs is not None:
+                for ids in chosen.values():
+                    as_ids(ids, opened.num_graphs)
             blocks = _with_progress(opened.blocks, opened.num_graphs)
             write_store(data, opened.schema, blocks, chosen, compact).save(path)
         return cls(path)
 
-    def __len__(self) -> int:
-        return self._arrays.num_graphs if self._ids is None else len(self._ids)
-
-    @property
-    def schema(self) -> Schema:
-        """Types, features and labels of the graphs."""
-        return self._arrays.schema
-
-    @property
-    def original_ids(self) -> IntArray:
-        """int64 ``[N]``, the id in the store of each graph."""
-        return np.arange(len(self)) if self._ids is None else self._ids
-
-    @functools.cached_property
-    def sizes(self) -> GraphSizes:
-        """Sizes of the graphs, without a look at them."""
-        sizes = self._arrays.sizes
-        return sizes if self._ids is None else sizes.take(self._ids)
-
-    @property
-    def histogram(self) -> SizeHistogram:
-        """Histogram of the sizes; stored, where this is no subset."""
-        return self._arrays.histogram if self._ids is None else SizeHistogram.from_sizes(self.sizes).without_ids()
-
-    @property
-    def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split, as written; of a subset, none."""
-        return dict(self._arrays.splits) if self._ids is None else {}
-
-    def subset(self, ids: Sequence[int] | IntArray | Tensor) -> GraphStore:
-        """Some of the graphs, in the given order; they get the ids 0, 1, ...
-
-        Raises
-        ------
-        SizesError
-            There are no ids, or one is not in 0..N-1.
-        """
-        chosen = as_ids(ids, len(self))
-        if not len(chosen):
-            raise SizesError("a subset needs at least one id, but got none.")
-        # The same opened files; a copy would open the path again, where another store may be by now.
-        part = GraphStore.__new__(GraphStore)
-        part.path, part._arrays = self.path, self._arrays
-        part._ids = chosen if self._ids is None else self._ids[chosen]
-        return part
-
-    def __getitem__(self, index: int) -> Any:
-        """Graph `index` as a DGLGraph, or (DGLGraph, label); features are copies."""
-        (graph_id,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
-        return self._arrays.item(int(graph_id if self._ids is None else self._ids[graph_id]))
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
-    def padded(
-        self,
-        limits: Limits,
-        packs_per_batch: int = 1,
-        *,
-        label_fill: Fill = 0,
-        feature_fill: Fill = 0,
-        cover_padding: bool = False,
-        idtype: torch.dtype = torch.int64,
-        as_stored: bool = False,
-        ring: int = 0,
-    ) -> PaddedStore:
-        """View whose item for a list of ids is one `PaddedBatch`: for a loader with ``batch_size=None``.
-
-        Parameters
-        ----------
-        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype
-            As in `PaddedCollate`, whose batches these equal.
-        as_stored
-            Hand out integers that were narrowed by ``compact=True`` as they are stored.
-        ring
-            Take the memory of batches in turn from so many (>= 2) buffers, pinned where there is CUDA; 0: each batch
-            has its own. A batch is overwritten when `ring` more have been taken: use it up before, or copy it.
-            In the main process only.
-        """
-        schema = self._arrays.stored_schema if as_stored else self.schema
-        shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
-        return PaddedStore(self, shape, ring)
-
-    def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
-    ) -> PaddedBatch:
-        """One padded batch of the graphs `ids`; settings as in `padded`, which is the quicker way to many."""
-        return self.padded(limits, packs_per_batch, **settings)[ids]
-
-    def to(self, device: torch.device | str) -> DeviceStore:
-        """Copy all arrays to a device, to assemble batches there.
-
-        Needs as much memory there as the files take; the arrays of the whole store go there, also for a subset.
-        """
-        return DeviceStore(self, device)
-
-    def as_dgl_dataset(self) -> Any:
-        """The store as a `dgl.data.DGLDataset`, for code that asks for one."""
-        load("dgl")
-        from dgl_tuplepack.store.dgl_dataset import StoreDataset
-
-        return StoreDataset(self)
-
-    def verify(self) -> None:
-        """Compare every byte of the files with their checksums, and the arrays with each other.
-
-        Raises
-        ------
-        FormatError
-            Names the first file that is not as it was written.
-        """
-        self._arrays.verify()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A path, not the data: workers map the same files.
-        return _reopened, (self.path, self._arrays.metadata.checksum, self._ids)
-
-    def __repr__(self) -> str:
-        totals = self.sizes.totals()
-        return f"GraphStore({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
-
-
-def _reopened(path: Path, checksum: str, ids: IntArray | None) -> GraphStore:
-    store = GraphStore(path)
-    if store._arrays.metadata.checksum != checksum:
-        raise FormatError(f"{path} was written anew since it was opened; open it again in every process.")
-    store._ids = ids
-    return store
-
 
 def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:
-    with tqdm(desc="graphs", total=total, unit=" graphs", disable=not sys.stderr.isatty()) as progress:
+    # Many processes at once would write over each other's bars.
+    hidden = not sys.stderr.isatty() or multiprocessing.parent_process() is not None
+    with tqdm(desc="graphs", total=total, unit=" graphs", disable=hidden) as progress:
         for block in blocks:
             yield block
             progress.update(len(block))

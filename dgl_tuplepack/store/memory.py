@@ -35,14 +35,9 @@ class Field:
         """Bytes that its values take."""
         return prod(self.shape) * self.dtype.itemsize
 
-    @property
-    def reserved(self) -> int:
-        """Bytes up to the next field."""
-        return -(-self.nbytes // _ALIGNMENT) * _ALIGNMENT
-
 
 def fields_of(shape: PaddedShape) -> list[Field]:
-    """All tensors of a batch, one after the other in memory; those of one dtype stand together."""
+    """All tensors of a batch, one after the other in memory; those of one dtype stand together, without gaps."""
     schema = shape.schema
     slots: dict[Any, int] = {**shape.num_nodes, **shape.num_edges, None: shape.num_graphs}
     fields = [Field(("graph_ids",), torch.int64, (shape.num_graphs,))]
@@ -51,8 +46,13 @@ def fields_of(shape: PaddedShape) -> list[Field]:
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
     fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(schema)]
     fields.sort(key=lambda field: str(field.dtype))
-    firsts = itertools.accumulate((field.reserved for field in fields), initial=0)
-    return [replace(field, first=first) for field, first in zip(fields, firsts, strict=False)]
+    first, placed = 0, []
+    for _, run in itertools.groupby(fields, lambda field: field.dtype):
+        first = -(-first // _ALIGNMENT) * _ALIGNMENT
+        for field in run:
+            placed.append(replace(field, first=first))
+            first += field.nbytes
+    return placed
 
 
 class BatchMemory:
@@ -63,18 +63,18 @@ class BatchMemory:
 
     def __init__(self, shape: PaddedShape, ring: int = 0) -> None:
         fields = fields_of(shape)
-        self._nbytes = sum(field.reserved for field in fields)
+        self._nbytes = fields[-1].first + fields[-1].nbytes
         # How numpy sees the flat values of each field.
         self._arrays = [
             (field.key, slice(field.first, field.first + field.nbytes), np.dtype(DTYPES[str(field.dtype)[6:]]))
             for field in fields
         ]
-        # How torch sees all fields of a dtype, by one call: where they are, and how long each one and its gap are.
-        self._runs: list[tuple[torch.dtype, slice, list[int], list[Field]]] = []
+        # How torch sees all fields of a dtype, by one call: first byte, bytes, and how many values each one has.
+        self._runs: list[tuple[torch.dtype, int, int, list[int], list[Field]]] = []
         for dtype, group in itertools.groupby(fields, lambda field: field.dtype):
             run = list(group)
-            lengths = [(n // dtype.itemsize) for f in run for n in (f.nbytes, f.reserved - f.nbytes)]
-            self._runs.append((dtype, slice(run[0].first, run[-1].first + run[-1].reserved), lengths, run))
+            lengths = [field.nbytes // dtype.itemsize for field in run]
+            self._runs.append((dtype, run[0].first, sum(lengths) * dtype.itemsize, lengths, run))
         self._ring = [self._views(self._new(torch.cuda.is_available())) for _ in range(ring)]
         self._turn = -1
 
@@ -83,9 +83,9 @@ class BatchMemory:
 
     def _views(self, memory: Tensor) -> tuple[Mapping[Key, Array], Mapping[Key, Tensor]]:
         data, tensors = memory.numpy(), {}
-        for dtype, part, lengths, run in self._runs:
-            # Every other piece is a gap.
-            for field, piece in zip(run, memory[part].view(dtype).split_with_sizes(lengths)[::2], strict=True):
+        for dtype, first, nbytes, lengths, run in self._runs:
+            pieces = memory.narrow(0, first, nbytes).view(dtype).split_with_sizes(lengths)
+            for field, piece in zip(run, pieces, strict=True):
                 tensors[field.key] = piece if len(field.shape) == 1 else piece.view(field.shape)
         return {key: data[part].view(storage) for key, part, storage in self._arrays}, tensors
 

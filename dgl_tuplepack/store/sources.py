@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import IterableDataset
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
@@ -18,7 +19,10 @@ from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
+from dgl_tuplepack.store.arrays import StoreArrays
+from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.graph_blocks import graph_blocks
+from dgl_tuplepack.store.stored_blocks import stored_blocks
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ def open_source(source: Any) -> Source:
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
+        if (path / METADATA).is_file():
+            return _stored(StoreArrays.open(path))
         source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
     if isinstance(source, OgbFolder):
         return _ogb_folder(source)
@@ -51,13 +57,13 @@ def open_source(source: Any) -> Source:
     if isinstance(source, Mapping) or not (isinstance(source, Iterable) or hasattr(source, "__getitem__")):
         raise SizesError(
             f"graphs cannot be read from {type(source).__name__}; give a list, dataset or iterator of DGLGraph or "
-            "(DGLGraph, label), the path of an OGB folder, or that of a .bin file of dgl.save_graphs."
+            "(DGLGraph, label), or the path of an OGB folder, of a store, or of a .bin file of dgl.save_graphs."
         )
     # Datasets have a length and items; their own iterators, if any, need not end.
-    indexed = number is not None and hasattr(source, "__getitem__")
+    indexed = number is not None and hasattr(source, "__getitem__") and not isinstance(source, IterableDataset)
     items = (source[i] for i in range(number or 0)) if indexed else source
     schema, blocks = graph_blocks(items)
-    return Source(schema, blocks, number, _ogb_splits(source))
+    return Source(schema, blocks, number, _splits(source))
 
 
 def _ogb_folder(folder: OgbFolder) -> Source:
@@ -82,6 +88,10 @@ def _ogb_folder(folder: OgbFolder) -> Source:
     )
 
 
+def _stored(arrays: StoreArrays) -> Source:
+    return Source(arrays.schema, stored_blocks(arrays), arrays.num_graphs, arrays.splits)
+
+
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
     try:
         return {
@@ -92,10 +102,11 @@ def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
         raise SchemaError(f"a feature or label is of a type that torch does not know ({error!s:.200}).") from error
 
 
-def _ogb_splits(dataset: Any) -> dict[str, IntArray]:
-    """Splits of an OGB dataset object."""
+def _splits(dataset: Any) -> Mapping[str, Any]:
+    """Splits of an OGB dataset object, or of a store."""
     if not hasattr(dataset, "get_idx_split"):
-        return {}
+        splits = getattr(dataset, "splits", None)
+        return splits if isinstance(splits, Mapping) else {}
     return {part: np.asarray(ids, dtype=np.int64) for part, ids in dataset.get_idx_split().items()}
 
 

@@ -73,7 +73,7 @@ def test_the_format_page_names_every_key(tmp_path: Path) -> None:
 
 def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
-    section = page.partition("## Store")[2]
+    section = page.partition("## Store")[2].partition("\n## ")[0]
     of_file, of_array, of_content = re.split(r"^Each array|^\| content", section, flags=re.MULTILINE)
     tp.GraphStore.write(tmp_path / "store", [dgl.graph(([0], [1]))])
     metadata = json.loads((tmp_path / "store" / "metadata.json").read_text())
@@ -81,3 +81,18 @@ def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
     assert keys_in(of_array) == set(metadata["arrays"][0])
     assert keys_in(of_content) == set(store_format.CONTENTS)
     assert set(store_format.DTYPES) <= set(re.findall(r"\w+", of_content))
+
+
+def test_the_format_page_tells_all_of_shards(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    of_manifest, of_shard, of_source = re.split(
+        r"^The object|^`source", page.partition("## Shards")[2], flags=re.MULTILINE
+    )
+    graphs = [dgl.graph(([0], [1]))]
+    tp.preprocess_shards({"one": graphs}, tmp_path, limits=tp.Limits(9, 9), workers=1)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    source = json.loads((tmp_path / "one" / "source.json").read_text())
+    assert keys_in(of_manifest) == set(manifest)
+    assert keys_in(of_shard) == set(manifest["shards"][0])
+    assert keys_in(of_source) == set(source)
+    assert manifest["shards"][0]["store"] == source["store"]

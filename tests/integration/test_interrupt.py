@@ -29,3 +29,17 @@ def test_an_interrupt_ends_a_long_search_cleanly(choice, expected):
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith(expected)
     assert ("interrupted" in found.stdout) == (choice == "best")
+
+
+COMMAND = """
+import _thread, sys, threading
+from dgl_tuplepack.cli import main
+sys.argv = ["dgl-tuplepack", "limits", "example:ogbg-molhiv", "--effort", "1", "--plans", "100000"]
+threading.Timer(1.5, _thread.interrupt_main).start()
+main()
+"""
+
+
+def test_an_interrupted_command_says_so_in_one_line():
+    found = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=120, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "dgl-tuplepack: interrupted\n")

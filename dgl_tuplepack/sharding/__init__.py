@@ -1,0 +1,6 @@
+"""Datasets of many shards: read, planned and written shard by shard, on one process, on many, or on a cluster."""
+
+from dgl_tuplepack.sharding.run import Sharded, preprocess_shards, verify_shards
+from dgl_tuplepack.sharding.shard import Shard
+
+__all__ = ["Shard", "Sharded", "preprocess_shards", "verify_shards"]

@@ -1,0 +1,225 @@
+"""From many shards to one dataset: stores and plans shard by shard, limits for all of them, the manifest last."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from tqdm import tqdm
+
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.preprocessing import timed
+from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.sharding.shard import as_shards
+from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.workers import Tasks, Workers
+from dgl_tuplepack.store import MultiStore
+from dgl_tuplepack.store.folder import writing_to
+from dgl_tuplepack.store.joined import check_same_schema
+from dgl_tuplepack.store.manifest import MANIFEST, Manifest, ShardEntry
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """What `preprocess_shards` made.
+
+    Attributes
+    ----------
+    store
+        All shards, opened.
+    limits
+        Of all plans.
+    written, kept
+        Names of the shards that were written now, and of those that were there and were verified.
+    planned
+        Names of the shards that got new plans.
+    seconds
+        What each step took: write, limits, plan.
+    """
+
+    store: MultiStore
+    limits: Limits
+    written: tuple[str, ...]
+    kept: tuple[str, ...]
+    planned: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+
+def preprocess_shards(
+    shards: Sequence[Any] | Mapping[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    limits: Limits | None = None,
+    multiple_of: int = 1,
+    compact: bool = False,
+    overwrite: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    ogb_settings: Mapping[str, Any] | None = None,
+) -> Sharded:
+    """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
+
+    A second run does only what is missing: a shard that is finished, and whose source is as it was, is verified and
+    kept. A shard that fails does not stop the others.
+
+    Parameters
+    ----------
+    shards
+        Paths or fsspec URLs of OGB folders, stores or ``.bin`` files of `dgl.save_graphs`; or objects that
+        `GraphStore.write` takes and pickle knows. A mapping names them, else their paths do.
+    out
+        Folder of the dataset, with a folder for each shard; where several machines work, all of them must see it.
+    limits
+        Of the packs; None: those that `search_limits` advises for all graphs of all shards.
+    multiple_of, compact, seed
+        As in `preprocess`.
+    overwrite
+        Write every shard anew.
+    workers
+        Processes of the pool; as many as there are cores if not given. 1: everything happens in this process.
+    executor
+        Where to work instead: any ``concurrent.futures.Executor``, such as ``distributed.Client.get_executor()``.
+        Stores and plans depend neither on it nor on the number of workers.
+    ogb_settings
+        Keywords of `OgbFolder` for shards that are paths.
+
+    Returns
+    -------
+    Sharded
+        The dataset as a `MultiStore`, and what was done.
+
+    Raises
+    ------
+    ShardsError
+        Shards could not be read, written or planned; names each, and its cause. There is no new manifest, and the
+        other shards stay done.
+    FormatError
+        The place cannot be written, or another run is writing there.
+    LimitsError
+        A graph exceeds the limits.
+
+    Notes
+    -----
+    Each shard is read once: what is written is counted at the same time. What travels between processes are paths and
+    histograms.
+    """
+    seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
+    if executor is None:
+        workers = _cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
+    elif workers is not None:
+        raise InputError("workers belong to a pool of our own; leave them out where an executor is given.")
+    named = as_shards(shards, ogb_settings or {})
+    out, seconds = Path(out).absolute(), dict[str, float]()
+    with _alone(out), Workers(min(workers or 1, len(named)), executor) as at_work:
+        with timed(seconds, "write"):
+            done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")
+            written = [done[shard.name] for shard in named]
+            _check_schemas(written)
+        with timed(seconds, "limits"):
+            histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
+            chosen = limits or search_limits(histogram, multiple_of=multiple_of).best.limits
+            chosen = chosen.aligned(histogram.components)
+            chosen.check(histogram.sizes, histogram.counts)
+        with timed(seconds, "plan"):
+            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+        entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
+        manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
+        if not (out / MANIFEST).exists() or not _is_current(out, manifest):
+            manifest.save(out)
+        return Sharded(
+            MultiStore(out), chosen,
+            written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
+            planned=tuple(name for name, new in planned.items() if new), seconds=seconds,
+        )  # fmt: skip
+
+
+def verify_shards(
+    path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
+) -> MultiStore:
+    """Check every byte of every shard, and that the plans beside it are for its graphs.
+
+    Raises
+    ------
+    ShardsError
+        Names each shard that is not as it was written.
+    FormatError
+        The manifest is not as it was written, or does not fit the shards.
+    """
+    folder = Path(path).absolute()
+    tasks = {shard.name: (folder, shard) for shard in Manifest.load(folder).shards}
+    with Workers(min(workers or _cores(), len(tasks)), executor) as at_work:
+        _all(at_work, verify_shard, tasks, "shards")
+    return MultiStore(folder)
+
+
+def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
+    """Results of all tasks by name, in the order of the tasks.
+
+    Raises
+    ------
+    ShardsError
+        Names all that failed.
+    """
+    found: dict[str, Any] = {}
+    with tqdm(total=len(tasks), desc=unit, unit=f" {unit}", disable=not sys.stderr.isatty()) as progress:
+        for name, result in at_work.run(task, tasks):
+            found[name] = result
+            progress.update()
+    _refuse({name: found[name].cause for name in tasks if isinstance(found[name], Failed)}, len(tasks))
+    return {name: found[name] for name in tasks}
+
+
+def _check_schemas(written: Sequence[WrittenShard]) -> None:
+    """Refuse shards whose graphs are of another kind than those of the first."""
+    first, failed = written[0], dict[str, str]()
+    for shard in written[1:]:
+        try:
+            check_same_schema(first.schema, shard.schema, first.name, shard.name)
+        except InputError as error:
+            failed[shard.name] = str(error)
+    _refuse(failed, len(written))
+
+
+def _refuse(failed: Mapping[str, str], number: int) -> None:
+    if failed:
+        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
+        raise ShardsError(
+            f"{len(failed)} of {number} shards failed, the others are done; correct the causes and run again, which "
+            f"does only what is missing.{causes}"
+        )
+
+
+def _is_current(out: Path, manifest: Manifest) -> bool:
+    try:
+        return Manifest.load(out) == manifest
+    except FormatError:
+        return False
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Make the folder, and keep other runs out of it."""
+    lock = FileLock(out / ".lock", timeout=0)
+    with writing_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,199 @@
+"""A shard: where its graphs come from, what it is called, and how a change of its source is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pickle
+import posixpath
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.sources import OgbFolder
+from dgl_tuplepack.store.format import METADATA
+
+# Folders of an OGB dataset that are made from the others.
+_DERIVED = ("processed", "mapping")
+# What file systems tell of the version of a file, under different names.
+_VERSION_KEYS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "created")
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of a dataset; small, so that it can be sent to a worker.
+
+    Attributes
+    ----------
+    name
+        Name of its folder.
+    source
+        A path or fsspec URL of an OGB folder, a store, or a ``.bin`` file of `dgl.save_graphs`; or an object that
+        `GraphStore.write` takes and pickle knows.
+    settings
+        Keywords of `OgbFolder`, where that is what the path leads to.
+    """
+
+    name: str
+    source: Any
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the source is a path or a URL."""
+        return isinstance(self.source, str)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether the source is read from files that are known; else it is an object."""
+        return self.is_path or isinstance(self.source, OgbFolder)
+
+    def identity(self) -> str:
+        """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
+
+        An object whose pickles differ from time to time is taken for changed.
+
+        Raises
+        ------
+        FormatError
+            There is no such source, or it cannot be reached.
+        """
+        if self.is_path:
+            told: Any = [_listing(self.source), dict(self.settings)]
+        elif isinstance(self.source, OgbFolder):
+            settings = {key: repr(value) for key, value in sorted(vars(self.source).items()) if key != "path"}
+            told = [_listing(str(self.source.path)), settings]
+        else:
+            return hashlib.sha256(pickle.dumps(self.source)).hexdigest()
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Give what `GraphStore.write` takes; copied to this machine first, if it lies elsewhere.
+
+        Raises
+        ------
+        FormatError
+            There is no such source, it cannot be reached, or is nothing that can be read.
+        """
+        if not self.is_path:
+            yield self.source
+            return
+        files, path = _file_system(self.source)
+        if _is_local(files):
+            yield self._local(Path(path))
+            return
+        with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
+            # Under its own name, which says what an OGB dataset is.
+            copy = Path(folder) / posixpath.basename(path.rstrip("/"))
+            with _failures_of(self.source):
+                for relative in _listing(self.source):
+                    target = copy / relative if relative else copy
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    files.get_file(posixpath.join(path, relative) if relative else path, str(target))
+            yield self._local(copy)
+
+    def _local(self, path: Path) -> Any:
+        if path.suffix == ".bin" or (path / METADATA).is_file():
+            return path
+        return OgbFolder(path, **self.settings)
+
+
+def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
+    """Name all shards; each name is a plain folder name, and stands once.
+
+    A path gives its last part as a name, or as many as it takes to tell it from others.
+
+    Raises
+    ------
+    SizesError
+        There is no shard, or the same one stands twice.
+    """
+    if not shards:
+        raise SizesError("there are no shards; give at least one.")
+    sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
+    if isinstance(shards, Mapping):
+        names = [_plain(str(name)) for name in shards]
+    else:
+        names = [f"shard-{number:05d}" for number in range(len(sources))]
+        paths = {number: place for number, source in enumerate(sources) if (place := _place_of(source))}
+        for length in range(1, 1 + max((len(parts) for parts in paths.values()), default=0)):
+            names = [_plain("-".join(paths[i][-length:])) if i in paths else name for i, name in enumerate(names)]
+            if len(set(names)) == len(names):
+                break
+    repeated = [name for name, number in Counter(names).items() if number > 1]
+    if repeated:
+        raise SizesError(
+            f"two shards are called {repeated[0]!r}; give each one once, or a mapping from names to shards."
+        )
+    return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
+
+
+def _as_source(source: Any) -> Any:
+    if isinstance(source, os.PathLike):
+        source = os.fspath(source)
+    # Workers may have another working folder.
+    return os.path.abspath(source) if isinstance(source, str) and "://" not in source else source
+
+
+def _place_of(source: Any) -> list[str]:
+    """Parts of the path of a source; none where it has no path."""
+    if isinstance(source, OgbFolder):
+        source = str(source.path)
+    if not isinstance(source, str):
+        return []
+    return [part for part in source.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
+
+
+def _plain(name: str) -> str:
+    plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
+    return plain or "_"
+
+
+def _listing(url: str) -> dict[str, list[str]]:
+    """Path of each file of a source, below it (empty for the source itself) -> its size and version."""
+    files, path = _file_system(url)
+    with _failures_of(url):
+        found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
+    listing = {}
+    for name, info in sorted(found.items()):
+        relative = posixpath.relpath(name, path)
+        if any(part in _DERIVED for part in relative.split("/")[:-1]):
+            continue
+        version = [str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None]
+        listing["" if relative == "." else relative] = [str(info.get("size")), *version]
+    if not listing:
+        raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
+    return listing
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    fsspec = load("fsspec")
+    with _failures_of(url):
+        # Names of files are asked for again each time: sources may change.
+        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        return files, str(path)
+
+
+def _is_local(files: Any) -> bool:
+    protocols = (files.protocol,) if isinstance(files.protocol, str) else files.protocol
+    return "file" in protocols
+
+
+@contextlib.contextmanager
+def _failures_of(url: str) -> Iterator[None]:
+    """Whatever a file system raises, as an error that names the place."""
+    try:
+        yield
+    except Exception as error:
+        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error

@@ -1,0 +1,130 @@
+"""What is done with one shard, in any process: small things come in, and small things go out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._files import check_header, checksum, read_json, write_text
+from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.padding.schema import Schema
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, write_plans
+from dgl_tuplepack.sharding.shard import Shard
+from dgl_tuplepack.store import GraphStore
+from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
+
+FORMAT, VERSION = "dgl_tuplepack.source", 1
+SOURCE = "source.json"
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """What the run has to know of the store of a shard; `kept` where it was there already."""
+
+    name: str
+    histogram: SizeHistogram
+    schema: Schema
+    checksum: str
+    kept: bool
+
+
+def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
+    """Write the store of a shard, unless it is there, whole, and of the same source.
+
+    Raises
+    ------
+    FormatError, SchemaError, SizesError
+        As in `GraphStore.write`; whatever store was there stays.
+    """
+    folder = out / shard.name
+    identity = shard.identity()
+    if not overwrite:
+        store = _finished(folder, identity, compact)
+        if store is not None:
+            return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=True)
+    if not (folder / METADATA).exists():
+        # What stands beside a store that is no more.
+        for file in (folder / SOURCE, *plan_files(folder)):
+            file.unlink(missing_ok=True)
+    with shard.opened() as source:
+        store = GraphStore.write(folder, source, compact=compact, overwrite=True)
+    if shard.has_files and shard.identity() != identity:
+        raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
+    content = {"source": identity, "compact": compact, "store": store._arrays.checksum}
+    document = {"format": FORMAT, "version": VERSION, **content}
+    write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
+    return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=False)
+
+
+def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
+    """The store in a folder, if it was written from the same source in the same way, and every byte still is there."""
+    if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
+        return None
+    try:
+        document = read_json(folder / SOURCE)
+        check_header(document, folder / SOURCE, FORMAT, VERSION)
+        store = GraphStore(folder)
+        found = [document.get(key) for key in ("source", "compact", "store", "checksum")]
+        if found != [identity, compact, store._arrays.checksum, checksum(document)]:
+            return None
+        store.verify()
+    except InputError:
+        # Damaged; it is made again.
+        return None
+    return store
+
+
+def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
+    """Write the plans of a shard beside its store; False if they are there."""
+    store = GraphStore(out / name)
+    histograms = part_histograms(store)
+    files = {plan_file(store.path, part): histogram for part, histogram in histograms.items()}
+    if set(plan_files(store.path)) == set(files) and all(
+        _is_plan(file, histogram, limits, seed) for file, histogram in files.items()
+    ):
+        return False
+    write_plans(store, limits, seed)
+    return True
+
+
+def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) -> bool:
+    try:
+        plan = PackPlan.load(file)
+    except InputError:
+        return False
+    return (plan.histogram, plan.limits, plan.seed) == (histogram, limits.aligned(histogram.components), seed)
+
+
+def verify_shard(out: Path, shard: ShardEntry) -> None:
+    """Check every byte of a shard, its plans, and that it is the one that the manifest names.
+
+    Raises
+    ------
+    FormatError
+        Names what is not as it was written.
+    """
+    if verify(out / shard.name)._arrays.checksum != shard.store:
+        raise FormatError(was_written_anew(out, shard.name))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a shard could not be done."""
+
+    cause: str
+
+
+def attempt(task: Any, *arguments: Any) -> Any:
+    """Result of a task, or its failure as text: not every exception can be sent between processes."""
+    try:
+        return task(*arguments)
+    except InputError as error:
+        return Failed(str(error))
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}")

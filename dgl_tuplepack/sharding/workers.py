@@ -1,0 +1,183 @@
+"""Where tasks run: in this process, on a pool of processes that may die, or on an executor that is given."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from dgl_tuplepack.sharding.tasks import Failed, attempt
+
+# What a worker gets to clean up after its task, once the run has ended.
+_GRACE_S = 5.0
+# On an executor that is given; more tasks than most clusters have processes.
+_MOST_SUBMITTED = 1024
+_DIED = (
+    "the process that worked on it died twice, the second time with nothing beside it (killed, or out of memory); "
+    "make the shard smaller, or give the machine more memory."
+)
+Tasks = Mapping[str, tuple[Any, ...]]
+
+
+class InThisProcess(Executor):
+    """Runs each task at once, where it is submitted."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run the task; its future is done."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Workers:
+    """Runs tasks by name on an executor; a context.
+
+    Parameters
+    ----------
+    workers
+        Processes of an own pool; 1 works in this process.
+    executor
+        Where to run instead; it stays open.
+
+    Notes
+    -----
+    A process that dies breaks its whole pool. The pool is made anew, and what it was working on is repeated, each task
+    alone: the one that kills its process fails, the others do not suffer.
+    """
+
+    def __init__(self, workers: int, executor: Executor | None = None) -> None:
+        self._number, self._given, self._own = workers, executor, executor is None and workers > 1
+        self._executor: Executor | None = executor
+        self._hold: Connection | None = None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._hold is not None:
+            # Ends what the workers are doing; they clean up.
+            self._hold.close()
+        self._close()
+
+    def _close(self) -> None:
+        if self._own and self._executor is not None:
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            self._executor = None
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
+
+    def _submitted(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
+        """Submit a task; an executor that is broken already makes a future of that, too."""
+        try:
+            return self._ready().submit(attempt, task, *arguments)
+        except BrokenExecutor as error:
+            future: Future[Any] = Future()
+            future.set_exception(error)
+            return future
+
+    def _ready(self) -> Executor:
+        if self._executor is None:
+            if not self._own:
+                self._executor = InThisProcess()
+                return self._executor
+            context = multiprocessing.get_context("spawn")
+            # Nothing is ever sent: when this end closes, by will or by death, the workers stop.
+            theirs, self._hold = context.Pipe(duplex=False)
+            self._executor = ProcessPoolExecutor(self._number, context, _begin_worker, (theirs,))
+        return self._executor
+
+    def run(self, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
+        """Name and result, or `Failed`, of each task, as they end."""
+        waiting, suspects = dict(tasks), dict[str, tuple[Any, ...]]()
+        while waiting:
+            yield from self._run_together(task, waiting, suspects)
+            while suspects:
+                yield self._run_alone(task, *suspects.popitem())
+
+    def _run_together(
+        self, task: Callable[..., Any], waiting: dict[str, tuple[Any, ...]], suspects: dict[str, tuple[Any, ...]]
+    ) -> Iterator[tuple[str, Any]]:
+        """Take tasks from `waiting` until none is left, or the pool breaks; then those it had are `suspects`."""
+        # An own pool gets one task for each process, so that it is known which ones were being worked on.
+        most = self._number if self._given is None else _MOST_SUBMITTED
+        running: dict[Future[Any], str] = {}
+        begun: dict[str, tuple[Any, ...]] = {}
+        broken = False
+        try:
+            while running or (waiting and not broken):
+                while waiting and len(running) < most and not broken:
+                    name = next(iter(waiting))
+                    future = self._submitted(task, waiting[name])
+                    begun[name] = waiting.pop(name)
+                    running[future] = name
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    name, error = running.pop(future), _error_of(future)
+                    if error is None:
+                        yield name, future.result()
+                    elif self._own and isinstance(error, BrokenExecutor):
+                        broken, suspects[name] = True, begun[name]
+                    else:
+                        yield name, Failed(_shown(error))
+        finally:
+            for future in running:
+                future.cancel()
+        if broken:
+            self._close()
+
+    def _run_alone(self, task: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
+        future = self._submitted(task, arguments)
+        error = _error_of(future)
+        if isinstance(error, BrokenExecutor):
+            self._close()
+            return name, Failed(_DIED)
+        return name, future.result() if error is None else Failed(_shown(error))
+
+
+def _error_of(future: Future[Any]) -> BaseException | None:
+    try:
+        return future.exception()
+    except CancelledError as error:
+        return error
+
+
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _begin_worker(theirs: Connection) -> None:
+    """Leave Ctrl-C to the run, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
+
+
+def _leave(*_: object) -> None:
+    raise SystemExit
+
+
+def _end_with(theirs: Connection) -> None:
+    with suppress(EOFError, OSError):
+        theirs.recv()
+    # A real signal, which ends waiting as well.
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    time.sleep(_GRACE_S)
+    os._exit(1)

@@ -1,0 +1,136 @@
+"""Shards on real processes: pools and clusters whose workers die, interrupts, full disks, and the command line."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.cli import main
+from dgl_tuplepack.errors import ShardsError
+from tests.graphs import assert_same_item
+from tests.messages import refused
+from tests.shards import Misbehaving, molecules, write_bin, write_bins
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = tp.Limits(30, 30)
+ARGUMENTS = ["dgl_tuplepack", "preprocess", "--limits", "30,30"]
+
+
+def named(paths: list[Path]) -> dict[str, Any]:
+    """Shards by name."""
+    return {path.stem: path for path in paths}
+
+
+def assert_holds(out: Path, seeds: list[int]) -> None:
+    items = [item for seed in seeds for item in molecules(seed)]
+    store = tp.MultiStore(out)
+    assert len(store) == len(items)
+    for found, item in zip(store, items, strict=True):
+        assert_same_item(found, item)
+    store.verify()
+
+
+def test_a_worker_that_dies_takes_no_other_shard_with_it(tmp_path: Path) -> None:
+    """One shard kills whatever works on it, and breaks the pool under the others."""
+    shards: dict[str, Any] = {"deadly": Misbehaving(4, "kill"), **named(write_bins(tmp_path, 2))}
+    with refused(ShardsError, "1 of 3", "deadly: ", "died twice"):
+        tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
+    del shards["deadly"]
+    assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).kept == tuple(shards)
+    assert_holds(tmp_path / "out", [0, 1])
+
+
+def test_a_cluster_goes_on_when_a_worker_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    paths = write_bins(tmp_path, 3)
+    shards = {**named(paths), "once": Misbehaving(3, "kill", tmp_path / "mark")}
+    settings: Any = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**settings, local_directory=str(tmp_path)) as cluster:
+        with distributed.Client(cluster) as client:
+            executor = client.get_executor(pure=False)
+            made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, executor=executor)
+        assert (tmp_path / "mark").exists()
+        assert made.written == tuple(shards)
+        assert_holds(tmp_path / "out", [0, 1, 2, 3])
+        # The same cluster from the command line.
+        monkeypatch.setattr(
+            sys, "argv", [*ARGUMENTS, *map(str, paths), str(tmp_path / "other"), "--dask", cluster.scheduler_address]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    assert "3 shards written" in capsys.readouterr().out
+    assert_holds(tmp_path / "other", [0, 1, 2])
+
+
+def test_an_interrupt_leaves_nothing_half_written_and_can_be_resumed(tmp_path: Path) -> None:
+    program = f"""
+import dgl_tuplepack as tp
+from pathlib import Path
+from tests.shards import Misbehaving
+
+if __name__ == "__main__":
+    folder = Path({str(tmp_path)!r})
+    paths = {{f"part-{{i}}": folder / f"part-{{i}}.bin" for i in range(3)}}
+    slow = Misbehaving(3, "sleep", folder / "mark")
+    tp.preprocess_shards({{**paths, "slow": slow}}, folder / "out", limits=tp.Limits(30, 30), workers=2)
+"""
+    write_bins(tmp_path, 3)
+    (tmp_path / "program.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, str(tmp_path / "program.py")]
+    run = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finished = [tmp_path / "out" / f"part-{i}" / "source.json" for i in range(3)]
+    wait_for(lambda: (tmp_path / "mark").exists() and all(path.exists() for path in finished))
+    run.send_signal(signal.SIGINT)
+    begin = time.monotonic()
+    _, said = run.communicate(timeout=60)
+    assert "KeyboardInterrupt" in said
+    assert time.monotonic() - begin < 30, "it waited for what was being done"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    # The workers are gone too, and have cleaned up.
+    assert not (tmp_path / "out" / "slow").exists()
+    shards = {
+        **named([tmp_path / f"part-{i}.bin" for i in range(3)]),
+        "slow": Misbehaving(3, "sleep", tmp_path / "mark"),
+    }
+    assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
+    assert_holds(tmp_path / "out", [0, 1, 2, 3])
+
+
+def wait_for(condition: Any) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to that")
+
+
+def test_a_full_disk_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
+    paths = [*write_bins(tmp_path, 2), write_bin(tmp_path / "large.bin", molecules(7, 3000))]
+
+    def at_most() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+
+    command = [sys.executable, "-m", *ARGUMENTS, *map(str, paths), str(tmp_path / "out"), "--workers", "1"]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, preexec_fn=at_most
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "1 of 3 shards" in done.stderr
+    assert "large: cannot write" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", "part-0", "part-1"]
+    made = tp.preprocess_shards(paths, tmp_path / "out", limits=LIMITS, workers=1)
+    assert (made.written, made.kept, len(made.store)) == (("large",), ("part-0", "part-1"), 3040)

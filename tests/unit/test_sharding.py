@@ -1,0 +1,357 @@
+"""Shards to one dataset, in this process: what is written, kept, redone, joined and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dgl
+import fsspec
+import numpy as np
+import pytest
+from click.testing import Result
+from filelock import FileLock
+from typer.testing import CliRunner
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.cli.app import app
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
+from dgl_tuplepack.preprocessing import plan_files
+from dgl_tuplepack.sharding import verify_shards
+from dgl_tuplepack.sharding.shard import as_shards
+from tests.graphs import assert_same_item
+from tests.messages import refused
+from tests.ogb_folder import write_ogb_folder
+from tests.shards import Misbehaving, molecules, write_bin, write_bins
+from tests.stores import checksum_of, data_of, write_shards
+
+LIMITS = tp.Limits(30, 30)
+
+
+def run(shards: Any, out: Path, **settings: Any) -> Any:
+    return tp.preprocess_shards(shards, out, **{"limits": LIMITS, "workers": 1, **settings})
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """All files but locks: when they were written, and what they hold."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+def assert_holds(store: tp.MultiStore, parts: list[list[Any]]) -> None:
+    items = [item for part in parts for item in part]
+    assert len(store) == len(items)
+    for found, item in zip(store, items, strict=True):
+        assert_same_item(found, item)
+
+
+@pytest.fixture
+def bins(tmp_path: Path) -> list[Path]:
+    return write_bins(tmp_path, 3)
+
+
+def test_every_shard_gets_a_store_and_a_plan_of_the_same_limits(bins: list[Path], tmp_path: Path) -> None:
+    made = tp.preprocess_shards(bins, tmp_path / "out", workers=1, multiple_of=8)
+    assert_holds(made.store, [molecules(i) for i in range(3)])
+    assert (made.written, made.kept, made.planned) == (("part-0", "part-1", "part-2"), (), made.written)
+    assert (made.limits.nodes + 1) % 8 == made.limits.edges % 8 == 0
+    assert made.limits == made.store.limits == tp.search_limits(made.store.histogram, multiple_of=8).best.limits
+    for i, (name, shard) in enumerate(made.store.shards.items()):
+        assert name == f"part-{i}"
+        plan = tp.PackPlan.load(tmp_path / "out" / name / "plan.json")
+        assert plan.limits == made.limits
+        # A sampler takes the plan: it is for this shard.
+        sampler = tp.PackBatchSampler(shard.sizes, plan.limits, plan=plan)
+        assert sorted(i for ids in sampler for i in ids) == list(range(20))
+    assert verify_shards(tmp_path / "out").sizes.array.tolist() == made.store.sizes.array.tolist()
+
+
+def test_the_result_depends_on_no_executor(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "one")
+    with ThreadPoolExecutor(3) as executor:
+        run(bins, tmp_path / "other", workers=None, executor=executor)
+    documents = []
+    for out in ("one", "other"):
+        plans = [json.loads((tmp_path / out / f"part-{i}" / "plan.json").read_text()) for i in range(3)]
+        stores = [tp.GraphStore(tmp_path / out / f"part-{i}")._arrays.metadata.arrays for i in range(3)]
+        documents.append((plans, stores))
+    assert documents[0] == documents[1]
+
+
+def test_a_second_run_writes_nothing(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    before = snapshot(tmp_path / "out")
+    made = run(bins, tmp_path / "out")
+    assert (made.written, made.kept, made.planned) == ((), ("part-0", "part-1", "part-2"), ())
+    assert snapshot(tmp_path / "out") == before
+    # Other limits: plans alone.
+    made = run(bins, tmp_path / "out", limits=tp.Limits(40, 40))
+    assert (made.written, made.planned) == ((), ("part-0", "part-1", "part-2"))
+    assert made.store.limits == tp.Limits(40, 40)
+    assert {name.split("/")[-1] for name, file in snapshot(tmp_path / "out").items() if file != before.get(name)} == {
+        "plan.json", "manifest.json",
+    }  # fmt: skip
+    made = run(bins, tmp_path / "out", overwrite=True)
+    assert made.written == ("part-0", "part-1", "part-2")
+
+
+def _half_written(out: Path) -> None:
+    (out / "part-1" / "metadata.json").unlink()
+
+
+def _flipped(out: Path) -> None:
+    file = max(data_of(out / "part-1").iterdir(), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[-20] ^= 1
+    file.write_bytes(bytes(content))
+
+
+def _unfinished(out: Path) -> None:
+    (out / "part-1" / "source.json").unlink()
+
+
+def _strange_source(out: Path) -> None:
+    (out / "part-1" / "source.json").write_text("{}")
+
+
+@pytest.mark.parametrize("damage", [_half_written, _flipped, _unfinished, _strange_source])
+def test_a_damaged_shard_is_redone_alone(bins: list[Path], tmp_path: Path, damage: Any) -> None:
+    run(bins, tmp_path / "out")
+    damage(tmp_path / "out")
+    made = run(bins, tmp_path / "out")
+    assert (made.written, made.kept) == (("part-1",), ("part-0", "part-2"))
+    assert_holds(made.store, [molecules(i) for i in range(3)])
+    verify_shards(tmp_path / "out")
+
+
+def test_damage_that_opening_does_not_see_is_found(tmp_path: Path) -> None:
+    """Of large files, opening looks at samples alone."""
+    shard = write_bin(tmp_path / "large.bin", molecules(0, 3000))
+    run([shard], tmp_path / "out")
+    file = max(data_of(tmp_path / "out" / "large").glob("*feature*"), key=lambda path: path.stat().st_size)
+    with file.open("r+b") as opened:
+        opened.seek(6000)
+        byte = opened.read(1)
+        opened.seek(6000)
+        opened.write(bytes([byte[0] ^ 1]))
+    assert len(tp.MultiStore(tmp_path / "out")) == 3000
+    with refused(ShardsError, "1 of 1", "large: ", file.name):
+        verify_shards(tmp_path / "out")
+    assert run([shard], tmp_path / "out").written == ("large",)
+    verify_shards(tmp_path / "out")
+
+
+def test_a_changed_source_or_setting_is_noticed(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    write_bin(bins[2], molecules(9, 7))
+    made = run(bins, tmp_path / "out")
+    assert (made.written, made.planned) == (("part-2",), ("part-2",))
+    assert_holds(made.store, [molecules(0), molecules(1), molecules(9, 7)])
+    assert run(bins, tmp_path / "out", compact=True).kept == ()
+    # Shards that are left out, or come in another order, need no work.
+    made = run([bins[2], bins[0]], tmp_path / "out", compact=True)
+    assert made.written == ()
+    assert_holds(made.store, [molecules(9, 7), molecules(0)])
+
+
+def test_failed_shards_are_named_and_the_rest_goes_on(bins: list[Path], tmp_path: Path) -> None:
+    bins[1].write_bytes(b"no graphs")
+    shards = {path.stem: path for path in [*bins, tmp_path / "absent.bin"]} | {"torn": Misbehaving(5, "raise")}
+    with refused(ShardsError, "3 of 5", "part-1: ", "absent: ", "torn: RuntimeError: the tape is torn"):
+        run(shards, tmp_path / "out")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    with refused(FormatError, "manifest.json"):
+        tp.MultiStore(tmp_path / "out")
+    write_bin(bins[1], molecules(1))
+    made = run(bins, tmp_path / "out")
+    assert (made.written, made.kept) == (("part-1",), ("part-0", "part-2"))
+
+
+def test_an_old_shard_outlives_a_source_that_fails(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    bins[1].unlink()
+    with refused(ShardsError, "part-1"):
+        run(bins, tmp_path / "out")
+    assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(i) for i in range(3)])
+
+
+def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path) -> None:
+    graphs = [dgl.graph(([0], [1])) for _ in range(3)]
+    with refused(ShardsError, "1 of 2", "plain", "node features", "kind", "part-0"):
+        run({"part-0": bins[0], "plain": graphs}, tmp_path / "out")
+    with refused(SchemaError, "part-1", "node features", "kind", "part-0"):
+        write_shards(tmp_path / "by-hand", [molecules(0), graphs])
+
+
+def test_limits_below_the_largest_graph_are_refused(bins: list[Path], tmp_path: Path) -> None:
+    with refused(GraphTooLargeError, "8"):
+        run(bins, tmp_path / "out", limits=tp.Limits(7, 30))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    assert run(bins, tmp_path / "out").written == ()
+
+
+def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process", str(tmp_path / "out")):
+        run(bins, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
+    run(bins, tmp_path / "out")
+
+
+def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
+    """On any file system of fsspec: files and folders, which are copied here and taken away again."""
+    sizes = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
+    write_ogb_folder(tmp_path / "ogb", sizes)
+    memory = fsspec.filesystem("memory")
+    memory.put(str(bins[0]), "/bucket/part-0.bin")
+    memory.put(str(tmp_path / "ogb" / "ogbg_molhiv"), "/bucket/ogbg_molhiv", recursive=True)
+    memory.pipe("/bucket/ogbg_molhiv/processed/old", b"of no interest")
+    tp.GraphStore.write(tmp_path / "store", molecules(1), splits={"train": [3, 1]})
+    memory.put(str(tmp_path / "store"), "/bucket/store", recursive=True)
+    urls = ["memory://bucket/part-0.bin", "memory://bucket/store", f"file://{bins[2]}"]
+    made = run(urls, tmp_path / "out")
+    assert made.written == ("part-0", "store", "part-2")
+    assert_holds(made.store, [molecules(0), molecules(1), molecules(2)])
+    assert made.store.splits["train"].tolist() == [23, 21]
+    assert [path.name for path in plan_files(tmp_path / "out" / "store")] == ["plan-train.json"]
+    assert run(urls, tmp_path / "out").written == ()
+    memory.pipe("/bucket/part-0.bin", bins[1].read_bytes())
+    made = run(urls, tmp_path / "out")
+    assert made.written == ("part-0",)
+    assert_holds(made.store, [molecules(1), molecules(1), molecules(2)])
+
+    found = run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").store
+    right = tp.GraphStore.write(tmp_path / "right", tp.OgbFolder(tmp_path / "ogb" / "ogbg_molhiv"))
+    assert found._arrays.parts[0].metadata.arrays == right._arrays.metadata.arrays
+    with refused(ShardsError, "memory://bucket/nothing", "nowhere://x"):
+        run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
+
+
+def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
+    sizes = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
+    roots = [write_ogb_folder(tmp_path / name, sizes, seed) / "ogbg_molhiv" for seed, name in enumerate("ab")]
+    # Two of one name are told apart by the folders that they lie in.
+    made = run([roots[0], tp.OgbFolder(roots[1])], tmp_path / "out")
+    assert made.written == ("a-ogbg_molhiv", "b-ogbg_molhiv")
+    assert made.store.splits["train"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]
+    plans = ["plan-test.json", "plan-train.json", "plan-valid.json"]
+    assert [path.name for path in plan_files(tmp_path / "out" / "b-ogbg_molhiv")] == plans
+    assert run([roots[0], tp.OgbFolder(roots[1])], tmp_path / "out").written == ()
+    made = run(roots, tmp_path / "out", ogb_settings={"labels": False})
+    assert len(made.written) == 2
+    assert made.store.schema.labels == {}
+
+
+def test_names_are_plain_and_unique(tmp_path: Path) -> None:
+    def names(*shards: Any) -> list[str]:
+        return [shard.name for shard in as_shards(shards, {})]
+
+    assert names("s3://b/x/part 1.bin", "s3://b/x/../é") == ["part_1", "_"]
+    assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
+    assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
+    assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
+    with refused(SizesError, "two shards", "-x'"):
+        names("x.bin", "x.bin")
+    with refused(SizesError, "no shards"):
+        names()
+
+
+def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path) -> None:
+    with refused(InputError, "workers", "0"):
+        run(bins, tmp_path / "out", workers=0)
+    with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
+        run(bins, tmp_path / "out", executor=executor)
+    with refused(InputError, "seed"):
+        run(bins, tmp_path / "out", seed=-1)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    with refused(FormatError, str(tmp_path / "file")):
+        run(bins, tmp_path / "file")
+
+
+def _edited(change: Any) -> Any:
+    def damage(file: Path) -> None:
+        document = json.loads(file.read_text())
+        change(document)
+        document["checksum"] = checksum_of(document)
+        file.write_text(json.dumps(document))
+
+    return damage
+
+
+def _altered(file: Path) -> None:
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_altered, "checksum"),
+        (lambda file: file.write_text(file.read_text()[:-20]), "JSON"),
+        (_edited(lambda d: d.update(format="else")), "else"),
+        (_edited(lambda d: d.update(version=2)), "version 2"),
+        (_edited(lambda d: d.update(num_graphs=59)), "add up"),
+        (_edited(lambda d: d.update(num_graphs=80, shards=[*d["shards"], d["shards"][0]])), "twice"),
+        (_edited(lambda d: d["shards"][0].update(name="../part-0")), "../part-0"),
+        (_edited(lambda d: d["shards"][0].update(store=d["shards"][1]["store"])), "written anew"),
+        (_edited(lambda d: d["shards"][0].pop("store")), "no valid dataset"),
+        (_edited(lambda d: d.update(shards=[], num_graphs=0)), "no valid dataset"),
+        (_edited(lambda d: d.pop("limits")), "limits"),
+        (_edited(lambda d: d["limits"].update(maxima={"nodes": -1})), "-1"),
+    ],
+)
+def test_a_manifest_that_cannot_be_right_is_refused(bins: list[Path], tmp_path: Path, damage: Any, said: str) -> None:
+    run(bins, tmp_path / "out")
+    damage(tmp_path / "out" / "manifest.json")
+    with refused(FormatError, said):
+        tp.MultiStore(tmp_path / "out")
+
+
+def test_a_shard_that_is_missing_or_damaged_is_told(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    store = tp.MultiStore(tmp_path / "out")
+    _flipped(tmp_path / "out")
+    with refused(FormatError, "part-1"):
+        store.verify()
+    with refused(ShardsError, "1 of 3", "part-1: "):
+        verify_shards(tmp_path / "out")
+    os.rename(tmp_path / "out" / "part-1", tmp_path / "away")
+    with refused(FormatError, "part-1"):
+        tp.MultiStore(tmp_path / "out")
+
+
+def command(*arguments: Any) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = command("preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    assert first.exit_code == 0, first.output
+    assert "3 shards written" in first.output
+    second = command("preprocess", *bins, out, "--limits", "30,30", "--workers", 1)
+    assert "nothing to do" in second.output
+    made = json.loads(command("preprocess", *bins[:2], out, "--workers", 1, "--json").stdout)
+    assert (made["written"], made["kept"]) == ([], ["part-0", "part-1"])
+    found = json.loads(command("info", out, "--json").stdout)
+    assert (found["shards"], found["graphs"]) == ({"part-0": 20, "part-1": 20}, 40)
+    assert "limits of their plans" in command("info", out).output
+    assert json.loads(command("verify", out, "--json").stdout) == {"store": str(out), "graphs": 40, "intact": True}
+    assert json.loads(command("sizes", out, "--json").stdout)["graphs"] == 40
+    # One alone becomes a single store, as ever.
+    assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
+    assert len(tp.GraphStore(tmp_path / "one")) == 20
+
+
+def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
+    failed = command("preprocess", *bins, tmp_path / "absent.bin", tmp_path / "out", "--workers", 1)
+    assert isinstance(failed.exception, ShardsError)
+    assert command("preprocess", *bins, tmp_path / "out", "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
+    assert command("preprocess", *bins, tmp_path / "out", "--workers", 0).exit_code == 2
+    pytest.importorskip("distributed")
+    nobody = command("preprocess", *bins, tmp_path / "out", "--dask", "nonsense://127.0.0.1:9")
+    assert isinstance(nobody.exception, FormatError)
+    assert "nonsense://127.0.0.1:9" in str(nobody.exception)
