@@ -120,7 +120,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             found, pack = packing.add(item, size)
-            if found == OVERDUE and pack is not None:
+            while found == OVERDUE and pack is not None:
                 yield pack
                 found, pack = packing.add(item, size)
             if pack is not None:

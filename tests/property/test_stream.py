@@ -45,8 +45,8 @@ def streams(draw: st.DrawFn) -> Stream:
     In some, two graphs fill a pack but for few that fit with no other: those wait for as long as they may.
     """
     if draw(st.booleans()):
-        half, lookahead = draw(st.integers(2, 9)), draw(st.integers(2, 9))
-        large = draw(st.sets(st.integers(0, 79), min_size=1, max_size=3))
+        half, lookahead = draw(st.integers(2, 9)), draw(st.integers(4, 9))
+        large = draw(st.sets(st.integers(0, 30), min_size=1, max_size=6))
         halves = [(half + 1,) if i in large else (half,) for i in range(80)]
         return Stream(list(enumerate(halves)), (2 * half,), None, lookahead)
     k, number, most = draw(st.integers(1, 4)), draw(st.integers(1, 80)), draw(st.integers(1, 12))

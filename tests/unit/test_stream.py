@@ -77,6 +77,12 @@ def test_a_graph_that_fills_a_pack_delays_no_other() -> None:
     assert packs_of([6] + [10] * 20, lookahead=3) == [[10]] * 11 + [[6]] + [[10]] * 9
 
 
+def test_the_oldest_goes_first_wherever_it_stands() -> None:
+    """The 7 takes the place of the first pack, before the 6, which is older."""
+    packs = packs_of([5, 6, 7, 5] + [10] * 20, lookahead=5)
+    assert packs == [[5, 5], *[[10]] * 17, [6], [10], [7], [10], [10]]
+
+
 def test_a_lookahead_of_any_size() -> None:
     assert packs_of([6, 5, 4], lookahead=2**63 - 1) == [[6, 4], [5]]
 
