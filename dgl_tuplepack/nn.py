@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 
 
@@ -15,7 +19,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     Parameters
     ----------
     values
-        Floats ``[G, ...]``, for example one loss for each graph slot.
+        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
     mask
         Bool ``[G]`` or any leading part of the shape of `values`; True = real.
 
@@ -27,7 +31,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     Raises
     ------
     SchemaError
-        The mask is not bool, or its shape is not a leading part of the shape of `values`.
+        `values` holds integers or bools; or the mask is not bool, or its shape is not a leading part of theirs.
 
     Notes
     -----
@@ -52,7 +56,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
         L_r = R / n * (sum of x on rank r)
 
     DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
-    gradients are those of one process that holds every graph. Where all ranks together hold none, it is 0.
+    gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
+    `across_ranks` of `MaskedBatchNorm1d`). Where all ranks together hold none, it is 0.
 
     Parameters
     ----------
@@ -96,6 +101,23 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     rows as 0. A batch with no real row leaves the running statistics as they are; with a single one the variance
     is 0 (torch refuses that case, but finding out would need a synchronisation with the device).
 
+    Parameters
+    ----------
+    num_features, eps, momentum, affine, track_running_stats, device, dtype
+        As in the base.
+    across_ranks
+        Whether statistics in training are those of the real rows of all ranks, so that outputs and gradients are those
+        of one process that holds them all; in place of `torch.nn.SyncBatchNorm`, which knows no mask. False: each rank
+        normalises by itself.
+    group
+        Processes that `across_ranks` means, each of which must call this in each step; None: all of them.
+
+    Notes
+    -----
+    With `across_ranks`, two all-reduces of C numbers in the forward pass, and two in the backward pass. Do not apply
+    ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it puts
+    its own in, which fails when it is given a mask.
+
     Examples
     --------
     >>> norm = MaskedBatchNorm1d(1)
@@ -104,9 +126,28 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     [-1.0, 1.0, 0.0]
     """
 
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | int | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        across_ranks: bool = False,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        self.across_ranks = true_or_false("across_ranks", across_ranks, SchemaError)
+        self.group = group
+
     def forward(self, input: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         self._check_input_dim(input)
+        if not input.is_floating_point():
+            raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         _check_mask(input, mask)
         if mask.ndim != 1:
             raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
@@ -117,9 +158,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if self.training or self.running_mean is None or self.running_var is None:
             dims = [dim for dim in range(input.ndim) if dim != 1]
             rows = mask.sum() * (input.shape[2] if input.ndim == 3 else 1)
-            mean = x.sum(dims) / rows.clamp(min=1)
+            total = self._over_ranks(torch.cat([x.sum(dims), rows.to(exact).reshape(1)]))
+            rows = total[-1].detach()
+            mean = total[:-1] / rows.clamp(min=1)
             deviation = torch.where(real, x - mean.reshape(shape), torch.zeros_like(x))
-            variance = deviation.square().sum(dims) / rows.clamp(min=1)
+            # A second sum, since squares minus the square of the mean would lose digits.
+            variance = self._over_ranks(deviation.square().sum(dims)) / rows.clamp(min=1)
             if self.training:
                 self._update_statistics(mean.detach(), variance.detach(), rows)
         else:
@@ -132,6 +176,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         if self.affine:
             result = result + self.bias.reshape(shape)
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
+
+    def _over_ranks(self, sums: Tensor) -> Tensor:
+        """Sums over all ranks where they are asked for; their gradients are summed likewise."""
+        if self.training and self.across_ranks and dist.is_available() and dist.is_initialized():
+            return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
+        return sums
 
     def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
         """Move the running statistics, without a look at values on the host."""
@@ -149,8 +199,33 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
 
 
+class _SumOverRanks(torch.autograd.Function):
+    """Sum over ranks. What one rank puts in changes the result of all, so its gradient is the sum of theirs.
+
+    Torch's own is deprecated in favour of a private one.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, group: dist.ProcessGroup | None) -> Tensor:
+        ctx.group = group
+        total = values.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
 def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Sum and number of the real entries."""
+    if not isinstance(values, Tensor):
+        raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise SchemaError(f"the values must be floats, but are {values.dtype}: a mean is none; give values.float().")
     _check_mask(values, mask)
     real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
     # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 
@@ -80,9 +81,9 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         _check_equal([of_rank for _, of_rank in gathered])
 
 
-def _gather(mine: Any) -> list[Any]:
-    gathered: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(gathered, mine)
+def _gather(mine: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
+    gathered: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(gathered, mine, group=group)
     return gathered
 
 
@@ -99,7 +100,9 @@ def _check_equal(gathered: list[dict[str, Any]]) -> None:
                 )
 
 
-def in_step(batches: Iterable[Batch], empty: Batch | None = None) -> Iterator[Batch]:
+def in_step(
+    batches: Iterable[Batch], empty: Batch | None = None, group: torch.distributed.ProcessGroup | None = None
+) -> Iterator[Batch]:
     """Batches of this rank for as many steps as all ranks take together.
 
     Ranks of a stream may have unequal numbers of batches, and one that ends early would leave the others waiting for
@@ -112,11 +115,20 @@ def in_step(batches: Iterable[Batch], empty: Batch | None = None) -> Iterator[Ba
     empty
         What a rank without batches gets until the last one has none: ``collate([])``, say. Nothing is lost then.
         None: all ranks stop as soon as one has no batch, and the batches that others have left are lost.
+    group
+        Processes that take steps together; None: all of them.
+
+    Raises
+    ------
+    SamplerError
+        While iterating: `batches` of another rank failed; names the rank and its error. The rank that failed raises
+        what it met with.
 
     Notes
     -----
-    One all-reduce of a single integer for each step, on the current CUDA device where the backend is NCCL. Without an
-    initialised process group the batches come as they are.
+    One all-reduce of a single integer for each step. With NCCL it runs on the current CUDA device, and the host waits
+    for it, and so for what the device was given before. Without an initialised process group the batches come as
+    they are.
 
     Examples
     --------
@@ -126,19 +138,38 @@ def in_step(batches: Iterable[Batch], empty: Batch | None = None) -> Iterator[Ba
     if not in_process_group():
         yield from batches
         return
-    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
-    iterator, ended = iter(batches), False
+    device = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
+    world_size = torch.distributed.get_world_size(group)
+    # So iter(batches), which may fail too, is called by the first next().
+    iterator, ended = itertools.chain.from_iterable([batches]), False
     while True:
-        batch = empty
+        batch, error = empty, None
         if not ended:
             try:
                 batch = next(iterator)
             except StopIteration:
                 ended = True
-        having = torch.tensor(int(not ended), device=device)
-        torch.distributed.all_reduce(having)
-        ranks = int(having)
-        if ranks == 0 or (empty is None and ranks < torch.distributed.get_world_size()):
+            except Exception as failure:
+                error = failure
+        # A rank that has a batch counts 1, one that failed more than all of those together.
+        mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
+        torch.distributed.all_reduce(mark, group=group)
+        failed, having = divmod(int(mark), world_size + 1)
+        if failed:
+            _fail_together(error, group)
+        if having == 0 or (empty is None and having < world_size):
             return
         # A rank without batches comes here only with an empty one.
         yield cast(Batch, batch)
+
+
+def _fail_together(error: Exception | None, group: torch.distributed.ProcessGroup | None) -> NoReturn:
+    """Raise the error of this rank, or one that names that of the first rank that has one."""
+    cause = None if error is None else f"rank {torch.distributed.get_rank()} got no further batch ({error!r:.500})"
+    causes = _gather(cause, group)
+    if error is not None:
+        raise error
+    named = next(cause for cause in causes if cause is not None)
+    raise SamplerError(
+        f"{named}, so no rank can take another step; see the error of that rank for where it comes from."
+    )

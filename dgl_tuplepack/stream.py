@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dgl_tuplepack._checks import INT64_MAX, whole_number
+from dgl_tuplepack._checks import INT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
-from dgl_tuplepack.kernels.online_fit import NO_SIZE, SMALLEST, TOO_LARGE, offer
+from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.ranks import replicas
 from dgl_tuplepack.sources import SizeReader
@@ -22,18 +22,22 @@ Item = TypeVar("Item")
 
 # Rows for open packs at first; more are made as needed.
 _ROWS = 256
+# Look-aheads of graphs for which a pack may wait to be filled.
+_PATIENCE = 4
 
 
 class StreamPacker(IterableDataset[list[Item]]):
     """Packs of graphs from an iterable that may have no length; none ever exceeds a limit.
 
     Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as
-    nothing fits into it any more, and the fullest one whenever `lookahead` graphs wait; the rest comes out at the end.
+    nothing fits into it any more, and the fullest one whenever `lookahead` graphs wait; one that is still not full by
+    the time that 4 x `lookahead` graphs came behind its first comes out as it is. The rest comes out at the end.
 
     Parameters
     ----------
     source
-        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)`` anew.
+        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)`` anew; a source
+        that is an iterator itself, as a generator is, serves for a single one.
     limits
         Inclusive maxima of one pack. Give a cap on graphs for `PaddedCollate`, which needs one.
     lookahead
@@ -45,8 +49,9 @@ class StreamPacker(IterableDataset[list[Item]]):
         What to do with a graph that exceeds the limits alone: "error", or "drop" (with a warning, once an iteration).
     shard
         Whether every rank and every worker of a loader takes each so-manieth item, so that all of them
-        together pack each item once; each reads the whole source. False: the source itself gives every process its
-        own items.
+        together pack each item once. Each reads the whole source, which must give the same items in the same order
+        in every process: shuffle it with a seed of your own, not with the process's. False: the source itself gives
+        every process its own items.
     num_replicas, rank
         Number of processes and the number of this one; from torch.distributed where it is initialised. Used
         with `shard` alone.
@@ -54,12 +59,14 @@ class StreamPacker(IterableDataset[list[Item]]):
     Raises
     ------
     LimitsError, SamplerError
-        Settings are of the wrong kind, or several processes run and this one does not know its rank.
+        Settings are of the wrong kind, or several processes run and this one does not know its rank; while iterating,
+        an iterator as `source` is to serve a second time.
 
     Notes
     -----
-    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend on the order
-    of the items, the limits and `lookahead` alone. While iterating, GraphTooLargeError and SizesError name the item.
+    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend on the
+    limits, `lookahead`, and the items of this worker of this rank in order, alone. While iterating,
+    GraphTooLargeError and SizesError name the item.
 
     Use it as the dataset of a loader with ``batch_size=None``; a pack is then one batch. Ranks may end after
     unequal numbers of packs: see `in_step`.
@@ -83,14 +90,25 @@ class StreamPacker(IterableDataset[list[Item]]):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
+        if not (hasattr(source, "__iter__") or hasattr(source, "__getitem__")):
+            raise SamplerError(f"source must be an iterable of graphs, but is {source!r:.100}; give a list or dataset.")
+        if not (size_of is None or callable(size_of)):
+            raise SamplerError(f"size_of must be a function of an item, but is {size_of!r:.100}; give one, or None.")
         if oversize not in ("error", "drop"):
             raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
         self.source, self.limits, self.size_of = source, as_limits(limits), size_of
         self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
-        self.oversize, self.shard = oversize, shard
-        self.num_replicas, self.rank = replicas(num_replicas, rank) if shard else (1, 0)
+        self.oversize, self.shard = oversize, true_or_false("shard", shard, SamplerError)
+        self.num_replicas, self.rank = replicas(num_replicas, rank) if self.shard else (1, 0)
+        self._iterated = False
 
     def __iter__(self) -> Iterator[list[Item]]:
+        if self._iterated and isinstance(self.source, Iterator):
+            raise SamplerError(
+                f"the source is an iterator ({type(self.source).__name__}), which serves for one iteration, but this "
+                "is another one; give a list, a dataset, or an object whose __iter__ begins anew."
+            )
+        self._iterated = True
         part, parts = self._part()
         items = zip(itertools.count(part, parts), itertools.islice(self.source, part, None, parts), strict=False)
         first = next(items, None)
@@ -102,6 +120,9 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             found, pack = packing.add(item, size)
+            while found == OVERDUE and pack is not None:
+                yield pack
+                found, pack = packing.add(item, size)
             if pack is not None:
                 yield pack
             elif found == TOO_LARGE:
@@ -118,7 +139,8 @@ class StreamPacker(IterableDataset[list[Item]]):
         """Number of this process among all workers of all ranks, and how many there are."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
-        return self.rank * workers + number, self.num_replicas * workers
+        # A rank has the same items with any number of workers, so that ranks may have different numbers.
+        return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
         """Limits in the order of sizes, and the size of an item of a number."""
@@ -150,9 +172,9 @@ class _OpenPacks(Generic[Item]):
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
         k = len(limits.values)
-        self._lookahead = lookahead
+        self._lookahead, self._patience = lookahead, min(_PATIENCE * lookahead, INT64_MAX)
         self._limits = np.array([*limits.values, INT64_MAX if limits.graphs is None else limits.graphs])
-        self._packs = np.empty((min(lookahead, _ROWS), k + 1), dtype=np.int64)
+        self._packs = np.empty((min(lookahead, _ROWS), k + 2), dtype=np.int64)
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
@@ -165,7 +187,8 @@ class _OpenPacks(Generic[Item]):
         Returns
         -------
         tuple
-            The number of its pack, or TOO_LARGE or NO_SIZE; and the pack that comes out, if one does.
+            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE, which asks to add it again; and the pack that
+            comes out, if one does.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
@@ -175,13 +198,19 @@ class _OpenPacks(Generic[Item]):
         except (struct.error, TypeError):
             return NO_SIZE, None
         chosen, going = offer(
-            self._size, self._limits, self._lookahead, self._packs, self._state, self._totals, self._weights
+            self._size,
+            self._limits,
+            self._lookahead,
+            self._patience,
+            self._packs,
+            self._state,
+            self._totals,
+            self._weights,
         )
-        if chosen < 0:
-            return chosen, None
         if chosen == len(contents):
             contents.append([])
-        contents[chosen].append(item)
+        if chosen >= 0:
+            contents[chosen].append(item)
         if going < 0:
             return chosen, None
         pack, last = contents[going], contents.pop()

@@ -181,6 +181,13 @@ def online_packs(sizes: list[Size], maxima: Size, cap: int | None, lookahead: in
     open_packs: list[list[int]] = []
     out: list[list[int]] = []
 
+    def go(pack: list[int]) -> None:
+        """The last open pack takes its place."""
+        out.append(pack)
+        at = next(i for i, other in enumerate(open_packs) if other is pack)
+        open_packs[at] = open_packs[-1]
+        open_packs.pop()
+
     def room_of(pack: list[int]) -> Size:
         return tuple(maxima[c] - sum(sizes[i][c] for i in pack) for c in components)
 
@@ -190,6 +197,9 @@ def online_packs(sizes: list[Size], maxima: Size, cap: int | None, lookahead: in
     weights = [0.0] * len(maxima)
     totals = [0.0] * len(maxima)
     for number, size in enumerate(sizes):
+        overdue = [pack for pack in open_packs if number - pack[0] >= 4 * lookahead]
+        for pack in overdue:
+            go(pack)
         for c in components:
             totals[c] += size[c] / maxima[c]
         scarcest = max(totals)
@@ -206,13 +216,7 @@ def online_packs(sizes: list[Size], maxima: Size, cap: int | None, lookahead: in
         chosen.append(number)
         used_up = any(room_of(chosen)[c] == 0 and all(s[c] > 0 for s in sizes[: number + 1]) for c in components)
         if used_up or len(chosen) == cap:
-            going = chosen
+            go(chosen)
         elif sum(map(len, open_packs)) == lookahead:
-            going = min(open_packs, key=room_weighted)
-        else:
-            continue
-        out.append(going)
-        at = next(i for i, pack in enumerate(open_packs) if pack is going)
-        open_packs[at] = open_packs[-1]
-        open_packs.pop()
+            go(min(open_packs, key=room_weighted))
     return out + open_packs

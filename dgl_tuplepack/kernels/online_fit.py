@@ -12,30 +12,82 @@ FloatArray = NDArray[np.float64]
 
 REALS = "Array(float64, 1, 'C', readonly=True)"
 
-# Where `offer` stands: open packs and graphs in them, then the smallest size so far of each component.
-OPEN, HELD, SMALLEST = range(3)
-# What `offer` answers instead of a pack.
-TOO_LARGE, NO_SIZE = -2, -3
+# Where `offer` stands: open packs and graphs in them, graphs taken so far, which open pack is the oldest, then the
+# smallest size so far of each component.
+OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
+# What `offer` answers instead of a pack that took the graph.
+TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 
 
-@jit(f"int64({MATRIX}, int64, {REALS})")
-def _fullest(packs: IntArray, opened: int, weights: FloatArray) -> int:
-    """Open pack with the least weighted room; of equals the first."""
-    fullest, least = 0, np.inf
+@jit(f"void({VECTOR}, {VECTOR}, int64[::1], float64[::1], float64[::1])")
+def _weigh(size: IntArray, limits: IntArray, state: IntArray, totals: FloatArray, weights: FloatArray) -> None:
+    """Count a graph in, and weigh each component by how scarce it was so far.
+
+    Share of the limit used up by all graphs, relative to the scarcest, to the power of 64.
+    """
+    most = 0.0
+    for component in range(len(size)):
+        totals[component] += size[component] / limits[component]
+        most = max(most, totals[component])
+        state[SMALLEST + component] = min(state[SMALLEST + component], size[component])
+    for component in range(len(size)):
+        weight = totals[component] / most if most > 0 else 1.0
+        for _ in range(6):
+            weight *= weight
+        weights[component] = weight / limits[component]
+
+
+@jit(f"int64({VECTOR}, {MATRIX}, int64, {REALS})")
+def _fullest(size: IntArray, packs: IntArray, opened: int, weights: FloatArray) -> int:
+    """Open pack with the least weighted room of those with room for `size`; of equals the first; -1 for none."""
+    fullest, least = -1, np.inf
     for pack in range(opened):
-        room = 0.0
-        for component in range(len(weights)):
+        room, fits = 0.0, True
+        for component in range(len(size)):
             room += weights[component] * packs[pack, component]
-        if room < least:
+            fits = fits and size[component] <= packs[pack, component]
+        if fits and room < least:
             fullest, least = pack, room
     return fullest
 
 
-@jit(f"UniTuple(int64, 2)({VECTOR}, {VECTOR}, int64, int64[:, ::1], int64[::1], float64[::1], float64[::1])")
+@jit(f"boolean({VECTOR}, int64, int64[:, ::1], int64[::1])")
+def _put(size: IntArray, pack: int, packs: IntArray, state: IntArray) -> bool:
+    """Put a graph into an open pack; whether nothing that is known of fits into it any more.
+
+    It may hold no more graphs then, or has used up a component that every graph so far had some of.
+    """
+    components = len(size)
+    full: bool = packs[pack, components] == 1
+    for component in range(components):
+        packs[pack, component] -= size[component]
+        full = full or (packs[pack, component] == 0 and state[SMALLEST + component] > 0)
+    packs[pack, components] -= 1
+    state[HELD] += 1
+    state[TAKEN] += 1
+    return full
+
+
+@jit(f"int64(int64, {VECTOR}, int64[:, ::1], int64[::1])")
+def _close(going: int, limits: IntArray, packs: IntArray, state: IntArray) -> int:
+    """Let an open pack go; the last one takes its number. Finds out which one is the oldest now."""
+    graphs, opening = len(limits) - 1, len(limits)
+    state[HELD] -= limits[graphs] - packs[going, graphs]
+    state[OPEN] -= 1
+    packs[going] = packs[state[OPEN]]
+    state[OLDEST] = 0
+    for pack in range(state[OPEN]):
+        if packs[pack, opening] < packs[state[OLDEST], opening]:
+            state[OLDEST] = pack
+    return going
+
+
+@jit(f"UniTuple(int64, 2)({VECTOR}, {VECTOR}, int64, int64, int64[:, ::1], int64[::1], float64[::1], float64[::1])")
 def offer(
     size: IntArray,
     limits: IntArray,
     lookahead: int,
+    patience: int,
     packs: IntArray,
     state: IntArray,
     totals: FloatArray,
@@ -43,9 +95,8 @@ def offer(
 ) -> tuple[int, int]:
     """Put one graph into the open pack that it leaves the least room in; close a pack where one has to go.
 
-    Room counts by how scarce each component was so far (share of the limit used up by all graphs, relative to the
-    scarcest, to the power of 64). A pack goes when it may hold no more graphs, or has used up a component that every
-    graph so far had some of; else the fullest one when `lookahead` graphs are held.
+    A pack goes when nothing more fits into it; else the fullest one when `lookahead` graphs are held. One that has
+    been open for `patience` graphs goes first: the graph is not taken then, and has to be offered again.
 
     Parameters
     ----------
@@ -54,9 +105,10 @@ def offer(
     limits
         Most of each component and most graphs of a pack, int64 ``[k + 1]``.
     packs
-        ``[lookahead, k + 1]``: room of each open pack and graphs that it may still take. Changes.
+        ``[lookahead, k + 2]``: of each open pack its room, graphs that it may still take, and the number of graphs
+        taken when it was opened. Changes.
     state
-        ``[2 + k]``: see OPEN to SMALLEST. Changes.
+        ``[4 + k]``: see OPEN to SMALLEST. Changes.
     totals
         Sum of ``size / limits`` so far, ``[k]``. Changes.
     weights
@@ -65,9 +117,10 @@ def offer(
     Returns
     -------
     tuple
-        Number of the pack that took the graph, which is the former number of open packs where it opened one, and
-        number of the pack that goes, or -1; the last open pack takes the number of the one that went. TOO_LARGE
-        or NO_SIZE, twice, where the graph exceeds the limits alone or a number is below 0: nothing has changed then.
+        Number of the pack that took the graph, which is the former number of open packs where it opened one, or
+        OVERDUE; and number of the pack that goes, or -1; the last open pack takes the number of the one that went.
+        TOO_LARGE or NO_SIZE, twice, where the graph exceeds the limits alone or a number is below 0: nothing has
+        changed then.
     """
     components = len(size)
     for component in range(components):
@@ -76,42 +129,18 @@ def offer(
     for component in range(components):
         if size[component] > limits[component]:
             return TOO_LARGE, TOO_LARGE
-    most = 0.0
-    for component in range(components):
-        totals[component] += size[component] / limits[component]
-        most = max(most, totals[component])
-        state[SMALLEST + component] = min(state[SMALLEST + component], size[component])
-    for component in range(components):
-        weight = totals[component] / most if most > 0 else 1.0
-        for _ in range(6):
-            weight *= weight
-        weights[component] = weight / limits[component]
-
-    chosen, least = state[OPEN], np.inf
-    for pack in range(state[OPEN]):
-        room, fits = 0.0, True
-        for component in range(components):
-            room += weights[component] * packs[pack, component]
-            fits = fits and size[component] <= packs[pack, component]
-        if fits and room < least:
-            chosen, least = pack, room
-    if chosen == state[OPEN]:
-        packs[chosen] = limits
+    if state[OPEN] > 0 and state[TAKEN] - packs[state[OLDEST], components + 1] >= patience:
+        return OVERDUE, _close(state[OLDEST], limits, packs, state)
+    _weigh(size, limits, state, totals, weights)
+    chosen = _fullest(size, packs, state[OPEN], weights)
+    if chosen < 0:
+        chosen = state[OPEN]
+        packs[chosen, : components + 1] = limits
+        packs[chosen, components + 1] = state[TAKEN]
         state[OPEN] += 1
-    full = packs[chosen, components] == 1
-    for component in range(components):
-        packs[chosen, component] -= size[component]
-        full = full or (packs[chosen, component] == 0 and state[SMALLEST + component] > 0)
-    packs[chosen, components] -= 1
-    state[HELD] += 1
-
-    going = -1
-    if full:
-        going = chosen
-    elif state[HELD] == lookahead:
-        going = _fullest(packs, state[OPEN], weights)
-    if going >= 0:
-        state[HELD] -= limits[components] - packs[going, components]
-        state[OPEN] -= 1
-        packs[going] = packs[state[OPEN]]
-    return chosen, going
+    if _put(size, chosen, packs, state):
+        return chosen, _close(chosen, limits, packs, state)
+    if state[HELD] == lookahead:
+        # Every pack has room for nothing.
+        return chosen, _close(_fullest(np.zeros_like(size), packs, state[OPEN], weights), limits, packs, state)
+    return chosen, -1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -22,18 +24,19 @@ STEPS = 4
 
 
 class Network(nn.Module):
-    """Two rounds of message passing and a readout, from the tensors of a padded batch alone."""
+    """Two rounds of message passing with norms and a readout, from the tensors of a padded batch alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, across_ranks: bool) -> None:
         super().__init__()
         self.messages = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+        self.norms = nn.ModuleList([tp.nn.MaskedBatchNorm1d(3, across_ranks=across_ranks) for _ in range(2)])
         self.readout = nn.Linear(3, 1)
 
     def forward(self, batch: tp.PaddedBatch) -> Tensor:
         h = batch.node_features["x"]
-        for layer in self.messages:
+        for layer, norm in zip(self.messages, self.norms, strict=True):
             messages = layer(h[batch.src]) * batch.edge_features["w"][:, None]
-            h = torch.tanh(h + torch.zeros_like(h).index_add(0, batch.dst, messages))
+            h = torch.tanh(norm(h + torch.zeros_like(h).index_add(0, batch.dst, messages), batch.node_mask))
         graphs = torch.zeros(len(batch.graph_mask), 3, dtype=h.dtype)
         return self.readout(graphs.index_add(0, batch.node_graph_slots, h)).squeeze(1)
 
@@ -70,8 +73,9 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
     collate_all = tp.PaddedCollate(sampler.limits, example=data[0], packs_per_batch=ranks * packs_per_batch)
 
     torch.manual_seed(0)
-    alone = Network().double()
-    network = DistributedDataParallel(copy.deepcopy(alone))
+    alone, together = Network(across_ranks=False).double(), Network(across_ranks=True).double()
+    together.load_state_dict(alone.state_dict())
+    network = DistributedDataParallel(together)
     seen, empty = [], 0
     for epoch in range(2):
         sampler.set_epoch(epoch)
@@ -92,6 +96,8 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
                 assert expected.grad is not None
                 assert expected.grad.abs().max() > 0
                 torch.testing.assert_close(found.grad, expected.grad, rtol=1e-10, atol=1e-12)
+            for found, expected in zip(network.buffers(), alone.buffers(), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
             mean = loss.detach().clone()
             dist.all_reduce(mean)
             torch.testing.assert_close(mean / ranks, right.detach())
@@ -211,6 +217,39 @@ def streams_end_together(rank: int, ranks: int) -> None:
     assert all(gathered)
 
 
+def streams_fail_together(rank: int, ranks: int) -> None:
+    """The last rank fails in its second step, or when its iteration begins, or after the others have ended."""
+    odd = rank == ranks - 1
+
+    def failing(steps: int) -> Iterator[int]:
+        yield from range(steps)
+        if odd:
+            raise OSError("the disk is gone")
+
+    class NoIterator:
+        def __iter__(self) -> Iterator[int]:
+            if odd:
+                raise OSError("the disk is gone")
+            return iter([1, 2])
+
+    endless: Any = failing(1) if odd else itertools.count()
+    late: Any = failing(3) if odd else [0]
+    for batches, empty, expected in ((endless, None, 1), (NoIterator(), None, 0), (late, -1, 3)):
+        steps = tp.in_step(batches, empty)
+        assert len(list(itertools.islice(steps, expected))) == expected
+        told = rf"^rank {ranks - 1} got no further batch \(OSError\('the disk is gone'\)\)"
+        with pytest.raises(OSError if odd else SamplerError, match="^the disk is gone$" if odd else told):
+            next(steps)
+
+
+def groups_step_by_themselves(rank: int, ranks: int) -> None:
+    """The last rank takes more steps than the others, of which none takes part."""
+    others, last = dist.new_group(list(range(ranks - 1))), dist.new_group([ranks - 1])
+    mine = list(range(3 if rank == ranks - 1 else rank + 1))
+    found = list(tp.in_step(mine, group=last if rank == ranks - 1 else others))
+    assert found == (mine if rank == ranks - 1 else [0])
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -230,6 +269,8 @@ def main() -> None:
     a_rank_that_fails_ends_all(rank, ranks)
     done("a failing rank")
     streams_end_together(rank, ranks)
+    streams_fail_together(rank, ranks)
+    groups_step_by_themselves(rank, ranks)
     done("streams")
     dist.destroy_process_group()
 

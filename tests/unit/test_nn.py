@@ -165,6 +165,32 @@ def test_state_dicts_are_exchanged_both_ways(settings: dict[str, Any]) -> None:
     assert_same_state(masked, plain)
 
 
+def test_across_ranks_alone() -> None:
+    """Without a process group; with one, see tests/programs/ranks.py."""
+    plain = both()[0]
+    masked = MaskedBatchNorm1d(C, dtype=torch.float64, across_ranks=True)
+    masked.load_state_dict(plain.state_dict())
+    real = rows(0, 5)
+    full, mask = padded(real, 8)
+    assert_close(masked(full, mask)[:5], plain(real))
+    assert_same_state(masked, plain)
+    with refused(SchemaError, "across_ranks must be True or False", "'yes'"):
+        MaskedBatchNorm1d(C, across_ranks="yes")  # type: ignore[arg-type]
+
+
+def test_a_conversion_to_torchs_layer_for_ranks_is_not_silent() -> None:
+    converted = nn.SyncBatchNorm.convert_sync_batchnorm(nn.ModuleList([MaskedBatchNorm1d(C)]))
+    with pytest.raises(TypeError, match="positional argument"):
+        converted[0](torch.ones(2, C), torch.ones(2, dtype=torch.bool))
+
+
+def test_settings_are_those_of_torch() -> None:
+    names = ("num_features", "eps", "momentum", "affine", "track_running_stats")
+    for settings in ((7,), (7, 0.1, None, False, False)):
+        masked, plain = MaskedBatchNorm1d(*settings), nn.BatchNorm1d(*settings)
+        assert [getattr(masked, name) for name in names] == [getattr(plain, name) for name in names]
+
+
 def test_it_is_a_batch_norm() -> None:
     """What looks for BatchNorm layers (freezing, weight decay groups) finds it."""
     assert isinstance(MaskedBatchNorm1d(C), nn.BatchNorm1d)
@@ -209,6 +235,12 @@ def test_mask_of_the_norm_has_one_entry_for_each_row() -> None:
 def test_inputs_of_other_dimensions(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="2D or 3D input"):
         MaskedBatchNorm1d(2)(torch.ones(shape), torch.ones(shape[0], dtype=torch.bool))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_the_norm_is_of_real_floats_alone(dtype: torch.dtype) -> None:
+    with refused(SchemaError, "the input must be real floats", str(dtype), "input.float()"):
+        MaskedBatchNorm1d(3)(torch.ones(4, 3, dtype=dtype), torch.ones(4, dtype=torch.bool))
 
 
 # masked_mean --------------------------------------------------------------------------------------------------
@@ -282,6 +314,19 @@ def test_under_autocast_the_norm_keeps_the_dtype_of_its_input() -> None:
 def test_a_mean_of_many_halves_does_not_overflow() -> None:
     ones = torch.ones(70_000, dtype=torch.float16)
     assert masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
+
+
+@pytest.mark.parametrize("mean", [masked_mean, distributed_masked_mean])
+def test_means_are_of_floats_alone(mean: Any) -> None:
+    """A mean in the dtype of integers would be cut off, one of bools be False or True."""
+    mask = torch.tensor([True, True, False])
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool):
+        with refused(SchemaError, "the values must be floats", str(dtype), "values.float()"):
+            mean(torch.ones(3, dtype=dtype), mask)
+    with refused(SchemaError, "the values must be a tensor of floats", "list"):
+        mean([1.0, 2.0, 3.0], mask)
+    assert mean(torch.tensor([1, 2, 9]).float(), mask).item() == 1.5
+    assert mean(torch.tensor([1j, 3.0, 9.0]), mask).item() == 1.5 + 0.5j
 
 
 def test_a_mask_must_be_a_tensor() -> None:
