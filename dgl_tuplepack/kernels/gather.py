@@ -54,6 +54,9 @@ def find_rows(
     """
     total = 0
     for i in range(len(ids)):
+        if i + AHEAD < len(ids):
+            # Never faults, wherever a wrong id leads.
+            prefetch(addresses[parts[i + AHEAD]] + ids[i + AHEAD] * 8)
         part = parts[i]
         if ids[i] < 0 or ids[i] >= num_graphs[part]:
             return -1 - i

@@ -11,13 +11,12 @@ from torch import Tensor
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.padding.schema import EdgeType
 
-_FORMATS = ["coo", "csr", "csc"]
-
 
 @functools.cache
-def _dgl() -> Any:
-    """Look for DGL once, not at each batch."""
-    return load("dgl")
+def _dgl() -> tuple[Any, Any]:
+    """DGL, and the formats as it wants them: looked for and converted once, not at each batch."""
+    dgl = load("dgl")
+    return dgl, dgl._ffi.object_generic.convert_to_object(["coo", "csr", "csc"])
 
 
 def build_graph(
@@ -31,10 +30,10 @@ def build_graph(
     The caller has checked endpoints and lengths. `dgl.graph` would check them again, which takes half of the time that
     a small batch takes altogether, and waits for the device. So the graph is put together as `dgl.graph` does it.
     """
-    dgl = _dgl()
+    dgl, formats = _dgl()
     if set(endpoints) == {("_N", "_E", "_N")}:
         (src, dst), number = endpoints["_N", "_E", "_N"], num_nodes["_N"]
-        index = dgl.heterograph_index.create_unitgraph_from_coo(1, number, number, src, dst, _FORMATS)
+        index = dgl.heterograph_index.create_unitgraph_from_coo(1, number, number, src, dst, formats)
         nodes = dgl.frame.Frame(node_features["_N"], num_rows=number)
         edges = dgl.frame.Frame(edge_features["_N", "_E", "_N"], num_rows=len(src))
         return dgl.DGLGraph(index, ["_N"], ["_E"], [nodes], [edges])

@@ -231,7 +231,8 @@ def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
         found = found.astype(np.int64).reshape(-1)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise SizesError(f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids.")
-    if len(found) and not 0 <= found.min() <= found.max() < num_graphs:
+    # Seen without a sign, a negative one is too large as well.
+    if len(found) and found.astype(np.int64, copy=False).view(np.uint64).max() >= num_graphs:
         outside = found[(found < 0) | (found >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
     return found.astype(np.int64, copy=False)

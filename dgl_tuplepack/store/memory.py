@@ -20,6 +20,8 @@ from dgl_tuplepack.store.format import DTYPES, ENDS, Key, columns_of
 # Of a cache line; also enough for every dtype.
 _ALIGNMENT = 64
 
+_Place = tuple[Key, slice, tuple[int, ...] | None]
+
 
 @dataclass(frozen=True)
 class Field:
@@ -63,18 +65,23 @@ class BatchMemory:
 
     def __init__(self, shape: PaddedShape, ring: int = 0) -> None:
         fields = fields_of(shape)
-        self._nbytes = fields[-1].first + fields[-1].nbytes
-        # How numpy sees the flat values of each field.
-        self._arrays = [
-            (field.key, slice(field.first, field.first + field.nbytes), np.dtype(DTYPES[str(field.dtype)[6:]]))
-            for field in fields
-        ]
-        # How torch sees all fields of a dtype, by one call: first byte, bytes, and how many values each one has.
-        self._runs: list[tuple[torch.dtype, int, int, list[int], list[Field]]] = []
+        self._nbytes = -(-(fields[-1].first + fields[-1].nbytes) // _ALIGNMENT) * _ALIGNMENT
+        # The fields of each dtype, which numpy and torch see in one view: its bytes, the lengths of its fields, and for
+        # each field its key, its values in the view, and its shape, if it is not flat.
+        self._runs: list[tuple[torch.dtype, np.dtype[Any], slice, list[int], list[_Place]]] = []
         for dtype, group in itertools.groupby(fields, lambda field: field.dtype):
             run = list(group)
             lengths = [field.nbytes // dtype.itemsize for field in run]
-            self._runs.append((dtype, run[0].first, sum(lengths) * dtype.itemsize, lengths, run))
+            ends = list(itertools.accumulate(lengths))
+            places = [
+                (field.key, slice(end - length, end), field.shape if len(field.shape) > 1 else None)
+                for field, length, end in zip(run, lengths, ends, strict=True)
+            ]
+            part = slice(run[0].first, run[-1].first + run[-1].nbytes)
+            # Of the whole memory, what lies before and after as well: cutting it first would take another call.
+            around = part.start, self._nbytes - part.stop
+            lengths = [around[0] // dtype.itemsize, *lengths, around[1] // dtype.itemsize]
+            self._runs.append((dtype, np.dtype(DTYPES[str(dtype)[6:]]), part, lengths, places))
         self._ring = [self._views(self._new(torch.cuda.is_available())) for _ in range(ring)]
         self._turn = -1
 
@@ -82,12 +89,14 @@ class BatchMemory:
         return torch.empty(self._nbytes, dtype=torch.uint8, pin_memory=pinned)
 
     def _views(self, memory: Tensor) -> tuple[Mapping[Key, Array], Mapping[Key, Tensor]]:
-        data, tensors = memory.numpy(), {}
-        for dtype, first, nbytes, lengths, run in self._runs:
-            pieces = memory.narrow(0, first, nbytes).view(dtype).split_with_sizes(lengths)
-            for field, piece in zip(run, pieces, strict=True):
-                tensors[field.key] = piece if len(field.shape) == 1 else piece.view(field.shape)
-        return {key: data[part].view(storage) for key, part, storage in self._arrays}, tensors
+        data, arrays, tensors = memory.numpy(), {}, {}
+        for dtype, storage, part, lengths, places in self._runs:
+            flat = data[part].view(storage)
+            pieces = memory.view(dtype).split_with_sizes(lengths)
+            for (key, values, shape), piece in zip(places, pieces[1:-1], strict=True):
+                arrays[key] = flat[values]
+                tensors[key] = piece if shape is None else piece.view(*shape)
+        return arrays, tensors
 
     def take(self) -> tuple[Mapping[Key, Array], Mapping[Key, Tensor]]:
         """Flat arrays to write values to, and the tensors that hold them."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 
-@dataclass(frozen=True)
+@dataclass
 class Places:
     """n graphs: their ids in the view, the parts they lie in, and, for each type, where their rows are.
 
@@ -87,10 +87,11 @@ class Finder:
             if found < 0:
                 self._parts[parts[-1 - found]].refuse_offsets(int(part_ids[-1 - found]), t)
         totals[None] = number
-        if any(total > most for total, most in zip(totals.values(), self._most, strict=True)):
-            schema = self._shape.schema
-            nodes, edges = {t: totals[t] for t in schema.node_types}, {t: totals[t] for t in schema.edge_types}
-            self._shape.check_content(nodes, edges, number)
+        for total, most in zip(totals.values(), self._most, strict=True):
+            if total > most:
+                schema = self._shape.schema
+                nodes, edges = {t: totals[t] for t in schema.node_types}, {t: totals[t] for t in schema.edge_types}
+                self._shape.check_content(nodes, edges, number)
         starts[None], counts[None], firsts[None] = part_ids, self._ones[:number], self._order[:number]
         return Places(own_ids, parts, part_ids, starts, counts, firsts, totals)
 
