@@ -27,8 +27,8 @@ def build_graph(
 ) -> Any:
     """DGLGraph of the given types and features, which it shares; plain where the types are those of `dgl.graph`.
 
-    The caller has checked endpoints and lengths. `dgl.graph` would check them again, which takes half of the time that
-    a small batch takes altogether, and waits for the device. So the graph is put together as `dgl.graph` does it.
+    The caller has checked endpoints and lengths. `dgl.graph` would look through the endpoints again, which takes as
+    long as all the rest of it, and waits for the device. So the graph is put together as `dgl.graph` does it.
     """
     dgl, formats = _dgl()
     if set(endpoints) == {("_N", "_E", "_N")}:

@@ -19,11 +19,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.loading import synthetic_blocks
 from benchmarks.packing import peak_mib
+from benchmarks.tables import show
 from dgl_tuplepack import (
     GraphSizes,
     GraphStore,
@@ -257,21 +256,6 @@ def shards(
         if only in ("", name):
             results[name] = measure(number, repeats, compact)
             if not as_json:
-                _show(title, results[name])
+                show(title, results[name])
     if as_json:
         print(json.dumps(results, indent=1))
-
-
-def _show(title: str, rows: list[Row]) -> None:
-    table = Table(*rows[0], title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*(_shown(name, value) for name, value in row.items()))
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
-
-
-def _shown(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if name.endswith("lost"):
-        return f"{value:.2%}"
-    return f"{value:.3f}" if name.endswith("_s") else f"{value:,.0f}"
