@@ -1,4 +1,4 @@
-"""Arrays by the address of their first byte: how one compiled loop reads from any number of files."""
+"""Memory by its address: how one compiled loop reads any number of files, and writes tensors of any dtype."""
 
 from __future__ import annotations
 
@@ -9,41 +9,57 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 # Graphs this far ahead are fetched: enough to hide the way to main memory behind the copies in between.
-AHEAD = 8
+AHEAD = 16
 # No more than this of each graph; from there on, processors see the pattern by themselves.
-MOST_BYTES = 4096
-LINE_BYTES = 64
+_MOST_BYTES = 4096
+_LINE_BYTES = 64
 
 
-def _prefetch(typing_context: Any, address: Any) -> Any:
-    """Begin to load what lies at `address` into the cache; has no other effect, and never faults."""
+def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
+    """Begin to load the first of `number` bytes at `address`; has no other effect, and never faults."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        byte, word, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
         declare: Any = cgutils.get_or_insert_function
-        arguments_of = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
         # For reading; to be kept in all caches; data.
-        hints = [number(0), number(3), number(1)]
-        builder.call(function, [builder.inttoptr(arguments[0], byte), *hints])
+        hints = [flag(0), flag(3), flag(1)]
+        first, number = arguments
+        some = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
+        with cgutils.for_range_slice(builder, word(0), some, word(_LINE_BYTES), word) as (offset, _):
+            builder.call(function, [builder.inttoptr(builder.add(first, offset), byte), *hints])
         return context.get_dummy_value()
 
-    return types.void(types.int64), generate
+    return types.void(types.int64, types.int64), generate
 
 
-def _pointer_at(typing_context: Any, address: Any, like: Any) -> Any:
-    """Pointer to values of the dtype of the array `like`; numba.carray makes an array of it."""
+def _copy_bytes(typing_context: Any, to: Any, source: Any, number: Any) -> Any:
+    """Copy `number` bytes from the address `source` to the address `to`; the two must not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        pointers = [builder.inttoptr(address, byte) for address in arguments[:2]]
+        copy: Any = cgutils.raw_memcpy
+        copy(builder, *pointers, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
+    """Pointer to values of the numpy type `dtype`; numba.carray makes an array of it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
-    pointer: Any = types.CPointer(like.dtype)  # type: ignore[no-untyped-call]
-    return pointer(types.int64, like), generate
+    pointer: Any = types.CPointer(dtype.instance_type)  # type: ignore[no-untyped-call]
+    return pointer(types.int64, dtype), generate
 
 
 # The first argument of each is numba's own.
-prefetch: Callable[[int], None] = cast(Any, intrinsic(_prefetch))
-pointer_at: Callable[[int, NDArray[Any]], Any] = cast(Any, intrinsic(_pointer_at))
+prefetch: Callable[[int, int], None] = cast(Any, intrinsic(_prefetch))
+copy_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_copy_bytes))
+pointer_at: Callable[[int, Any], Any] = cast(Any, intrinsic(_pointer_at))

@@ -1,8 +1,7 @@
-"""Rows of many graphs, copied out of flat arrays; every position is checked before it is used.
+"""Rows of many graphs, copied out of the parts of a store to one place; parts of the kernel `assemble`.
 
-Graphs may lie in several parts, each an array (a mapped file) of its own: `addresses` has the first byte of each
-part's array, and ``parts[i]`` says in which one graph i lies. Loops run over slices from 0, which lets the compiler use
-vector instructions; rows of graphs further ahead are prefetched, since each graph lies somewhere else.
+Each graph lies somewhere else, so those further ahead are prefetched. Loops run over slices from 0, which lets the
+compiler use vector instructions.
 """
 
 from __future__ import annotations
@@ -13,148 +12,143 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import VECTOR, jit
-from dgl_tuplepack.kernels.address import AHEAD, LINE_BYTES, MOST_BYTES, pointer_at, prefetch
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.address import AHEAD, copy_bytes, pointer_at, prefetch
 
 IntArray = NDArray[np.int64]
 
-# Features are copied as words, so that one compiled form serves every dtype of a width.
-_WORDS = ("uint64", "uint32", "uint16", "uint8")
-# Endpoints are stored as the first and handed out as the second.
-_ENDPOINTS = [(stored, given) for stored in ("uint8", "uint16", "int32", "int64") for given in ("int32", "int64")]
-# Narrowed integers are stored as the first and handed out as the second.
-_WIDENED = [
-    *((stored, "int64") for stored in ("uint8", "int16", "int32")),
-    *((stored, "int32") for stored in ("uint8", "int16")),
-    # Parts that were narrowed further than others, handed out as stored.
-    ("uint8", "int16"),
-]
+# An array in a part of a store: its address, the bytes of a row there, and the code of its dtype.
+SOURCE = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
+UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
+# Codes by name. All others are copied as they are, and nothing else.
+CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
-def _read(dtype: str) -> str:
-    return f"Array({dtype}, 1, 'C', readonly=True)"
+@jit()
+def _fetch(sources: NDArray[Any], parts: IntArray, rows: IntArray, i: int) -> None:
+    if i < len(parts):
+        source = sources[parts[i]]
+        prefetch(source["address"] + rows[0, i] * source["row_bytes"], rows[1, i] * source["row_bytes"])
 
 
-@jit(f"int64({', '.join([VECTOR] * 5)}, int64[::1], int64[::1], int64[::1])")
-def find_rows(
-    ids: IntArray,
-    parts: IntArray,
-    addresses: IntArray,
-    num_graphs: IntArray,
-    num_rows: IntArray,
-    starts: IntArray,
-    counts: IntArray,
-    firsts: IntArray,
-) -> int:
-    """First row in its part, number of rows, and first row in the batch of each graph; returns the sum of the numbers.
-
-    `addresses` are those of the offsets of each part, int64 ``[num_graphs + 1]``. Neither ids (in their part) nor
-    offsets, which come from a file, are trusted: returns -1 - i where ``ids[i]`` is not in 0..num_graphs-1, its rows do
-    not lie within `num_rows`, or the sum overflows.
-    """
-    total = 0
-    for i in range(len(ids)):
-        if i + AHEAD < len(ids):
-            # Never faults, wherever a wrong id leads.
-            prefetch(addresses[parts[i + AHEAD]] + ids[i + AHEAD] * 8)
-        part = parts[i]
-        if ids[i] < 0 or ids[i] >= num_graphs[part]:
-            return -1 - i
-        offsets = carray(pointer_at(addresses[part], ids), num_graphs[part] + 1)
-        first, last = offsets[ids[i]], offsets[ids[i] + 1]
-        if first < 0 or last < first or last > num_rows[part]:
-            return -1 - i
-        starts[i] = first
-        counts[i] = last - first
-        firsts[i] = total
-        total += last - first
-        if total < 0:
-            return -1 - i
-    return total
-
-
-@jit(
-    *(
-        f"void({_read(stored)}, int64, {', '.join([VECTOR] * 5)}, {given}[::1])"
-        for stored, given in (*zip(_WORDS, _WORDS, strict=True), *_WIDENED)
-    )
-)
+@jit()
 def gather_rows(
-    like: NDArray[Any],
-    width: int,
-    addresses: IntArray,
-    parts: IntArray,
-    starts: IntArray,
-    counts: IntArray,
-    firsts: IntArray,
-    out: NDArray[Any],
+    sources: NDArray[Any], parts: IntArray, rows: IntArray, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
-    """Copy rows of `width` values of the dtype of `like`, those of graph i to row ``firsts[i]`` of `out`.
+    """Copy the `rows` of graphs (see `find_graphs`) to the address `out`, as rows of `width` values of `dtype`.
 
-    Values are words that stand for any dtype of their width, or integers stored narrower than they are handed out.
-    The caller has checked that the rows are inside their part, and that they fit in `out`.
+    What is stored in another dtype is an integer that is narrower. The caller has checked that rows are inside their
+    part, and that they fit.
     """
-    row_bytes = width * like.itemsize
-    for i in range(len(starts)):
-        if i + AHEAD < len(starts):
-            address = addresses[parts[i + AHEAD]] + starts[i + AHEAD] * row_bytes
-            for j in range(0, min(counts[i + AHEAD] * row_bytes, MOST_BYTES), LINE_BYTES):
-                prefetch(address + j)
-        number, position = counts[i] * width, firsts[i] * width
-        rows = carray(pointer_at(addresses[parts[i]] + starts[i] * row_bytes, like), number)
-        copied = out[position : position + number]
-        for j in range(number):
-            copied[j] = rows[j]
+    for i in range(len(parts)):
+        _fetch(sources, parts, rows, i + AHEAD)
+        source = sources[parts[i]]
+        first, to = source["address"] + rows[0, i] * source["row_bytes"], out + rows[2, i] * row_bytes
+        if source["dtype"] == dtype:
+            copy_bytes(to, first, rows[1, i] * row_bytes)
+        else:
+            _widen(first, source["dtype"], to, dtype, rows[1, i] * width)
 
 
-@jit(*(f"int64({_read(stored)}, {', '.join([VECTOR] * 7)}, {given}[::1])" for stored, given in _ENDPOINTS))
+@jit()
+def _widen(source: int, stored: int, out: int, given: int, number: int) -> None:
+    """Copy integers of one of the pairs of dtypes that a store narrows to."""
+    if given == INT64:
+        if stored == UINT8:
+            _convert(source, np.uint8, out, np.int64, number)
+        elif stored == INT16:
+            _convert(source, np.int16, out, np.int64, number)
+        else:
+            _convert(source, np.int32, out, np.int64, number)
+    elif given == INT32:
+        if stored == UINT8:
+            _convert(source, np.uint8, out, np.int32, number)
+        else:
+            _convert(source, np.int16, out, np.int32, number)
+    else:
+        # Parts that were narrowed further than others, handed out as stored.
+        _convert(source, np.uint8, out, np.int16, number)
+
+
+@jit()
+def _convert(source: int, stored: Any, out: int, given: Any, number: int) -> None:
+    values, converted = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
+    for j in range(number):
+        converted[j] = values[j]
+
+
+@jit()
 def gather_endpoints(
-    like: NDArray[Any],
-    addresses: IntArray,
-    parts: IntArray,
-    starts: IntArray,
-    counts: IntArray,
-    firsts: IntArray,
-    nodes: IntArray,
-    first_nodes: IntArray,
-    out: NDArray[Any],
+    sources: NDArray[Any], parts: IntArray, edges: IntArray, nodes: IntArray, out: int, dtype: int
 ) -> int:
-    """Copy endpoints, each moved to where its graph's nodes stand in the batch: from ``first_nodes[i]`` on.
+    """Copy endpoints of graphs, each moved to where its graph's nodes stand in the batch; `dtype` is int32 or int64.
 
-    Endpoints come from a file: returns -1 - i where graph i has one outside its ``nodes[i]`` nodes, else 0. The caller
-    has checked that the rows are inside their part, and that they fit in `out`.
+    `edges` and `nodes` are the rows of the edges, and of the nodes that they end at. Endpoints come from a file:
+    returns -1 - i where graph i has one outside its nodes, else 0.
     """
-    for i in range(len(starts)):
-        if i + AHEAD < len(starts):
-            address = addresses[parts[i + AHEAD]] + starts[i + AHEAD] * like.itemsize
-            for j in range(0, min(counts[i + AHEAD] * like.itemsize, MOST_BYTES), LINE_BYTES):
-                prefetch(address + j)
-        number, position, node = counts[i], firsts[i], first_nodes[i]
-        rows = carray(pointer_at(addresses[parts[i]] + starts[i] * like.itemsize, like), number)
-        moved = out[position : position + number]
-        # Seen without a sign, a negative one is too large as well.
-        largest = np.uint64(0)
-        for j in range(number):
-            local = np.int64(rows[j])
-            moved[j] = local + node
-            largest = max(largest, np.uint64(local))
-        if number and largest >= np.uint64(nodes[i]):
+    for i in range(len(parts)):
+        _fetch(sources, parts, edges, i + AHEAD)
+        source, number = sources[parts[i]], edges[1, i]
+        first = source["address"] + edges[0, i] * source["row_bytes"]
+        if dtype == INT64:
+            largest = _move_from(first, source["dtype"], out + edges[2, i] * 8, np.int64, number, nodes[2, i])
+        else:
+            largest = _move_from(first, source["dtype"], out + edges[2, i] * 4, np.int32, number, nodes[2, i])
+        if number and largest >= np.uint64(nodes[1, i]):
             return -1 - i
     return 0
 
 
-@jit(*(f"void({given}[::1], int64, int64)" for given in ("int32", "int64")))
-def add_loops(out: NDArray[Any], real_nodes: int, node_slots: int) -> None:
-    """Fill `out` with padding nodes: entry j of m is padding node j * spare // m.
+@jit()
+def _move_from(source: int, stored: int, out: int, given: Any, number: int, node: int) -> Any:
+    """Copy endpoints of one of the stored dtypes, with `node` added; returns the largest of them, before.
+
+    Seen without a sign, a negative one is too large as well.
+    """
+    if stored == UINT8:
+        return _move(source, np.uint8, out, given, number, node)
+    if stored == UINT16:
+        return _move(source, np.uint16, out, given, number, node)
+    if stored == INT32:
+        return _move(source, np.int32, out, given, number, node)
+    return _move(source, np.int64, out, given, number, node)
+
+
+@jit()
+def _move(source: int, stored: Any, out: int, given: Any, number: int, node: int) -> Any:
+    values, moved = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
+    largest = np.uint64(0)
+    for j in range(number):
+        local = np.int64(values[j])
+        moved[j] = local + node
+        largest = max(largest, np.uint64(local))
+    return largest
+
+
+@jit()
+def add_loops(out: int, given: Any, number: int, real_nodes: int, node_slots: int) -> None:
+    """Write `number` padding nodes: entry j of m is padding node j * spare // m.
 
     Even, ascending, and one each where m >= spare. The caller has checked that ``real_nodes < node_slots``.
     """
     # j * spare // m without a division for each edge.
-    spare, padding = node_slots - real_nodes, len(out)
+    loops, spare = carray(pointer_at(out, given), number), node_slots - real_nodes
     remainder, loop = 0, real_nodes
-    for j in range(padding):
-        out[j] = loop
+    for j in range(number):
+        loops[j] = loop
         remainder += spare
-        while remainder >= padding:
-            remainder -= padding
+        while remainder >= number:
+            remainder -= number
             loop += 1
+
+
+@jit()
+def repeat_bytes(out: int, pattern: int, size: int, number: int) -> None:
+    """Write a value of `size` bytes, which lies at `pattern`, `number` times."""
+    if number > 0 and size > 0:
+        copy_bytes(out, pattern, size)
+        done, total = size, size * number
+        while done < total:
+            step = min(done, total - done)
+            copy_bytes(out + done, out, step)
+            done += step

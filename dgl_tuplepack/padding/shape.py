@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ _MOST_INT32 = 2**31 - 1
 class PaddedShape:
     """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and the values of padding.
 
-    `limits` needs a cap on graphs; afterwards it has the components of the schema, in their order.
+    `limits` needs a cap on graphs; afterwards it has the components of the schema, in their order. `slots` are those
+    of each type of nodes, of each type of edges, and, by the key None, of graphs.
     """
 
     schema: Schema
@@ -31,6 +33,7 @@ class PaddedShape:
     num_nodes: dict[str, int] = field(init=False)
     num_edges: dict[EdgeType, int] = field(init=False)
     num_graphs: int = field(init=False)
+    slots: dict[Any, int] = field(init=False)
     most: dict[str, int] = field(init=False)
     label_values: dict[str, float] = field(init=False)
     feature_values: dict[str, float] = field(init=False)
@@ -55,12 +58,16 @@ class PaddedShape:
                 "use idtype=torch.int64."
             )
         specs = [*schema.node_features.values(), *schema.edge_features.values()]
+        num_edges = {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()}
+        num_graphs = packs * most_graphs + 1
+        slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
         found = {
             "limits": limits,
             "packs_per_batch": packs,
             "num_nodes": num_nodes,
-            "num_edges": {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()},
-            "num_graphs": packs * most_graphs + 1,
+            "num_edges": num_edges,
+            "num_graphs": num_graphs,
+            "slots": slots,
             "most": {**dict(zip(schema.components, most, strict=True)), "graphs": packs * most_graphs},
             "feature_values": fill_values(self.feature_fill, specs, "feature_fill"),
             "label_values": fill_values(self.label_fill, [schema.labels], "label_fill"),

@@ -123,8 +123,6 @@ class DevicePaddedStore:
     def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
         self.store, self.shape = store, shape
         self._finder = Finder(store.store, shape)
-        # Slots of each type, the key None for graphs: what each padded array is long.
-        self._slots: dict[Any, int] = {**shape.num_nodes, **shape.num_edges, None: shape.num_graphs}
 
     def __len__(self) -> int:
         return len(self.store)
@@ -137,7 +135,7 @@ class DevicePaddedStore:
         rows: dict[Any, Tensor] = {}
         firsts: dict[Any, Tensor] = {}
         graph_slots = torch.arange(self.shape.num_graphs, device=self.store.device)
-        for t, number in self._slots.items():
+        for t, number in self.shape.slots.items():
             # The last graph slot owns the padding.
             firsts[t] = torch.cumsum(counts[t], 0) - counts[t]
             slots[t] = torch.repeat_interleave(graph_slots, counts[t], output_size=number)
@@ -153,22 +151,22 @@ class DevicePaddedStore:
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
-        return batch_of_tensors(self.shape, tensors, places.totals)
+        return batch_of_tensors(self.shape, tensors, places)
 
     def _sent(self, places: Places, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
         """First rows and numbers of rows of all graph slots, of each type, sent to the device in one piece."""
-        number = len(places)
-        table = np.zeros((2 * len(self._slots) + 1, self.shape.num_graphs), np.int64)
-        for row, (t, all_slots) in enumerate(self._slots.items()):
-            table[2 * row, :number] = places.starts[t] + self.store._first_rows[t][places.parts]
-            table[2 * row + 1, :number] = places.counts[t]
-            table[2 * row + 1, -1] = all_slots - places.totals[t]
-        table[-1], table[-1, :number] = -1, places.own_ids
+        number = len(places.ids)
+        table = np.zeros((2 * len(self.shape.slots) + 1, self.shape.num_graphs), np.int64)
+        for row, (t, all_slots) in enumerate(self.shape.slots.items()):
+            table[2 * row, :number] = places.rows[row, 0] + self.store._first_rows[t][places.parts]
+            table[2 * row + 1, :number] = places.rows[row, 1]
+            table[2 * row + 1, -1] = all_slots - places.totals[row]
+        table[-1], table[-1, :number] = -1, places.ids
         sent = torch.from_numpy(table)
         if self.store.device.type == "cuda":
             sent = sent.pin_memory().to(self.store.device, non_blocking=True)
-        tensors["graph_ids",] = sent[-1]
-        types = list(self._slots)
+        tensors["graph_ids", None] = sent[-1]
+        types = list(self.shape.slots)
         return {t: sent[2 * i] for i, t in enumerate(types)}, {t: sent[2 * i + 1] for i, t in enumerate(types)}
 
     def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, fill: float) -> Tensor:

@@ -1,105 +1,40 @@
-"""Whole padded batches out of the arrays of a store, or of several, by compiled copies."""
+"""Whole padded batches out of the arrays of a store, or of several, by one compiled pass."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.kernels.gather import add_loops, gather_endpoints, gather_rows
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.format import Key, columns_of
-from dgl_tuplepack.store.memory import BatchMemory, batch_of_tensors
-from dgl_tuplepack.store.places import Finder, Places, addresses_of
+from dgl_tuplepack.store.format import DTYPES, ENDS
+from dgl_tuplepack.store.memory import BatchMemory, Field, batch_of_tensors, fields_of
+from dgl_tuplepack.store.places import Finder, address_of
 from dgl_tuplepack.store.values import as_array
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
-# Parts, starts, counts and firsts of graphs, as in `Places`.
-_Rows = tuple[IntArray, IntArray, IntArray, IntArray]
-
-_WORDS = {8: np.uint64, 4: np.uint32, 2: np.uint16, 1: np.uint8}
-
-
-@dataclass(frozen=True)
-class _Form:
-    """An array in those parts of a store that hold it in one dtype; `holds` tells which, None: all of them.
-
-    `like` is flat, and of that dtype. `addresses` are meaningless for other parts.
-    """
-
-    like: Array
-    addresses: IntArray
-    holds: NDArray[np.bool_] | None
-
-    @classmethod
-    def all_of(cls, arrays: Sequence[Array]) -> list[_Form]:
-        """One form for each dtype that any part holds an array in."""
-        dtypes = {array.dtype: array for array in arrays}
-        addresses = addresses_of(arrays)
-        if len(dtypes) == 1:
-            return [cls(arrays[0].reshape(-1), addresses, None)]
-        return [
-            cls(like.reshape(-1), addresses, np.array([array.dtype == dtype for array in arrays]))
-            for dtype, like in dtypes.items()
-        ]
-
-    def rows(self, places: Places, t: Any) -> tuple[IntArray | None, _Rows]:
-        """Positions in the batch of the graphs that this form holds (None: all), and where their rows are."""
-        parts, starts, counts, firsts = places.parts, places.starts[t], places.counts[t], places.firsts[t]
-        if self.holds is None:
-            return None, (parts, starts, counts, firsts)
-        chosen = np.flatnonzero(self.holds[parts])
-        return chosen, (parts[chosen], starts[chosen], counts[chosen], firsts[chosen])
-
-
-@dataclass(frozen=True)
-class _Column:
-    """A feature or label: how its values are stored, and how to copy them.
-
-    `width` values make a row. Forms that are copied as they are, are seen as words, so many to a value; else 0.
-    """
-
-    forms: list[tuple[_Form, int]]
-    width: int
-    fill: Any
-
-    @classmethod
-    def of(cls, arrays: Sequence[Array], spec: ArraySpec, fill: float) -> _Column:
-        """How to copy an array of the store as values of `spec`."""
-        padding = as_array(torch.full((1,), fill, dtype=spec.dtype))
-        forms = []
-        for form in _Form.all_of(arrays):
-            size, words = form.like.itemsize, 0
-            if form.like.dtype == padding.dtype:
-                word = _WORDS[min(size, 8)]
-                words, form = size // np.dtype(word).itemsize, replace(form, like=form.like.view(word))
-            forms.append((form, words))
-        return cls(forms, prod(spec.shape), padding[0])
-
-    def copy(self, places: Places, t: Any, out: Array) -> None:
-        """Copy the rows of the graphs, and fill the rest of `out`."""
-        for form, words in self.forms:
-            _, rows = form.rows(places, t)
-            if words:
-                gather_rows(form.like, self.width * words, form.addresses, *rows, out.view(form.like.dtype))
-            else:
-                gather_rows(form.like, self.width, form.addresses, *rows, out)
-        out[places.totals[t] * self.width :] = self.fill
+# What fills a tensor, by its content; rows of the store do else.
+_KINDS = {
+    "graph_ids": GRAPH_IDS,
+    "mask": MASK,
+    "per_graph": PER_GRAPH,
+    "sources": ENDPOINTS,
+    "destinations": ENDPOINTS,
+}
 
 
 class PaddedStore:
@@ -124,21 +59,19 @@ class PaddedStore:
         self._prepare()
 
     def _prepare(self) -> None:
-        self._memory = BatchMemory(self.shape, self.ring)
-        schema, arrays = self.shape.schema, self.store._arrays
+        self._tensors, self._parts = fields_of(self.shape), self.store._arrays.parts
+        self._memory = BatchMemory(self._tensors, self.ring)
         self._finder = Finder(self.store, self.shape)
-        # Kept, since what compiled code knows is their addresses alone.
-        self._parts = parts = arrays.parts
-        self._ends = [
-            (end, e, t, _Form.all_of([part.array(end, e) for part in parts]))
-            for e in schema.edge_types
-            for end, t in (("sources", e[0]), ("destinations", e[2]))
-        ]
-        fills = {None: self.shape.label_values}
-        self._columns = []
-        for key, spec in columns_of(schema):
-            fill = fills.get(key[1], self.shape.feature_values)[key[2]]
-            self._columns.append((key, _Column.of([part.array(*key) for part in parts], spec, fill)))
+        # Kept, as the parts are, since what compiled code knows is their addresses alone.
+        self._fills = [_fill(self.shape, field) for field in self._tensors]
+        self._slots = np.array(list(self.shape.slots.values()))
+        self._fields = np.array(
+            [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
+        )
+        self._sources = np.zeros((len(self._fields), len(self._parts)), SOURCE)
+        for sources, field in zip(self._sources, self._tensors, strict=True):
+            if _KINDS.get(field.key[0], ENDPOINTS) == ENDPOINTS:
+                sources[:] = [_source(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"store": self.store, "shape": self.shape, "ring": self.ring}
@@ -154,39 +87,45 @@ class PaddedStore:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
         places = self._finder.find(ids)
-        arrays, tensors = self._memory.take()
-        for end, e, t, forms in self._ends:
-            self._move_endpoints(forms, places, e, t, arrays[end, e])
-        for key, column in self._columns:
-            column.copy(places, key[1], arrays[key])
-        _fill_slots(arrays, places)
-        return batch_of_tensors(self.shape, tensors, places.totals)
-
-    def _move_endpoints(self, forms: list[_Form], places: Places, e: EdgeType, t: str, out: Array) -> None:
-        """Endpoints of the graphs, which are nodes of type `t`, then those of padding edges."""
-        for form in forms:
-            chosen, rows = form.rows(places, e)
-            nodes, first_nodes = places.counts[t], places.firsts[t]
-            if chosen is not None:
-                nodes, first_nodes = nodes[chosen], first_nodes[chosen]
-            bad = gather_endpoints(form.like, form.addresses, *rows, nodes, first_nodes, out)
-            if bad:
-                position = -1 - bad if chosen is None else chosen[-1 - bad]
-                self._parts[places.parts[position]].refuse_endpoints(int(places.part_ids[position]), e)
-        add_loops(out[places.totals[e] :], places.totals[t], self.shape.num_nodes[t])
+        memory, tensors = self._memory.take()
+        wrong = assemble(
+            memory, self._fields, self._sources, self._slots, places.ids, places.parts, places.rows, places.totals
+        )
+        if wrong:
+            f, i = divmod(-1 - wrong, len(places.ids))
+            self._parts[places.parts[i]].refuse_endpoints(int(places.part_ids[i]), self._tensors[f].key[1])
+        return batch_of_tensors(self.shape, tensors, places)
 
 
-def _fill_slots(arrays: Mapping[Key, Array], places: Places) -> None:
-    """Masks, ids, and the sizes of all graph slots."""
-    number = len(places)
-    for t, total in places.totals.items():
-        mask = arrays["mask", t]
-        mask[:total] = True
-        mask[total:] = False
-        if t is not None:
-            per_graph = arrays["per_graph", t]
-            per_graph[:number] = places.counts[t]
-            per_graph[number:-1] = 0
-            per_graph[-1] = len(mask) - total
-    arrays["graph_ids",][:number] = places.own_ids
-    arrays["graph_ids",][number:] = -1
+def _fill(shape: PaddedShape, field: Field) -> Array:
+    """The value of padding, ``[1]``, in a feature or label."""
+    content, t, *name = field.key
+    fills = shape.label_values if t is None else shape.feature_values
+    return as_array(torch.full((1,), 0 if content in _KINDS else fills[name[0]], dtype=field.dtype))
+
+
+def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
+    """What the kernel knows of a tensor: a record `FIELD`."""
+    content, t = field.key[:2]
+    types, width = list(shape.slots), prod(field.shape[1:])
+    nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0
+    return (
+        _KINDS.get(content, ROWS),
+        types.index(t),
+        nodes,
+        field.first,
+        width,
+        width * field.dtype.itemsize,
+        _code(DTYPES[str(field.dtype).removeprefix("torch.")]),
+        address_of(fill),
+        fill.itemsize,
+    )
+
+
+def _source(array: Array) -> tuple[int, ...]:
+    """What the kernel knows of an array in a part: a record `SOURCE`."""
+    return address_of(array), prod(array.shape[1:]) * array.itemsize, _code(str(array.dtype))
+
+
+def _code(dtype: str) -> int:
+    return CODES.get(dtype, OTHER)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
-from dgl_tuplepack.kernels.gather import find_rows
+from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.arrays import as_ids
+from dgl_tuplepack.store.arrays import GraphType, as_ids, as_integers
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs
@@ -23,21 +24,20 @@ if TYPE_CHECKING:
 class Places:
     """n graphs: their ids in the view, the parts they lie in, and, for each type, where their rows are.
 
-    `parts`, int64 ``[n]``, numbers the parts of the store, `part_ids` the graphs in each. `starts`, `counts` and
-    `firsts`, int64 ``[n]``, have the first row in the part, the number of rows, and the first row in the batch of each
-    graph; `totals` the rows of all of them. The key None stands for labels, of which each graph has one.
+    `parts`, int64 ``[n]``, numbers the parts of the store. ``rows[t]``, int64 ``[3, n]``, has the first row in the
+    part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` the rows of all of them. Types
+    are numbered as in `PaddedShape.slots`: those of nodes, those of edges, then labels, of which each graph has one.
     """
 
-    own_ids: IntArray
+    ids: IntArray
     parts: IntArray
-    part_ids: IntArray
-    starts: Mapping[Any, IntArray]
-    counts: Mapping[Any, IntArray]
-    firsts: Mapping[Any, IntArray]
-    totals: Mapping[Any, int]
+    rows: IntArray
+    totals: IntArray
 
-    def __len__(self) -> int:
-        return len(self.own_ids)
+    @property
+    def part_ids(self) -> IntArray:
+        """Number of each graph in its part."""
+        return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 
 class Finder:
@@ -45,17 +45,15 @@ class Finder:
 
     def __init__(self, store: StoredGraphs, shape: PaddedShape) -> None:
         self._store, self._shape = store, shape
-        self._parts = store._arrays.parts
-        self._first_ids = store._arrays.first_ids
-        self._num_graphs = np.diff(self._first_ids)
-        # For each type: where the offsets of each part lie, and the rows it has.
-        self._offsets = [
-            (t, addresses_of([part.offsets(t) for part in self._parts]), np.array([p.rows[t] for p in self._parts]))
-            for t in self._parts[0].rows
-        ]
+        arrays = store._arrays
+        self._parts, self._first_ids = arrays.parts, arrays.first_ids
+        self._chosen = np.empty(0, np.int64) if store._ids is None else np.ascontiguousarray(store._ids)
+        self._types: list[GraphType] = [*shape.num_nodes, *shape.num_edges]
+        self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
+        for of_type, t in zip(self._offsets, self._types, strict=True):
+            of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
+            of_type["rows"] = [part.rows[t] for part in self._parts]
         self._most = list(shape.most.values())
-        self._ones = np.ones(shape.num_graphs, np.int64)
-        self._order = np.arange(shape.num_graphs)
 
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> Places:
         """Look up the graphs `ids` of the view.
@@ -67,35 +65,26 @@ class Finder:
         FormatError
             The offsets of a graph cannot be right.
         """
-        own_ids = as_ids(ids, len(self._store))
-        chosen, number = self._store._ids, len(own_ids)
-        graph_ids = own_ids if chosen is None else chosen[own_ids]
-        if len(self._parts) == 1:
-            parts, part_ids = np.zeros(number, np.int64), graph_ids
-        else:
-            parts = np.searchsorted(self._first_ids, graph_ids, side="right") - 1
-            part_ids = graph_ids - self._first_ids[parts]
-        starts: dict[Any, IntArray] = {}
-        counts: dict[Any, IntArray] = {}
-        firsts: dict[Any, IntArray] = {}
-        totals: dict[Any, int] = {}
-        for t, addresses, rows in self._offsets:
-            starts[t], counts[t], firsts[t] = np.empty((3, number), np.int64)
-            totals[t] = found = find_rows(
-                part_ids, parts, addresses, self._num_graphs, rows, starts[t], counts[t], firsts[t]
-            )
-            if found < 0:
-                self._parts[parts[-1 - found]].refuse_offsets(int(part_ids[-1 - found]), t)
-        totals[None] = number
-        for total, most in zip(totals.values(), self._most, strict=True):
-            if total > most:
-                schema = self._shape.schema
-                nodes, edges = {t: totals[t] for t in schema.node_types}, {t: totals[t] for t in schema.edge_types}
-                self._shape.check_content(nodes, edges, number)
-        starts[None], counts[None], firsts[None] = part_ids, self._ones[:number], self._order[:number]
-        return Places(own_ids, parts, part_ids, starts, counts, firsts, totals)
+        found = np.ascontiguousarray(as_integers(ids), np.int64)
+        number, types = len(found), len(self._types) + 1
+        parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
+        rows = np.empty((types, 3, number), np.int64)
+        subset = self._store._ids is not None
+        wrong = find_graphs(found, self._chosen, self._first_ids, subset, self._offsets, parts, rows, totals)
+        if wrong < 0:
+            as_ids(ids, len(self._store))
+        if wrong > 0:
+            t, i = divmod(wrong - 1, number)
+            self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
+        if any(map(operator.gt, totals.tolist(), self._most)):
+            of_type = dict(zip(self._types, totals.tolist(), strict=False))
+            schema = self._shape.schema
+            nodes, edges = {t: of_type[t] for t in schema.node_types}, {t: of_type[t] for t in schema.edge_types}
+            self._shape.check_content(nodes, edges, number)
+        return Places(found, parts, rows, totals)
 
 
-def addresses_of(arrays: Sequence[Array]) -> IntArray:
-    """Address of the first byte of each array, int64; whoever uses them keeps the arrays."""
-    return np.array([array.__array_interface__["data"][0] for array in arrays], np.int64)
+def address_of(array: Array) -> int:
+    """Address of the first byte of an array; whoever uses it keeps the array."""
+    address: int = array.__array_interface__["data"][0]
+    return address

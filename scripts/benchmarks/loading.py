@@ -26,8 +26,6 @@ app = typer.Typer()
 
 _ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 BATCH_SIZES = (32, 128, 512)
-# Graphs that the object loaders keep in memory; each costs about 10 kB as a DGLGraph.
-OBJECTS = 10_000
 
 # A program that opens a store and assembles one batch, with DGL or without.
 FIRST_BATCH = """
@@ -112,10 +110,14 @@ class _Blocks(OgbFolder):
 def loading(
     source: SourceOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
-    graphs: Annotated[int, typer.Option(min=512, help="Graphs that each way delivers in a round.")] = 8_192,
+    graphs: Annotated[int | None, typer.Option(min=512, help="Take so many training graphs; without it, all.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
 ) -> None:
-    """Graphs a second of every way to a batch of 32, 128 and 512 graphs, in one process and one run."""
+    """Graphs a second of every way to a batch of 32, 128 and 512 graphs, in one process and one run.
+
+    A round is an epoch: every graph once, in the same random batches for all ways. So graphs come from main memory,
+    where there are more than caches hold, as they do in training.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -125,11 +127,10 @@ def loading(
             compact: GraphStore.write(f"{folder}/{compact}", source or _Blocks(32_901), compact=compact)
             for compact in (False, True)
         }
-        trains = {compact: store.subset(store.splits["train"]) for compact, store in stores.items()}
-        generator = np.random.default_rng(0)
-        items = [trains[False][int(i)] for i in generator.permutation(len(trains[False]))[:OBJECTS]]
+        trains = {compact: store.subset(store.splits["train"][:graphs]) for compact, store in stores.items()}
+        items = list(trains[False])
         for batch_size in BATCH_SIZES:
-            results += _rates(trains, items, batch_size, rounds, graphs)
+            results += _rates(trains, items, batch_size, rounds)
     for result in results:
         result["times GraphDataLoader"] = result["graphs/s"] / next(
             r["graphs/s"] for r in results if r["graphs a batch"] == result["graphs a batch"]
@@ -139,18 +140,15 @@ def loading(
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def _rates(
-    trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int, rounds: int, graphs: int
-) -> list[dict[str, Any]]:
+def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int, rounds: int) -> list[dict[str, Any]]:
     """Median rate of every way at one batch size; each round goes through all of them."""
-    generator, steps = np.random.default_rng(batch_size), max(4, graphs // batch_size)
-    number = len(trains[False])
-    batches = [generator.choice(number, batch_size, replace=False).tolist() for _ in range(steps)]
+    steps = len(items) // batch_size
+    order = np.random.default_rng(batch_size).permutation(len(items))[: steps * batch_size]
+    batches = order.reshape(steps, batch_size).tolist()
     sizes = trains[False].sizes
     most = np.max([sizes.take(ids).array.sum(axis=0) for ids in batches], axis=0)
     limits = Limits(int(most[0]), int(most[1]), batch_size)
-    of_objects = [generator.choice(len(items), batch_size, replace=False).tolist() for _ in range(steps)]
-    ways = dict(_ways(trains, items, batches, of_objects, limits))
+    ways = dict(_ways(trains, items, batches, limits))
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         for name, way in ways.items():
@@ -175,7 +173,6 @@ def _ways(
     trains: dict[bool, GraphStore],
     items: Sequence[Any],
     batches: list[list[int]],
-    of_objects: list[list[int]],
     limits: Limits,
 ) -> Iterator[tuple[str, Callable[[], None]]]:
     """Name and loop of each way; the first is what the others are compared with."""
@@ -194,8 +191,8 @@ def _ways(
         view = trains[compact].padded(limits, **settings)
         return through(GraphDataLoader(view, sampler=batches, batch_size=None), graph)
 
-    yield "GraphDataLoader + dgl.batch", through(GraphDataLoader(items, batch_sampler=of_objects))
-    pyg = _pyg_loader(items, of_objects)
+    yield "GraphDataLoader + dgl.batch", through(GraphDataLoader(items, batch_sampler=batches))
+    pyg = _pyg_loader(items, batches)
     if pyg is not None:
         yield "PyG DataLoader", through(pyg)
     yield "store, DGLGraph", ours(graph=True)
@@ -226,7 +223,7 @@ def _ways(
     yield "bare copy of as many bytes", copies
 
 
-def _pyg_loader(items: Sequence[Any], of_objects: list[list[int]]) -> Any:
+def _pyg_loader(items: Sequence[Any], batches: list[list[int]]) -> Any:
     try:
         from torch_geometric.data import Data
         from torch_geometric.loader import DataLoader
@@ -238,7 +235,7 @@ def _pyg_loader(items: Sequence[Any], of_objects: list[list[int]]) -> Any:
         Data(x=g.ndata["feat"], edge_index=torch.stack(g.edges()), edge_attr=g.edata["feat"], y=label)
         for g, label in items
     ]
-    return DataLoader(dataset, batch_sampler=of_objects)
+    return DataLoader(dataset, batch_sampler=batches)
 
 
 @app.command()

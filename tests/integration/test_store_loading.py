@@ -202,6 +202,18 @@ def test_without_a_ring_nothing_is_shared(store: tp.GraphStore) -> None:
         assert_same_batch(batch, padded[[i]])
 
 
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphStore, device: str | None) -> None:
+    """All tensors lie in one memory, and `x` and the labels are of one dtype: autograd must tell them apart."""
+    batch = (store if device is None else store.to(device)).batch([0, 1], tp.Limits(20, 26, 8))
+    weights = torch.ones_like(batch.node_features["x"], requires_grad=True)
+    total = (weights * batch.node_features["x"]).sum()
+    batch.labels.add_(1)
+    total.backward()
+    assert weights.grad is not None
+    assert weights.grad.equal(batch.node_features["x"])
+
+
 def test_rings_load_in_the_main_process(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
     for epoch, rightly in enumerate(expected):
         loader = loader_of(store, ring=2)

@@ -1,0 +1,88 @@
+"""A whole padded batch in one pass over its tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray, types  # type: ignore[attr-defined]
+from numpy.typing import NDArray
+
+from dgl_tuplepack.kernels._jit import jit, records
+from dgl_tuplepack.kernels.address import pointer_at
+from dgl_tuplepack.kernels.gather import INT64, SOURCE, add_loops, gather_endpoints, gather_rows, repeat_bytes
+
+IntArray = NDArray[np.int64]
+
+# A tensor of the batch: what fills it, and of which type; for endpoints, the type of the nodes; its first byte in the
+# memory; values in a row, bytes of a row, and code of the dtype; address and bytes of the value that fills padding.
+FIELD = np.dtype(
+    [
+        (name, np.int64)
+        for name in ("kind", "type", "nodes", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
+    ]
+)
+ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
+
+_READ = types.Array(types.int64, 1, "C", readonly=True)
+
+
+@jit(
+    types.int64(
+        types.int64,
+        records(FIELD, 1),
+        records(SOURCE, 2),
+        _READ,
+        _READ,
+        _READ,
+        types.Array(types.int64, 3, "C", readonly=True),
+        _READ,
+    )
+)
+def assemble(
+    memory: int,
+    fields: NDArray[Any],
+    sources: NDArray[Any],
+    slots: IntArray,
+    ids: IntArray,
+    parts: IntArray,
+    rows: IntArray,
+    totals: IntArray,
+) -> int:
+    """Fill the memory of a batch at the address `memory`: each of its `fields`, whose rows come from ``sources[f]``.
+
+    `slots` ``[T + 1]`` are the padded numbers of nodes, edges and graphs. `parts`, `rows` and `totals` are those that
+    `find_graphs` found for `ids`; the caller has checked that totals leave the padding that a batch needs.
+
+    Returns 0, or -1 - (f * n + i) where field f has an endpoint outside graph i.
+    """
+    number = len(ids)
+    for f in range(len(fields)):
+        field = fields[f]
+        kind, t, out = field["kind"], field["type"], memory + field["first"]
+        rest = out + totals[t] * field["row_bytes"]
+        if kind == ROWS:
+            gather_rows(sources[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            repeat_bytes(rest, field["fill"], field["fill_bytes"], (slots[t] - totals[t]) * field["width"])
+        elif kind == ENDPOINTS:
+            nodes = field["nodes"]
+            wrong = gather_endpoints(sources[f], parts, rows[t], rows[nodes], out, field["dtype"])
+            if wrong:
+                return wrong - f * number
+            if field["dtype"] == INT64:
+                add_loops(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes])
+            else:
+                add_loops(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes])
+        elif kind == MASK:
+            carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
+            carray(pointer_at(rest, np.uint8), slots[t] - totals[t])[:] = 0
+        elif kind == PER_GRAPH:
+            per_graph = carray(pointer_at(out, np.int64), slots[-1])
+            per_graph[:number] = rows[t, 1]
+            per_graph[number:] = 0
+            per_graph[slots[-1] - 1] = slots[t] - totals[t]
+        else:
+            graph_ids = carray(pointer_at(out, np.int64), slots[-1])
+            graph_ids[:number] = ids
+            graph_ids[number:] = -1
+    return 0

@@ -1,0 +1,346 @@
+"""The kernels that assemble batches, compiled and as plain functions, against a few lines of numpy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dgl_tuplepack.kernels import assemble as assemble_module
+from dgl_tuplepack.kernels import find_graphs as find_module
+from dgl_tuplepack.kernels import gather as gather_module
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
+from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
+from dgl_tuplepack.store.places import address_of
+
+INT64_MAX = 2**63 - 1
+# What a store holds narrower, by what is handed out: written down once more, independently.
+NARROWED = {
+    "int64": ["uint8", "int16", "int32", "int64"],
+    "int32": ["uint8", "int16", "int32"],
+    "int16": ["uint8", "int16"],
+}
+COPIED = ["bool", "uint8", "int8", "uint16", "float16", "int32", "float32", "float64", "complex64", "complex128"]
+STORED_ENDPOINTS = ["uint8", "uint16", "int32", "int64"]
+# Written around the memory of a batch; must stay.
+GUARD = 77
+
+
+def forms(kernel: Any, *modules: ModuleType) -> list[Callable[..., Any]]:
+    """The compiled kernel, and its plain function, which calls the plain functions of `modules`."""
+
+    def plain(*arguments: Any) -> Any:
+        with ExitStack() as stack:
+            for module in modules:
+                for name, value in list(vars(module).items()):
+                    if hasattr(value, "py_func"):
+                        stack.enter_context(patch.object(module, name, value.py_func))
+                for name, value in (
+                    ("prefetch", _no_prefetch),
+                    ("pointer_at", _pointer_at),
+                    ("copy_bytes", _copy_bytes),
+                ):
+                    if hasattr(module, name):
+                        stack.enter_context(patch.object(module, name, value))
+            stack.enter_context(np.errstate(over="ignore"))
+            return kernel.py_func(*arguments)
+
+    return [kernel, plain]
+
+
+def _no_prefetch(address: int, number: int) -> None:
+    """There is no such thing outside compiled code."""
+
+
+def _pointer_at(address: int, dtype: Any) -> Any:
+    """What `numba.carray` takes outside compiled code."""
+    return ctypes.cast(int(address), ctypes.POINTER(np.ctypeslib.as_ctypes_type(dtype)))
+
+
+def _copy_bytes(to: int, source: int, number: int) -> None:
+    ctypes.memmove(int(to), int(source), int(number))
+
+
+def locked(array: NDArray[Any]) -> NDArray[Any]:
+    """Read-only, as what is mapped from a file."""
+    array = np.ascontiguousarray(array)
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Graphs with `nodes` and `edges` in several parts, and a choice of them, repetitions included."""
+
+    nodes: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    cuts: list[int]
+    ids: list[int]
+
+    def offsets(self, t: int) -> NDArray[np.int64]:
+        """Of nodes (0), edges (1) or labels (2) of all graphs, as if there were one part."""
+        counts = (self.nodes, self.edges, np.ones(len(self.nodes), np.int64))[t]
+        return np.concatenate([[0], np.cumsum(counts)])
+
+    @property
+    def bounds(self) -> list[int]:
+        """First graph of each part, and the end of the last one."""
+        return [*self.cuts, len(self.nodes)]
+
+    def spread(self, source: NDArray[Any], t: int, dtypes: Sequence[str]) -> list[NDArray[Any]]:
+        """Rows of type t of all graphs as the arrays of the parts, each in its own of the `dtypes`."""
+        rows = pairwise(int(self.offsets(t)[bound]) for bound in self.bounds)
+        return [locked(source[first:last].astype(dtypes[i % len(dtypes)])) for i, (first, last) in enumerate(rows)]
+
+    def rows_of(self, source: NDArray[Any], t: int) -> list[NDArray[Any]]:
+        """Rows of type t of each chosen graph."""
+        return [source[self.offsets(t)[i] : self.offsets(t)[i + 1]] for i in self.ids]
+
+    def found(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Parts, rows and totals, as `find_graphs` is said to find them."""
+        parts = np.searchsorted(self.cuts, self.ids, side="right") - 1
+        rows = np.zeros((3, 3, len(self.ids)), np.int64)
+        for t in range(3):
+            offsets = self.offsets(t)
+            rows[t, 0] = offsets[self.ids] - offsets[np.array(self.cuts)[parts]]
+            rows[t, 1] = np.diff(offsets)[self.ids]
+            rows[t, 2] = np.cumsum(rows[t, 1]) - rows[t, 1]
+        return parts, rows, rows[:, 1].sum(axis=1)
+
+
+@st.composite
+def choices(draw: st.DrawFn, most_graphs: int = 30, least_nodes: int = 0) -> Chosen:
+    nodes = draw(st.lists(st.integers(least_nodes, 12), min_size=1, max_size=most_graphs))
+    edges = draw(st.lists(st.integers(0, 12), min_size=len(nodes), max_size=len(nodes)))
+    cuts = draw(st.sets(st.integers(0, len(nodes) - 1), max_size=4))
+    ids = draw(st.lists(st.integers(0, len(nodes) - 1), max_size=most_graphs))
+    return Chosen(np.array(nodes, np.int64), np.array(edges, np.int64), sorted(cuts | {0}), ids)
+
+
+@dataclass
+class Filled:
+    """What the kernel returned, and what it wrote to a memory of a single tensor, ``[slots, width]``."""
+
+    returned: int
+    values: NDArray[Any]
+
+
+def fill(
+    drawn: Chosen, kind: int, t: int, dtype: str, spare: int, arrays: Sequence[NDArray[Any]] = (), **known: Any
+) -> list[Filled]:
+    """Run both forms of the kernel on one field; `spare` is how much padding each type has."""
+    parts, rows, totals = drawn.found()
+    slots, width, fill_value = totals + spare, known.get("width", 1), np.array([known.get("fill", 0)]).astype(dtype)
+    size = np.dtype(dtype).itemsize
+    number = int(slots[2 if kind in (PER_GRAPH, GRAPH_IDS) else t])
+    code = CODES.get(dtype, OTHER)
+    field = (kind, t, 0, 64, width, width * size, code, address_of(fill_value), size)
+    sources = np.zeros((1, len(drawn.cuts)), SOURCE)
+    for i, array in enumerate(arrays):
+        sources[0, i] = (address_of(array), width * array.itemsize, CODES.get(str(array.dtype), OTHER))
+    filled = []
+    for kernel in forms(assemble, assemble_module, gather_module)[: 1 if known.get("compiled_only") else 2]:
+        memory = np.full(128 + number * width * size, GUARD, np.uint8)
+        ids = np.array(drawn.ids, np.int64)
+        returned = kernel(address_of(memory), np.array([field], FIELD), sources, slots, ids, parts, rows, totals)
+        assert (memory[:64] == GUARD).all() and (memory[-64:] == GUARD).all()
+        filled.append(Filled(returned, memory[64:-64].view(dtype).reshape(number, width)))
+    return filled
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """Any values of an integer dtype, the extreme ones often; else any bits that are the same after comparing."""
+    if np.dtype(dtype).kind not in "iu":
+        return rng.integers(0, 2 if dtype == "bool" else 100, shape).astype(dtype)
+    info = np.iinfo(dtype)
+    extreme = rng.choice(np.array([info.min, 0, info.max], dtype), shape)
+    return np.where(rng.random(shape) < 0.2, extreme, rng.integers(info.min, info.max, shape, dtype, endpoint=True))
+
+
+@given(choices(), st.booleans(), st.integers(0, 2**31))
+def test_graphs_are_found(drawn: Chosen, subset: bool, seed: int) -> None:
+    """In every part, with a subset between the ids and the graphs, or without."""
+    chosen, ids = np.empty(0, np.int64), np.array(drawn.ids, np.int64)
+    if subset:
+        chosen = np.random.default_rng(seed).permutation(len(drawn.nodes))
+        ids = np.argsort(chosen)[ids]
+    right = drawn.found()
+    # Each part has offsets of its own, which begin at 0.
+    of_parts = [
+        [locked(drawn.offsets(t)[first : last + 1] - drawn.offsets(t)[first]) for first, last in pairwise(drawn.bounds)]
+        for t in range(2)
+    ]
+    offsets = np.array([[(address_of(o), o[-1]) for o in of_type] for of_type in of_parts], OFFSETS)
+    for kernel in forms(find_graphs, find_module):
+        parts, rows, totals = np.full(len(ids), -7), np.full((3, 3, len(ids)), -7), np.full(3, -7)
+        assert kernel(locked(ids), chosen, np.array(drawn.bounds), subset, offsets, parts, rows, totals) == 0
+        for found, expected in zip((parts, rows, totals), right, strict=True):
+            assert found.tolist() == expected.tolist()
+
+
+@given(
+    st.lists(st.integers(-2, 6) | st.sampled_from([-(2**63), INT64_MAX, 2**62]), min_size=1, max_size=6),
+    st.lists(st.integers(-2, 6) | st.sampled_from([-(2**63), INT64_MAX]), max_size=6),
+    st.sampled_from([0, 3, 6, INT64_MAX]),
+)
+def test_nothing_is_trusted(offsets: list[int], ids: list[int], most: int) -> None:
+    """Whatever is in the file, and whatever the ids: right, or told where it goes wrong."""
+    graphs, number = len(offsets) - 1, len(ids)
+    outside = [i for i, graph in enumerate(ids) if not 0 <= graph < graphs]
+    expected, total = -1 - outside[0] if outside else 0, 0
+    for i, graph in enumerate(ids if not outside else []):
+        total += offsets[graph + 1] - offsets[graph]
+        if not 0 <= offsets[graph] <= offsets[graph + 1] <= most or total > INT64_MAX:
+            # Of the second type; there is nothing wrong with the first.
+            expected = 1 + number + i
+            break
+    sound, drawn = np.arange(graphs + 1), np.array(offsets, np.int64)
+    table = np.array([[(address_of(sound), graphs)], [(address_of(drawn), most)]], OFFSETS)
+    for kernel in forms(find_graphs, find_module):
+        parts, rows, totals = np.full(number, -7), np.full((3, 3, number), -7), np.full(3, -7)
+        found = kernel(
+            np.array(ids, np.int64), np.empty(0, np.int64), np.array([0, graphs]), False, table, parts, rows, totals
+        )
+        assert found == expected
+        if not expected:
+            assert rows[1, 0].tolist() == [offsets[i] for i in ids]
+            assert rows[1, :2].sum(axis=0).tolist() == [offsets[i + 1] for i in ids]
+            assert totals.tolist() == [number, total, number]
+
+
+@given(
+    choices(), st.sampled_from([0, 1, 2]), st.sampled_from(COPIED), st.sampled_from([0, 1, 3, 40]),
+    st.integers(0, 9), st.integers(0, 2**31),
+)  # fmt: skip
+def test_rows_are_copied(drawn: Chosen, t: int, dtype: str, width: int, spare: int, seed: int) -> None:
+    """Rows of the chosen graphs, one after the other, then the value of padding."""
+    rng = np.random.default_rng(seed)
+    source = values(rng, (int(drawn.offsets(t)[-1]), width), dtype)
+    padding = values(rng, (1,), dtype)[0]
+    arrays, rows = drawn.spread(source, t, [dtype]), drawn.rows_of(source, t)
+    right = np.concatenate([*rows, np.full((spare, width), padding, dtype)])
+    for filled in fill(drawn, ROWS, t, dtype, spare, arrays, width=width, fill=padding):
+        assert filled.returned == 0
+        assert filled.values.tolist() == right.tolist()
+
+
+@given(st.data(), choices(), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 3]), st.integers(0, 2**31))
+def test_narrowed_rows_are_widened(data: st.DataObject, drawn: Chosen, t: int, width: int, seed: int) -> None:
+    """Sign and value are kept, whatever each part stores."""
+    given_ = data.draw(st.sampled_from(sorted(NARROWED)))
+    stored = data.draw(st.lists(st.sampled_from(NARROWED[given_]), min_size=1, max_size=3))
+    # Values that every part can hold, so that the parts are those of one source.
+    low, high = max(np.iinfo(s).min for s in stored), min(np.iinfo(s).max for s in stored)
+    rng, shape = np.random.default_rng(seed), (int(drawn.offsets(t)[-1]), width)
+    source = np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), rng.integers(low, high, shape))
+    arrays = drawn.spread(source, t, stored)
+    right = np.concatenate([*drawn.rows_of(source, t), np.full((2, width), 5)])
+    for filled in fill(drawn, ROWS, t, given_, 2, arrays, width=width, fill=5):
+        assert filled.returned == 0
+        assert filled.values.tolist() == right.tolist()
+
+
+@pytest.mark.parametrize(("given_", "stored"), [(g, s) for g, narrower in NARROWED.items() for s in narrower])
+def test_every_pair_keeps_the_extremes(given_: str, stored: str) -> None:
+    drawn, info = Chosen(np.array([3]), np.array([0]), [0], [0]), np.iinfo(stored)
+    source = np.array([[info.min], [-1 if info.min else 1], [info.max]])
+    for filled in fill(drawn, ROWS, 0, given_, 0, drawn.spread(source, 0, [stored])):
+        assert filled.values.tolist() == source.tolist()
+
+
+@given(
+    choices(least_nodes=1), st.lists(st.sampled_from(STORED_ENDPOINTS), min_size=1, max_size=3),
+    st.sampled_from(["int32", "int64"]), st.integers(1, 9), st.integers(0, 2**31), st.booleans(),
+)  # fmt: skip
+def test_endpoints_are_moved_and_checked(
+    drawn: Chosen, stored: list[str], given_: str, spare: int, seed: int, damaged: bool
+) -> None:
+    """Each edge moves to where its graph's nodes stand; one that leads outside its graph is told."""
+    rng, offsets = np.random.default_rng(seed), drawn.offsets(1)
+    local = rng.integers(0, np.repeat(drawn.nodes, drawn.edges))
+    arrays, bad_graph = drawn.spread(local, 1, stored), None
+    if damaged and len(local):
+        edge = int(rng.integers(len(local)))
+        bad_graph = int(np.searchsorted(offsets, edge, side="right")) - 1
+        part = int(np.searchsorted(drawn.cuts, bad_graph, side="right")) - 1
+        # Of what this part can hold: -1 is the largest there is where it has no sign.
+        wrong = np.array(
+            [drawn.nodes[bad_graph], np.iinfo(arrays[part].dtype).max, -1, np.iinfo(arrays[part].dtype).min]
+        )
+        array = arrays[part].copy()
+        array[edge - int(offsets[drawn.cuts[part]])] = rng.choice(wrong[: 4 if wrong[3] else 3].astype(array.dtype))
+        arrays[part] = locked(array)
+    _, rows, totals = drawn.found()
+    moved = np.concatenate(
+        [np.empty(0, np.int64), *(r + f for r, f in zip(drawn.rows_of(local, 1), rows[0, 2], strict=True))]
+    )
+    loops = [int(totals[0]) + j * spare // spare for j in range(spare)]
+    # Numbers of numpy do not wrap around as those of compiled code do; that matters in refused graphs only.
+    for filled in fill(drawn, ENDPOINTS, 1, given_, spare, arrays, compiled_only=bad_graph in drawn.ids):
+        if bad_graph in drawn.ids:
+            assert filled.returned == -1 - drawn.ids.index(bad_graph)
+        else:
+            assert filled.returned == 0
+            assert filled.values[:, 0].tolist() == moved.tolist() + loops
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from(["int32", "int64"]))
+def test_loops_are_even(padding: int, real_nodes: int, spare: int, given_: str) -> None:
+    """Padding edges of a graph without edges; padding nodes are `spare`, padding edges `padding`."""
+    drawn = Chosen(np.array([real_nodes]), np.array([0]), [0], [0])
+    parts, rows, totals = drawn.found()
+    slots, size = totals + [spare, padding, 1], np.dtype(given_).itemsize
+    field = np.array([(ENDPOINTS, 1, 0, 0, 1, size, CODES[given_], 0, size)], FIELD)
+    for kernel in forms(assemble, assemble_module, gather_module):
+        out = np.full(padding + 1, -7, given_)
+        sources = np.array([[(address_of(out), 8, CODES["int64"])]], SOURCE)
+        assert kernel(address_of(out), field, sources, slots, np.array([0]), parts, rows, totals) == 0
+        assert out.tolist() == [real_nodes + j * spare // padding for j in range(padding)] + [-7]
+
+
+@pytest.mark.parametrize("stored", STORED_ENDPOINTS)
+def test_a_graph_without_nodes_has_no_endpoints(stored: str) -> None:
+    """No nodes and no edges is no damage; an edge without a node is."""
+    for edges, right in ((0, 0), (1, -1)):
+        drawn = Chosen(np.array([0]), np.array([edges]), [0], [0])
+        for filled in fill(drawn, ENDPOINTS, 1, "int64", 1, [locked(np.zeros(1, stored))]):
+            assert filled.returned == right
+
+
+def test_the_field_with_a_wrong_endpoint_is_told() -> None:
+    """Among several fields and graphs, both are named by one number."""
+    drawn = Chosen(np.array([1, 1, 1]), np.array([0, 1, 1]), [0], [0, 1, 2])
+    parts, rows, totals = drawn.found()
+    sound, damaged, slots = np.zeros(2, np.int64), np.array([0, 1]), totals + 1
+    out = np.zeros(6, np.int64)
+    fields = [(ENDPOINTS, 1, 0, first, 1, 8, CODES["int64"], 0, 8) for first in (0, 24)]
+    sources = np.array([[(address_of(array), 8, CODES["int64"])] for array in (sound, damaged)], SOURCE)
+    for kernel in forms(assemble, assemble_module, gather_module):
+        arguments = address_of(out), np.array(fields, FIELD), sources, slots, np.arange(3), parts, rows, totals
+        assert kernel(*arguments) == -1 - (1 * 3 + 2)
+
+
+@given(choices(), st.integers(1, 9))
+def test_masks_sizes_and_ids(drawn: Chosen, spare: int) -> None:
+    """True for what is real; the last graph slot owns all padding; ids, then -1."""
+    _, rows, totals = drawn.found()
+    for t in range(3):
+        for filled in fill(drawn, MASK, t, "bool", spare):
+            assert filled.values[:, 0].tolist() == [True] * int(totals[t]) + [False] * spare
+    for t in range(2):
+        for filled in fill(drawn, PER_GRAPH, t, "int64", spare):
+            assert filled.values[:, 0].tolist() == [*rows[t, 1], *([0] * (spare - 1)), spare]
+    for filled in fill(drawn, GRAPH_IDS, 2, "int64", spare):
+        assert filled.values[:, 0].tolist() == [*drawn.ids, *([-1] * spare)]
