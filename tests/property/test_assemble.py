@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -155,7 +155,7 @@ def fill(
         memory = np.full(128 + number * width * size, GUARD, np.uint8)
         ids = np.array(drawn.ids, np.int64)
         returned = kernel(address_of(memory), np.array([field], FIELD), sources, slots, ids, parts, rows, totals)
-        assert (memory[:64] == GUARD).all() and (memory[-64:] == GUARD).all()
+        assert set(memory[:64].tolist()) == set(memory[-64:].tolist()) == {GUARD}
         filled.append(Filled(returned, memory[64:-64].view(dtype).reshape(number, width)))
     return filled
 
@@ -190,13 +190,33 @@ def test_graphs_are_found(drawn: Chosen, subset: bool, seed: int) -> None:
             assert found.tolist() == expected.tolist()
 
 
-@given(
-    st.lists(st.integers(-2, 6) | st.sampled_from([-(2**63), INT64_MAX, 2**62]), min_size=1, max_size=6),
-    st.lists(st.integers(-2, 6) | st.sampled_from([-(2**63), INT64_MAX]), max_size=6),
-    st.sampled_from([0, 3, 6, INT64_MAX]),
-)
-def test_nothing_is_trusted(offsets: list[int], ids: list[int], most: int) -> None:
+@st.composite
+def damages(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
+    """Offsets, ids, and how many rows there are: right for the most part, one of them anything at times."""
+    steps = draw(st.lists(st.sampled_from([0, 1, 2, 3, 2**62]), min_size=1, max_size=5))
+    offsets = [0, *np.cumsum(steps, dtype=object).tolist()]
+    ids = draw(st.lists(st.integers(0, len(steps) - 1), max_size=6))
+    rows = [offsets[-1], offsets[-1], draw(st.integers(0, offsets[-1])), INT64_MAX]
+    anything = st.integers(-2, 6) | st.sampled_from([-(2**63), INT64_MAX, 2**62])
+    which = draw(st.sampled_from(["none", "offset", "id"]))
+    if which == "offset":
+        offsets[draw(st.integers(0, len(steps)))] = draw(anything)
+    if which == "id" and ids:
+        ids[draw(st.integers(0, len(ids) - 1))] = draw(anything)
+    return [min(offset, INT64_MAX) for offset in offsets], ids, min(draw(st.sampled_from(rows)), INT64_MAX)
+
+
+@given(damages())
+@example(([0, 3], [-1], 3))
+@example(([0, 3], [1], 3))
+@example(([0, 3], [0], 2))
+@example(([-1, 3], [0], 3))
+@example(([3, 1, 3], [0], 3))
+# More rows than can be counted.
+@example(([0, INT64_MAX], [0, 0], INT64_MAX))
+def test_nothing_is_trusted(damaged: tuple[list[int], list[int], int]) -> None:
     """Whatever is in the file, and whatever the ids: right, or told where it goes wrong."""
+    offsets, ids, most = damaged
     graphs, number = len(offsets) - 1, len(ids)
     outside = [i for i, graph in enumerate(ids) if not 0 <= graph < graphs]
     expected, total = -1 - outside[0] if outside else 0, 0
@@ -296,12 +316,29 @@ def test_endpoints_are_moved_and_checked(
             assert filled.values[:, 0].tolist() == moved.tolist() + loops
 
 
+@pytest.mark.parametrize(
+    ("stored", "given_", "largest"),
+    [
+        *(("uint8", given_, 2**8 - 1) for given_ in ("int32", "int64")),
+        *(("uint16", given_, 2**16 - 1) for given_ in ("int32", "int64")),
+        *(("int32", given_, 2**31 - 2) for given_ in ("int32", "int64")),
+        ("int64", "int32", 2**31 - 2),
+        ("int64", "int64", 2**62),
+    ],
+)
+def test_every_pair_keeps_the_largest_endpoint(stored: str, given_: str, largest: int) -> None:
+    drawn = Chosen(np.array([largest + 1]), np.array([2]), [0], [0])
+    for filled in fill(drawn, ENDPOINTS, 1, given_, 0, drawn.spread(np.array([largest, 0]), 1, [stored])):
+        assert filled.returned == 0
+        assert filled.values[:, 0].tolist() == [largest, 0]
+
+
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from(["int32", "int64"]))
 def test_loops_are_even(padding: int, real_nodes: int, spare: int, given_: str) -> None:
     """Padding edges of a graph without edges; padding nodes are `spare`, padding edges `padding`."""
     drawn = Chosen(np.array([real_nodes]), np.array([0]), [0], [0])
     parts, rows, totals = drawn.found()
-    slots, size = totals + [spare, padding, 1], np.dtype(given_).itemsize
+    slots, size = totals + np.array([spare, padding, 1]), np.dtype(given_).itemsize
     field = np.array([(ENDPOINTS, 1, 0, 0, 1, size, CODES[given_], 0, size)], FIELD)
     for kernel in forms(assemble, assemble_module, gather_module):
         out = np.full(padding + 1, -7, given_)
