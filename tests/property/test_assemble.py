@@ -212,6 +212,7 @@ def damages(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
 @example(([0, 3], [0], 2))
 @example(([-1, 3], [0], 3))
 @example(([3, 1, 3], [0], 3))
+@example(([3, 1, 3], [1, 0], 3))
 # More rows than can be counted.
 @example(([0, INT64_MAX], [0, 0], INT64_MAX))
 def test_nothing_is_trusted(damaged: tuple[list[int], list[int], int]) -> None:
