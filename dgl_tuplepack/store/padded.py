@@ -27,14 +27,8 @@ from dgl_tuplepack.store.values import as_array
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
-# What fills a tensor, by its content; rows of the store do else.
-_KINDS = {
-    "graph_ids": GRAPH_IDS,
-    "mask": MASK,
-    "per_graph": PER_GRAPH,
-    "sources": ENDPOINTS,
-    "destinations": ENDPOINTS,
-}
+# Tensors that no array of the store is read for, and what fills them.
+_MADE = {"graph_ids": GRAPH_IDS, "mask": MASK, "per_graph": PER_GRAPH}
 
 
 class PaddedStore:
@@ -70,7 +64,7 @@ class PaddedStore:
         )
         self._sources = np.zeros((len(self._fields), len(self._parts)), SOURCE)
         for sources, field in zip(self._sources, self._tensors, strict=True):
-            if _KINDS.get(field.key[0], ENDPOINTS) == ENDPOINTS:
+            if field.key[0] not in _MADE:
                 sources[:] = [_source(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,10 +92,10 @@ class PaddedStore:
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
-    """The value of padding, ``[1]``, in a feature or label."""
-    content, t, *name = field.key
-    fills = shape.label_values if t is None else shape.feature_values
-    return as_array(torch.full((1,), 0 if content in _KINDS else fills[name[0]], dtype=field.dtype))
+    """The value of padding, ``[1]``: of a feature or label; else it is not used."""
+    content, _, *names = field.key
+    fills = shape.label_values if content == "label" else shape.feature_values
+    return as_array(torch.full((1,), fills[names[0]] if names else 0, dtype=field.dtype))
 
 
 def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
@@ -110,7 +104,7 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
     types, width = list(shape.slots), prod(field.shape[1:])
     nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0
     return (
-        _KINDS.get(content, ROWS),
+        _MADE.get(content, ENDPOINTS if content in ENDS else ROWS),
         types.index(t),
         nodes,
         field.first,
