@@ -14,14 +14,10 @@ from dgl_tuplepack.kernels.gather import INT64, SOURCE, add_loops, gather_endpoi
 
 IntArray = NDArray[np.int64]
 
-# A tensor of the batch: what fills it, and of which type; for endpoints, the type of the nodes; its first byte in the
-# memory; values in a row, bytes of a row, and code of the dtype; address and bytes of the value that fills padding.
-FIELD = np.dtype(
-    [
-        (name, np.int64)
-        for name in ("kind", "type", "nodes", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
-    ]
-)
+# A tensor of the batch: what fills it, and of which type; for endpoints, the type of the nodes; its stretch of memory,
+# and its first byte there; values and bytes of a row, and code of the dtype; address and bytes of the value of padding.
+_NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
+FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
 
 _READ = types.Array(types.int64, 1, "C", readonly=True)
@@ -29,7 +25,7 @@ _READ = types.Array(types.int64, 1, "C", readonly=True)
 
 @jit(
     types.int64(
-        types.int64,
+        _READ,
         records(FIELD, 1),
         records(SOURCE, 2),
         _READ,
@@ -40,7 +36,7 @@ _READ = types.Array(types.int64, 1, "C", readonly=True)
     )
 )
 def assemble(
-    memory: int,
+    memory: IntArray,
     fields: NDArray[Any],
     sources: NDArray[Any],
     slots: IntArray,
@@ -49,17 +45,18 @@ def assemble(
     rows: IntArray,
     totals: IntArray,
 ) -> int:
-    """Fill the memory of a batch at the address `memory`: each of its `fields`, whose rows come from ``sources[f]``.
+    """Fill a batch: each of its `fields`, whose rows come from ``sources[f]``.
 
-    `slots` ``[T + 1]`` are the padded numbers of nodes, edges and graphs. `parts`, `rows` and `totals` are those that
-    `find_graphs` found for `ids`; the caller has checked that totals leave the padding that a batch needs.
+    `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
+    and graphs. `parts`, `rows` and `totals` are those that `find_graphs` found for `ids`; the caller has checked that
+    totals leave the padding that a batch needs.
 
     Returns 0, or -1 - (f * n + i) where field f has an endpoint outside graph i.
     """
     number = len(ids)
     for f in range(len(fields)):
         field = fields[f]
-        kind, t, out = field["kind"], field["type"], memory + field["first"]
+        kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(sources[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])

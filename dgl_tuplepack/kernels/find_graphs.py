@@ -58,7 +58,7 @@ def find_graphs(
 
     Writes the part of each graph to `parts` ``[n]``; its first row there, the number of its rows, and its first row in
     the batch to ``rows[t]`` ``[3, n]``; and the rows of all of them to ``totals[t]``. The last of T + 1 types stands
-    for labels: one row a graph. Graph ``ids[i]`` is ``chosen[ids[i]]`` where there is a `subset`.
+    for labels: one row a graph. Graph ``ids[i]`` is ``chosen[ids[i]]`` where there is a `subset`, which is trusted.
 
     Returns 0; -1 - i where ``ids[i]`` is not in 0..N-1; 1 + t * n + i where the offsets of graph i cannot be right.
     """

@@ -16,6 +16,8 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.sizes import HOMOGENEOUS, edge_component, node_component
 from dgl_tuplepack.sources import Identified, graph_of
 
+_MOST_FLOAT = torch.finfo(torch.float64).max
+
 EdgeType = tuple[str, str, str]
 Fill = float | Mapping[str, float]
 
@@ -195,11 +197,12 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
                 f"{what} is {values[name]!r} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
-    return values
+    # torch takes integers of 64 bits only, also for floating point.
+    return {name: value if -(2**63) <= value < 2**63 else float(value) for name, value in values.items()}
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
         return False
     if dtype.is_floating_point or dtype.is_complex:
         return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max

@@ -19,7 +19,7 @@ from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.array_file import check_bytes, open_array
-from dgl_tuplepack.store.format import ArrayEntry, Key, StoreMetadata, columns_of
+from dgl_tuplepack.store.format import ENDS, ArrayEntry, Key, StoreMetadata, columns_of
 from dgl_tuplepack.store.values import as_tensor
 
 GraphType = str | EdgeType
@@ -81,7 +81,7 @@ class StoreArrays:
     @functools.cached_property
     def first_ids(self) -> IntArray:
         """Id of the first graph of each part, and the end of the last one."""
-        return np.array([0, self.num_graphs])
+        return np.array([0, self.num_graphs], np.int64)
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
@@ -139,11 +139,11 @@ class StoreArrays:
         number = {t: spans[t].stop - spans[t].start for t in schema.node_types}
         endpoints = {}
         for e in schema.edge_types:
-            ends = [self.array(end, e)[spans[e]].astype(np.int64) for end in ("sources", "destinations")]
-            for end, t in zip(ends, (e[0], e[2]), strict=True):
-                if len(end) and not 0 <= end.min() <= end.max() < number[t]:
-                    self.refuse_endpoints(graph_id, e)
-            endpoints[e] = tuple(torch.from_numpy(end).to(schema.idtype) for end in ends)
+            ends = {end: self.array(end, e)[spans[e]].astype(np.int64) for end in ENDS}
+            for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
+                if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
+                    self.refuse_endpoints(graph_id, end, e)
+            endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
         graph = build_graph(
             endpoints,  # type: ignore[arg-type]
             number,
@@ -163,9 +163,9 @@ class StoreArrays:
         kind = "node_offsets" if isinstance(type_, str) else "edge_offsets"
         self._refuse(self.entries[kind, type_, None], f"leads graph {graph_id} outside the store")
 
-    def refuse_endpoints(self, graph_id: int, edge_type: EdgeType) -> NoReturn:
-        """Report that an edge of a graph leads outside it."""
-        self._refuse(self.entries["sources", edge_type, None], f"or destinations lead outside graph {graph_id}")
+    def refuse_endpoints(self, graph_id: int, end: str, edge_type: EdgeType) -> NoReturn:
+        """Report that the sources or destinations of a graph, as `end` says, lead outside it."""
+        self._refuse(self.entries[end, edge_type, None], f"leads outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
         path = self.path / self.metadata.data / entry.file
@@ -204,7 +204,7 @@ class StoreArrays:
             if offsets[0] != 0 or len(falling) or offsets[-1] != most:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
-            for end, t in (("sources", e[0]), ("destinations", e[2])):
+            for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 # A run of graphs at a time: what is compared takes more memory than what is stored.
                 for first in range(0, self.num_graphs, _GRAPHS):
                     nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
@@ -212,7 +212,7 @@ class StoreArrays:
                     outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
                     if len(outside):
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
-                        self.refuse_endpoints(first + int(graph_id), e)
+                        self.refuse_endpoints(first + int(graph_id), end, e)
 
 
 def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
@@ -241,11 +241,13 @@ def as_integers(ids: Sequence[int] | IntArray | Tensor) -> NDArray[np.integer[An
     """
     try:
         found = np.asarray(ids)
-    except ValueError:
-        # Rows of unequal length.
+    except (ValueError, TypeError, RuntimeError):
+        # Rows of unequal length, or a tensor that is no plain one on the CPU.
         found = np.empty((1, 1))
     if not found.size:
         found = found.astype(np.int64).reshape(-1)
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise SizesError(f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids.")
+        raise SizesError(
+            f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids, or a tensor on the CPU."
+        )
     return found

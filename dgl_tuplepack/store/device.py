@@ -118,6 +118,8 @@ class DevicePaddedStore:
     ------
     GraphTooLargeError, SizesError
         For an item: the graphs exceed the packs, or an id is not in 0..N-1.
+    FormatError
+        For an item: its offsets, which are read from the disk, cannot be right, since the files were damaged.
     """
 
     def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:

@@ -1,4 +1,4 @@
-"""The memory of a padded batch: all its tensors in one stretch, which travels, and is freed, as a whole."""
+"""The memory of a padded batch: one stretch for all tensors of a dtype, which travels, and is freed, as a whole."""
 
 from __future__ import annotations
 
@@ -7,89 +7,103 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key, columns_of
 from dgl_tuplepack.store.places import Places
 
-# Of a cache line; also enough for every dtype.
-_ALIGNMENT = 64
+_MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: what it holds, its dtype and shape, and its first byte in the memory."""
+    """One tensor: what it holds, its dtype and shape; the number of its stretch of memory, and its first byte there."""
 
     key: Key
     dtype: torch.dtype
     shape: tuple[int, ...]
+    stretch: int = 0
     first: int = 0
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that its values take."""
-        return prod(self.shape) * self.dtype.itemsize
+    def length(self) -> int:
+        """Number of values."""
+        return prod(self.shape)
 
 
 def fields_of(shape: PaddedShape) -> list[Field]:
-    """All tensors of a batch, one after the other in memory; those of one dtype stand together, without gaps."""
-    schema, slots = shape.schema, shape.slots
+    """All tensors of a batch; those of one dtype lie one after the other in one stretch, without gaps.
+
+    Raises
+    ------
+    LimitsError
+        No memory could hold them.
+    """
+    slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
     fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
-    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(schema)]
+    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(shape.schema)]
+    nbytes = sum(field.length * field.dtype.itemsize for field in fields)
+    if nbytes > _MOST_BYTES:
+        raise LimitsError(
+            f"a batch of {shape.packs_per_batch} packs of {shape.limits!r} would take {nbytes} bytes, but at most "
+            f"{_MOST_BYTES} are possible; use smaller limits."
+        )
     fields.sort(key=lambda field: str(field.dtype))
-    first, placed = 0, []
-    for _, run in itertools.groupby(fields, lambda field: field.dtype):
-        first = -(-first // _ALIGNMENT) * _ALIGNMENT
+    placed = []
+    for stretch, (dtype, run) in enumerate(itertools.groupby(fields, lambda field: field.dtype)):
+        first = 0
         for field in run:
-            placed.append(replace(field, first=first))
-            first += field.nbytes
+            placed.append(replace(field, stretch=stretch, first=first))
+            first += field.length * dtype.itemsize
     return placed
 
 
 class BatchMemory:
-    """Hands out memory for batches: fresh each time, or in turn from a ring of buffers.
-
-    A ring's buffers are pinned where there is CUDA.
-    """
+    """Hands out memory for batches: fresh each time, or in turn from a ring of so many, pinned where there is CUDA."""
 
     def __init__(self, fields: list[Field], ring: int = 0) -> None:
-        self._nbytes = -(-(fields[-1].first + fields[-1].nbytes) // _ALIGNMENT) * _ALIGNMENT
-        # The fields of each dtype, which torch sees in one view: lengths, and the shapes of those that are not flat.
-        self._runs: list[tuple[torch.dtype, list[int], list[tuple[Key, tuple[int, ...] | None]]]] = []
+        # Of each stretch: dtype, lengths of its tensors, and their keys and shapes; no shape where they are flat.
+        self._stretches: list[tuple[torch.dtype, list[int], list[tuple[Key, tuple[int, ...] | None]]]] = []
         for dtype, group in itertools.groupby(fields, lambda field: field.dtype):
             run = list(group)
-            # Of the whole memory, what lies before and after as well: cutting it first would take another call.
-            before, after = run[0].first, self._nbytes - (run[-1].first + run[-1].nbytes)
-            lengths = [nbytes // dtype.itemsize for nbytes in (before, *(field.nbytes for field in run), after)]
             shapes = [(field.key, field.shape if len(field.shape) > 1 else None) for field in run]
-            self._runs.append((dtype, lengths, shapes))
-        self._ring = [self._views(self._new(torch.cuda.is_available())) for _ in range(ring)]
+            self._stretches.append((dtype, [field.length for field in run], shapes))
+        # Filled when first used: a view that is sent to a worker needs none.
+        self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
 
-    def _new(self, pinned: bool = False) -> Tensor:
-        return torch.empty(self._nbytes, dtype=torch.uint8, pin_memory=pinned)
+    def _new(self, pinned: bool = False) -> list[Tensor]:
+        # Whatever the default device is: compiled code writes there.
+        return [
+            torch.empty(sum(lengths), dtype=dtype, device="cpu", pin_memory=pinned)
+            for dtype, lengths, _ in self._stretches
+        ]
 
-    def _views(self, memory: Tensor) -> tuple[int, Mapping[Key, Tensor]]:
-        tensors = {}
-        for dtype, lengths, shapes in self._runs:
-            # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
-            pieces = torch.unsafe_split_with_sizes(memory.view(dtype), lengths)
-            for (key, shape), piece in zip(shapes, pieces[1:-1], strict=True):
-                tensors[key] = piece if shape is None else piece.view(shape)
-        return memory.data_ptr(), tensors
-
-    def take(self) -> tuple[int, Mapping[Key, Tensor]]:
-        """The address of the memory, and the tensors that lie there, which keep it."""
-        if not self._ring:
-            return self._views(self._new())
+    def _next(self) -> list[Tensor]:
         self._turn = (self._turn + 1) % len(self._ring)
-        return self._ring[self._turn]
+        memory = self._ring[self._turn]
+        if memory is None:
+            memory = self._ring[self._turn] = self._new(torch.cuda.is_available())
+        return memory
+
+    def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
+        """The addresses of the stretches, int64, and new tensors that lie there, and keep them."""
+        memory = self._next() if self._ring else self._new()
+        tensors = {}
+        for stretch, (_, lengths, shapes) in zip(memory, self._stretches, strict=True):
+            # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
+            for (key, shape), piece in zip(shapes, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
+                tensors[key] = piece if shape is None else piece.view(shape)
+        return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
 def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], places: Places) -> PaddedBatch:

@@ -11,8 +11,8 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.graph_store import GraphStore
-from dgl_tuplepack.store.joined import JoinedArrays
-from dgl_tuplepack.store.manifest import Manifest, was_written_anew
+from dgl_tuplepack.store.joined import Arrays, JoinedArrays
+from dgl_tuplepack.store.manifest import Manifest, ShardEntry, was_written_anew
 from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 
@@ -54,7 +54,9 @@ class MultiStore(StoredGraphs):
         # Workers may have another working folder.
         path = Path(path).absolute()
         self.manifest = Manifest.load(path)
-        parts = [_opened(path, shard.name, shard.store) for shard in self.manifest.shards]
+        parts = [StoreArrays.open(path / shard.name) for shard in self.manifest.shards]
+        for part, shard in zip(parts, self.manifest.shards, strict=True):
+            _check_same(part, path, shard)
         super().__init__(path, JoinedArrays(path, parts))
 
     @property
@@ -64,12 +66,20 @@ class MultiStore(StoredGraphs):
 
     @functools.cached_property
     def shards(self) -> Mapping[str, GraphStore]:
-        """The shards on their own, by name."""
-        return {shard.name: GraphStore(self.path / shard.name) for shard in self.manifest.shards}
+        """The shards on their own, by name.
+
+        Raises
+        ------
+        FormatError
+            A shard was written anew since this was opened.
+        """
+        stores = {shard.name: GraphStore(self.path / shard.name) for shard in self.manifest.shards}
+        for shard in self.manifest.shards:
+            _check_same(stores[shard.name]._arrays, self.path, shard)
+        return stores
 
 
-def _opened(path: Path, name: str, checksum: str) -> StoreArrays:
-    arrays = StoreArrays.open(path / name)
-    if arrays.checksum != checksum:
-        raise FormatError(was_written_anew(path, name))
-    return arrays
+def _check_same(arrays: Arrays, path: Path, shard: ShardEntry) -> None:
+    """Refuse a store that is not the one that the manifest tells of."""
+    if arrays.checksum != shard.store:
+        raise FormatError(was_written_anew(path, shard.name))

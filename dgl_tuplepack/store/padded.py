@@ -58,7 +58,7 @@ class PaddedStore:
         self._finder = Finder(self.store, self.shape)
         # Kept, as the parts are, since what compiled code knows is their addresses alone.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
-        self._slots = np.array(list(self.shape.slots.values()))
+        self._slots = np.array(list(self.shape.slots.values()), np.int64)
         self._fields = np.array(
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
@@ -87,7 +87,8 @@ class PaddedStore:
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(places.ids))
-            self._parts[places.parts[i]].refuse_endpoints(int(places.part_ids[i]), self._tensors[f].key[1])
+            end, edge_type = self._tensors[f].key
+            self._parts[places.parts[i]].refuse_endpoints(int(places.part_ids[i]), end, edge_type)
         return batch_of_tensors(self.shape, tensors, places)
 
 
@@ -95,7 +96,7 @@ def _fill(shape: PaddedShape, field: Field) -> Array:
     """The value of padding, ``[1]``: of a feature or label; else it is not used."""
     content, _, *names = field.key
     fills = shape.label_values if content == "label" else shape.feature_values
-    return as_array(torch.full((1,), fills[names[0]] if names else 0, dtype=field.dtype))
+    return as_array(torch.full((1,), fills[names[0]] if names else 0, dtype=field.dtype, device="cpu"))
 
 
 def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
@@ -107,6 +108,7 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
         _MADE.get(content, ENDPOINTS if content in ENDS else ROWS),
         types.index(t),
         nodes,
+        field.stretch,
         field.first,
         width,
         width * field.dtype.itemsize,

@@ -86,7 +86,7 @@ class StoredGraphs:
             raise SizesError("a subset needs at least one id, but got none.")
         # The same opened files; copy.copy would open the path again, where another store may be by now.
         part = type(self).__new__(type(self))
-        part.__dict__.update(self.__dict__, _ids=chosen if self._ids is None else self._ids[chosen])
+        part.__dict__.update(self.__dict__, _ids=_owned(chosen if self._ids is None else self._ids[chosen]))
         # What is cached belongs to the whole.
         part.__dict__.pop("sizes", None)
         return part
@@ -143,7 +143,8 @@ class StoredGraphs:
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        Needs as much memory there as the files take; the arrays of the whole store go there, also for a subset.
+        Needs as much memory there as the files take, or somewhat more (endpoints of 16 bits take 32, parts are as wide
+        as the widest of them); the arrays of the whole store go there, also for a subset.
         """
         return DeviceStore(self, device)
 
@@ -173,9 +174,16 @@ class StoredGraphs:
         return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
 
 
+def _owned(ids: IntArray) -> IntArray:
+    """A copy that neither who gave the ids nor the file they came from can change: compiled code trusts it."""
+    ids = ids.copy()
+    ids.setflags(write=False)
+    return ids
+
+
 def _reopened(kind: Any, path: Path, checksum: str, ids: IntArray | None) -> Any:
     store = kind(path)
     if store._arrays.checksum != checksum:
         raise FormatError(f"{path} was written anew since it was opened; open it again in every process.")
-    store._ids = ids
+    store._ids = None if ids is None else _owned(ids)
     return store

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -195,11 +196,61 @@ def test_a_ring_overwrites_after_so_many_batches(store: tp.GraphStore, ring: int
     assert len({batch.labels.data_ptr() for batch in taken}) == ring
 
 
+def test_a_ring_reuses_memory_and_not_tensors(store: tp.GraphStore) -> None:
+    """What is done to the tensors of a batch themselves does not come back with its memory."""
+    limits = tp.Limits(20, 26, 8)
+    fresh, padded = store.padded(limits), store.padded(limits, ring=2)
+    old = padded[[0]]
+    old.node_features["x"].requires_grad_()
+    old.labels.t_()
+    padded[[1]]
+    assert_same_batch(padded[[2]], fresh[[2]])
+    assert not padded[[4]].node_features["x"].requires_grad
+
+
 def test_without_a_ring_nothing_is_shared(store: tp.GraphStore) -> None:
     padded = store.padded(tp.Limits(20, 26, 8))
     batches = [padded[[i]] for i in range(6)]
     for i, batch in enumerate(batches):
         assert_same_batch(batch, padded[[i]])
+
+
+def test_batches_survive_torch_save(store: tp.GraphStore, tmp_path: Path) -> None:
+    """Which refuses a memory that is seen as two dtypes."""
+    batch = store.batch([0, 1], tp.Limits(20, 26, 8))
+    torch.save(batch, tmp_path / "batch.pt")
+    assert_same_batch(torch.load(tmp_path / "batch.pt", weights_only=False), batch)
+
+
+def test_a_compiled_step_may_change_a_batch_in_place(store: tp.GraphStore) -> None:
+    """Which torch refuses for tensors of several dtypes in one memory."""
+    batch, expected = (store.batch([0, 1], tp.Limits(20, 26, 8)) for _ in range(2))
+
+    def step(x: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        labels.add_(1)
+        return x * mask
+
+    found = torch.compile(step, backend="aot_eager")(batch.node_features["x"], batch.labels, batch.node_mask)
+    assert found.equal(expected.node_features["x"] * expected.node_mask)
+    assert batch.labels.equal(expected.labels + 1)
+
+
+def test_the_default_device_of_torch_changes_nothing(store: tp.GraphStore) -> None:
+    """Batches are assembled on the CPU; "meta" is a device of which nothing can be read."""
+    limits = tp.Limits(20, 26, 8)
+    padded = store.padded(limits)
+    with torch.device("meta"):
+        batches = [padded[[0, 1]], store.batch([0, 1], limits), store.padded(limits, ring=2)[[0, 1]]]
+    for batch in batches:
+        assert_same_batch(batch, padded[[0, 1]])
+
+
+def test_threads_share_a_view(store: tp.GraphStore) -> None:
+    padded = store.padded(tp.Limits(20, 26, 8))
+    ids = [[i % len(store), (i + 1) % len(store)] for i in range(400)]
+    with ThreadPoolExecutor(4) as pool:
+        for found, chosen in zip(pool.map(padded.__getitem__, ids), ids, strict=True):
+            assert_same_batch(found, padded[chosen])
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])

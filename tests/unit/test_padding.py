@@ -121,6 +121,13 @@ def test_fills_by_name() -> None:
     assert batch.labels["weight"][1:].tolist() == [0.0] * 4
 
 
+def test_integers_beyond_64_bits_are_fills_of_floats() -> None:
+    """Which torch takes as floating point only."""
+    batch = collate(label_fill=10**30, feature_fill={"x": -(2**63) - 1})([item()])
+    assert batch.labels[1:].tolist() == torch.full((4, 1), 1e30).tolist()
+    assert set(batch.node_features["x"][2:].reshape(-1).tolist()) == {-(2.0**63)}
+
+
 def test_nan_is_a_fill_of_floats() -> None:
     batch = collate(label_fill=float("nan"), feature_fill={"x": float("inf")})([item()])
     assert batch.labels[1:].isnan().all()
@@ -587,7 +594,7 @@ def test_fill_that_integers_cannot_hold(fill: Any) -> None:
     ("dtype", "fill"),
     [
         (torch.bool, 2), (torch.uint8, -1), (torch.uint8, 256), (torch.float32, "a"), (torch.float32, None),
-        (torch.float32, 1e300), (torch.float16, 1e5),
+        (torch.float32, 1e300), (torch.float16, 1e5), (torch.float32, 10**40), (torch.float64, 10**400),
     ],
 )  # fmt: skip
 def test_fill_that_a_feature_cannot_hold(dtype: torch.dtype, fill: Any) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dgl
+import numpy as np
 import pytest
+import torch
 from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError, LimitsError, SizesError
 from dgl_tuplepack.store import arrays
 from tests.messages import refused
+from tests.stores import files_of, write_shards
 
 GRAPHS = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1])), dgl.graph(([], []), num_nodes=1)]
 
@@ -51,6 +55,70 @@ def test_wrong_splits_are_refused_before_a_graph_is_read(tmp_path: Path, splits:
     assert not (tmp_path / "store").exists()
 
 
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_subset_keeps_ids_of_its_own(tmp_path: Path, kind: Any) -> None:
+    """Else a change of the ids that were given would lead compiled code anywhere."""
+    ids, limits = kind([2, 0]), tp.Limits(9, 9, 4)
+    part = tp.GraphStore.write(tmp_path / "store", GRAPHS).subset(ids)
+    padded = part.padded(limits)
+    ids[0] = 10**12
+    for again in (part, pickle.loads(pickle.dumps(part))):
+        assert again.original_ids.tolist() == [2, 0]
+        assert again.batch([0], limits).num_real_nodes == padded[[0]].num_real_nodes == 1
+        with pytest.raises(ValueError, match="read-only"):
+            again.original_ids[0] = 10**12
+
+
+def test_a_subset_does_not_follow_its_file(tmp_path: Path) -> None:
+    """Ids of a split are read from a file, which may be damaged later."""
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS, splits={"train": [2, 0]})
+    part = store.subset(store.splits["train"])
+    np.load(files_of(store.path)["split train"], mmap_mode="r+")[:] = 10**12
+    assert store.splits["train"].tolist() == [10**12] * 2
+    assert part.batch([0], tp.Limits(9, 9, 4)).num_real_nodes == 1
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [torch.tensor([0], device="meta"), torch.tensor([0]).to_sparse(), torch.tensor([0.0], requires_grad=True),
+     torch.tensor([0], dtype=torch.bfloat16), [[0], [0, 1]]],
+)  # fmt: skip
+def test_ids_that_numpy_cannot_read(tmp_path: Path, ids: Any) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
+    for use in (store.subset, store.padded(tp.Limits(9, 9, 4)).__getitem__):
+        with refused(SizesError, "ids must be one row of integers", "a tensor on the CPU"):
+            use(ids)
+
+
+def test_batches_that_no_memory_holds(tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
+    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes", str(2**63 - 1), "smaller limits"):
+        store.padded(tp.Limits(2**60, 2**60, 4), packs_per_batch=2)
+
+
+@pytest.mark.parametrize("content", ["sources", "destinations", "edge_offsets"])
+def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
+    """The file, and the graph in its shard, whatever its id among all, or in a subset."""
+    shards = write_shards(tmp_path / "shards", [GRAPHS, GRAPHS])
+    part = shards.subset([5, 3, 4])
+    file = files_of(tmp_path / "shards" / "part-1")[content]
+    # Of the graph 1 of the second shard, which has one edge.
+    np.load(file, mmap_mode="r+")[2] = 100
+    with refused(FormatError, str(file), "graph 1"):
+        part.padded(tp.Limits(9, 9, 4))[[1, 2]]
+    with refused(FormatError, str(file), "graph 1"):
+        part[2]
+
+
+def test_a_shard_on_its_own_is_the_one_that_was_opened(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path / "shards", [GRAPHS, GRAPHS[:2]])
+    assert [len(shard) for shard in shards.shards.values()] == [3, 2]
+    opened = tp.MultiStore(tmp_path / "shards")
+    tp.GraphStore.write(tmp_path / "shards" / "part-0", GRAPHS[:1], overwrite=True)
+    with refused(FormatError, "part-0", "written anew", "run the preprocessing again"):
+        opened.shards  # noqa: B018
+
+
 @pytest.mark.parametrize("index", [slice(0, 2), [0, 1], "0", 1.0])
 def test_an_index_must_be_one_integer(tmp_path: Path, index: Any) -> None:
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
@@ -70,5 +138,5 @@ def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.Mo
         # The only edge of graph 4, behind those of graphs 0, 1 and 3.
         file.seek(-4, 2)
         file.write(b"\x07")
-    with refused(FormatError, entry.file.replace("destinations", "sources")[3:], "graph 4"):
+    with refused(FormatError, entry.file, "graph 4"):
         store._arrays.check_positions()

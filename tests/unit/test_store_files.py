@@ -477,7 +477,7 @@ FLIPPED = """
 import random, sys
 import numpy as np
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SizesError
 from tests.stores import LIMITS, data_of
 from pathlib import Path
 
@@ -493,6 +493,9 @@ patterns = [lambda old: old ^ (1 << random.randrange(8)), lambda old: 0xFF, lamb
 for round in range(60):
     store = tp.GraphStore(path)
     padded, everything = store.padded(limits), list(range(len(store)))
+    # Its ids come from a file of the store.
+    train = store.subset(store.splits.get("train", [1, 0]))
+    of_train = train.padded(limits)
     padded[everything]
     chosen = random.sample(files, random.choice([1, 1, 3]))
     for file in chosen:
@@ -514,6 +517,13 @@ for round in range(60):
     tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
     tries += [lambda: padded[everything], lambda: padded[everything[::-1]], sized, lambda: store.subset([0, 1])[1]]
     tries += [lambda: store.to("cpu").batch(everything, limits), lambda: store.verify()]
+    tries += [lambda: of_train[range(len(train))], lambda: train[0], lambda: train.sizes]
+    def split():
+        try:
+            store.subset(store.splits.get("train", [1, 0]))
+        except SizesError:
+            pass
+    tries.append(split)
     for one in tries:
         try:
             one()
