@@ -96,7 +96,7 @@ class SizeHistogram:
 
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
-        """Count the sizes of graphs and remember which graph is of which size class.
+        """Count the sizes of graphs, or of a store, and remember which graph is of which size class.
 
         Raises
         ------
@@ -112,12 +112,18 @@ class SizeHistogram:
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
-        if isinstance(sizes, tuple) or (isinstance(sizes, list) and sizes and not _is_row(sizes[0])):
-            raise SizesError(
-                f"sizes are rows of whole numbers, one for each graph, but a {type(sizes).__name__} of "
-                f"{type(sizes[0]).__name__ if sizes else 'nothing'} was given; call sizes_of(source) first."
-            )
-        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes)
+        # A store knows the sizes of its graphs.
+        known = getattr(sizes, "sizes", None)
+        sizes = known if isinstance(known, GraphSizes) else sizes
+        if not isinstance(sizes, GraphSizes):
+            rows = isinstance(sizes, list) and (not sizes or _is_row(sizes[0]))
+            if not rows and not hasattr(sizes, "__array__"):
+                first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
+                raise SizesError(
+                    f"sizes are rows of whole numbers, one for each graph, but a {type(sizes).__name__}{first} was "
+                    "given; call sizes_of(source) first."
+                )
+            sizes = GraphSizes(sizes)
         if not len(sizes):
             raise SizesError("the dataset has no graphs; at least one is needed.")
         classes, graph_classes, counts = _distinct_rows(sizes.array)
@@ -132,6 +138,8 @@ class SizeHistogram:
         >>> SizeHistogram.from_counts({(3, 4): 2, (2, 2): 1}).num_graphs
         3
         """
+        if not isinstance(counts, Mapping):
+            raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {counts!r:.100}.")
         rows = [size if isinstance(size, tuple) else (size,) for size, count in counts.items() if count]
         if len({len(row) for row in rows}) > 1:
             raise SizesError(f"all sizes need the same number of components, but got {rows[:5]!r}.")

@@ -96,6 +96,8 @@ class Limits:
         return cls(nodes - 1, edges, graphs - 1)
 
     def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
+        if not isinstance(maxima, Mapping):
+            raise LimitsError(f"limits must be a mapping of components to numbers, but are {maxima!r:.100}.")
         if not maxima:
             raise LimitsError("limits need at least one component, but none was given; set nodes=...")
         object.__setattr__(self, "components", tuple(str(name) for name in maxima))
@@ -151,9 +153,13 @@ class Limits:
         missing = [component for name, component in names.items() if name is None]
         unknown = [name for name in maxima if name not in names]
         if missing or unknown or len(names) != len(components):
+            wrong = [f"without a limit: {', '.join(missing)}"] if missing else []
+            wrong += [f"of no component: {', '.join(unknown)}"] if unknown else []
+            if not wrong:
+                wrong = ["two components go by one relation: use their full names"]
             raise LimitsError(
-                f"the limits are for {list(self.components)}, but the sizes have {list(components)}; "
-                "give exactly one limit for each component of the sizes."
+                f"the limits are for {list(self.components)}, but the sizes have {list(components)} "
+                f"({'; '.join(wrong)}); give exactly one limit for each component of the sizes."
             )
         return Limits.from_components(
             {component: maxima[name] for name, component in names.items() if name is not None}, self.graphs
@@ -198,7 +204,8 @@ class Limits:
         needed = named(np.maximum(sizes.array.max(axis=0), self.aligned(sizes.components).array))
         return (
             f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(shown)}{more}. "
-            f"Raise the limits (the smallest that hold every graph: {needed}) or leave these graphs out."
+            f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
+            "dataset; PackBatchSampler, StreamPacker and search_limits do so with oversize='drop'."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -146,6 +146,11 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     def forward(self, input: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         self._check_input_dim(input)
+        if input.shape[1] != self.num_features:
+            raise SchemaError(
+                f"the input must have {self.num_features} channels, as num_features says, but has shape "
+                f"{tuple(input.shape)}; give [N, C] or [N, C, L] with C = {self.num_features}."
+            )
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         _check_mask(input, mask)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._checks import INT64_MAX, as_ids
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
@@ -137,8 +137,14 @@ class GraphSizes:
         return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
 
     def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
-        """Sizes of the graphs `ids`, in that order."""
-        return GraphSizes(self.array[np.asarray(ids, dtype=np.int64)], self.components)
+        """Sizes of the graphs `ids`, in that order.
+
+        Raises
+        ------
+        SizesError
+            The ids are no integers, or one is not in 0..N-1.
+        """
+        return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:

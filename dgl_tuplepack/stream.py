@@ -48,7 +48,7 @@ class StreamPacker(IterableDataset[list[Item]]):
     oversize
         What to do with a graph that exceeds the limits alone: "error", or "drop" (with a warning, once an iteration).
     shard
-        Whether every rank and every worker of a loader takes each so-manieth item, so that all of them
+        Whether every rank and every worker of a loader takes every n-th item, so that all of them
         together pack each item once. Each reads the whole source, which must give the same items in the same order
         in every process: shuffle it with a seed of your own, not with the process's. False: the source itself gives
         every process its own items.

@@ -17,7 +17,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgl_tuplepack import GraphSizes, Limits
+from dgl_tuplepack import GraphSizes, Limits, pack
 
 # Tensors here are tiny; starting threads for them costs more than the work.
 torch.set_num_threads(1)
@@ -339,14 +339,19 @@ def sampler_cases(
     maxima = {name: int(m) + draw(st.integers(0, 20)) for name, m in zip(components, largest, strict=True)}
     limits = Limits.from_components(maxima, draw(st.none() | st.integers(1, 6)))
     chosen = draw(st.sampled_from(content))
+    packs_per_batch, num_replicas = draw(st.integers(1, 3)), draw(st.integers(1, most_ranks))
+    sizes = GraphSizes(rows, components)
+    # Dropping the last packs must leave a step.
+    packs = pack(sizes.take(np.flatnonzero(limits.fits(sizes))), limits).num_packs
+    may_drop = packs >= packs_per_batch * num_replicas
     return SamplerCase(
-        sizes=GraphSizes(rows, components),
+        sizes=sizes,
         limits=limits,
-        packs_per_batch=draw(st.integers(1, 3)),
-        num_replicas=draw(st.integers(1, most_ranks)),
+        packs_per_batch=packs_per_batch,
+        num_replicas=num_replicas,
         content=chosen,
         shuffle=chosen != "fixed" or draw(st.booleans()),
-        drop_last=draw(st.booleans()),
+        drop_last=may_drop and draw(st.booleans()),
         seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
     )
 

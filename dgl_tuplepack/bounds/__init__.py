@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from dgl_tuplepack.bounds.effort import Effort, work_of
+from dgl_tuplepack.bounds.effort import Effort, check_effort, work_of
 from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
 from dgl_tuplepack.bounds.pricing import Priced, pricing_work
@@ -40,10 +40,14 @@ def lower_bound(
 
     Raises
     ------
+    SizesError
+        There are no graphs, or sizes are malformed.
     LimitsError
         The limits are for other components than the histogram.
     GraphTooLargeError
         A size exceeds the limits, so there is no plan at all.
+    MethodError
+        The effort or the time limit is no number >= 0.
 
     Notes
     -----
@@ -57,6 +61,7 @@ def lower_bound(
     >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
     (3743, 3744)
     """
+    check_effort(effort, time_limit)
     histogram = as_histogram(histogram)
     limits = as_limits(limits).aligned(histogram.components)
     check_sizes(histogram, limits)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from numbers import Real
+
+from dgl_tuplepack.errors import MethodError
 
 # Work units: one step of a search, or a comparable number of elementary operations (some ten nanoseconds).
 SLICE = 2_000_000
@@ -44,6 +47,24 @@ class Effort:
     def part(self, work: int) -> Effort:
         """An allowance of `work`, drawn on this one."""
         return Effort(work, whole=self)
+
+
+def check_effort(effort: object, time_limit: object) -> None:
+    """Refuse an effort or a time limit that is no number >= 0.
+
+    Raises
+    ------
+    MethodError
+        Names the value.
+    """
+    if not _not_negative(effort):
+        raise MethodError(f"the effort must be a number >= 0, but is {effort!r}; 1 is the usual one.")
+    if time_limit is not None and not _not_negative(time_limit):
+        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {time_limit!r}.")
+
+
+def _not_negative(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
 
 
 def work_of(effort: float, classes: int) -> int:

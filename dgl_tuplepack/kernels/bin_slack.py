@@ -170,7 +170,7 @@ def _sample(
     wanted: int,
     turn: float,
 ) -> int:
-    """Take every so-manieth of the `graphs` left, `wanted` of them, as far as they fit; return the classes taken.
+    """Take every n-th of the `graphs` left, `wanted` of them, as far as they fit; return the classes taken.
 
     `touched` starts with the class that the pack holds already, which is passed over; `amount` ``[C]``,
     `remaining` and `room` change by what was taken. The offset follows the golden ratio, so that the samples of

@@ -48,7 +48,7 @@ def pack(
     Parameters
     ----------
     sizes
-        A histogram, or graph sizes (anything `GraphSizes` takes), to be counted first.
+        A histogram; or graph sizes (anything `GraphSizes` takes), or a `GraphStore`, whose sizes are counted first.
     limits
         Inclusive maxima of one pack, one for each component of the sizes.
     method
@@ -56,12 +56,12 @@ def pack(
         "node_only", "edge_only" (its baselines; the latter two ignore the other limits, and their plans carry
         raised ones), or "next_fit" (random order).
     heuristic
-        Order of sizes and of open packs: "product", "sum", "maximum", "minimum", "node", "edge", a tuple of
-        k weights, or a callable of k integers that returns an integer.
+        For "best_fit" and "first_fit" alone: the order of sizes and of open packs. "product", "sum", "maximum",
+        "minimum", "node", "edge", a tuple of k weights, or a callable of k integers that returns an integer.
     seed
         0..2**64-1; decides where anything is random. Equal seeds give equal plans on every platform.
     random_ties
-        Take equal priorities in random order, instead of the paper's.
+        For "best_fit" and "first_fit" alone: take equal priorities in random order, instead of the paper's.
     effort
         Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
         counted, not timed, so that equal seeds give equal plans on every machine.

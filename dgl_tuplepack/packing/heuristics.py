@@ -7,6 +7,7 @@ callable is tabulated over all sizes inside the limits, so that every priority i
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -80,7 +81,8 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 def check_heuristic(heuristic: object) -> None:
     """Refuse what is no heuristic at all, whatever the method makes of it."""
-    known = heuristic in NAMES if isinstance(heuristic, str) else callable(heuristic) or hasattr(heuristic, "__len__")
+    ordered = isinstance(heuristic, Sequence | np.ndarray)
+    known = heuristic in NAMES if isinstance(heuristic, str) else ordered or callable(heuristic)
     if not known:
         raise MethodError(
             f"unknown heuristic {heuristic!r}; choose one of {', '.join(NAMES)}, a tuple of weights, or a callable."
@@ -131,6 +133,16 @@ def _tabulated(heuristic: Callable[..., int], limits: Limits) -> Priority:
             f"a callable is tabulated over every size inside the limits, at most {_MOST_TABLE_CELLS} of them, "
             f"but {limits!r} has {math.prod(shape)}; use weights or a named heuristic there."
         )
+    try:
+        inspect.signature(heuristic).bind(*shape)
+    except TypeError as error:
+        raise MethodError(
+            f"the {name} must take {len(shape)} integers, one for each of {', '.join(limits.components)}, but does not "
+            f"({error})."
+        ) from error
+    except ValueError:
+        # Some built-in functions do not tell.
+        pass
     table = np.fromiter(
         (_checked(name, size, heuristic(*size)) for size in np.ndindex(shape)), np.int64, math.prod(shape)
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack.bounds.effort import check_effort
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.packing.heuristics import Heuristic, check_heuristic
 
@@ -30,11 +30,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_heuristic(self.heuristic)
         object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, UINT64_MAX, MethodError))
-        object.__setattr__(self, "random_ties", bool(self.random_ties))
-        if not isinstance(self.effort, Real) or not self.effort >= 0:
-            raise MethodError(f"the effort must be a number >= 0, but is {self.effort!r}; 1 is the usual one.")
-        limit = self.time_limit
-        if limit is not None and (not isinstance(limit, Real) or not limit >= 0):
-            raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {limit!r}.")
+        object.__setattr__(self, "random_ties", true_or_false("random_ties", self.random_ties, MethodError))
+        check_effort(self.effort, self.time_limit)
         if self.on_interrupt not in ("raise", "best"):
             raise MethodError(f"on_interrupt must be 'raise' or 'best', but is {self.on_interrupt!r}.")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.merge import batch_of, edges_by_id
@@ -47,7 +48,8 @@ class PaddedCollate:
 
     Notes
     -----
-    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example.
+    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example, in
+    having an id (see `with_ids`) too.
     Padding edges lead from padding nodes to padding nodes (self-loops where both are of one type), spread evenly.
 
     Examples
@@ -92,7 +94,7 @@ class PaddedCollate:
             edge_types=self.schema.edge_types,
             labels=self._labels(items, where, device),
             graph_mask=torch.arange(self.shape.num_graphs, device=device) < len(graphs),
-            graph_ids=self._ids(items, device),
+            graph_ids=self._ids(items, where, device),
             num_real_graphs=len(graphs),
             _num_real_nodes=nodes,
             _num_real_edges=edges,
@@ -167,9 +169,16 @@ class PaddedCollate:
             labels[name] = torch.cat([real[name].to(device), fill]) if items else fill
         return labels[""] if set(labels) == {""} else labels
 
-    def _ids(self, items: Sequence[Any], device: torch.device) -> Tensor | None:
-        known = [isinstance(item, Identified) for item in items] or [self.schema.has_ids]
-        if not all(known):
+    def _ids(self, items: Sequence[Any], where: list[str], device: torch.device) -> Tensor | None:
+        # As the example has it, so that a batch without graphs is no exception.
+        for item, place in zip(items, where, strict=True):
+            if isinstance(item, Identified) != self.schema.has_ids:
+                has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
+                raise SchemaError(
+                    f"{place} has {has} id, but the example has {example}; take both from with_ids(dataset), or "
+                    "neither."
+                )
+        if not self.schema.has_ids:
             return None
         ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import INT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.limits import Limits, as_limits
-from dgl_tuplepack.padding.schema import EdgeType, Fill, Schema, fill_values
+from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, fill_values
 
 _MOST_INT32 = 2**31 - 1
 
@@ -46,6 +48,7 @@ class PaddedShape:
             raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {self.idtype}.")
         limits = self.limits.aligned(schema.components)
         packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
+        true_or_false("cover_padding", self.cover_padding)
 
         # Components are the node types, then the edge types.
         most = [packs * limit for limit in limits.values]
@@ -74,6 +77,24 @@ class PaddedShape:
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
+        if self.nbytes > INT64_MAX:
+            raise LimitsError(
+                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but at most 2**63-1 are "
+                "possible; use smaller limits, or fewer packs_per_batch."
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of a batch."""
+        columns: dict[Any, Mapping[str, ArraySpec]] = {
+            **self.schema.node_features,
+            **self.schema.edge_features,
+            None: self.schema.labels,
+        }
+        rows = {t: sum(prod(spec.shape) * spec.dtype.itemsize for spec in columns[t].values()) for t in self.slots}
+        ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
+        # A mask for each type; the ids of graphs, and their sizes in each type.
+        return ends + sum(number * (1 + rows[t]) for t, number in self.slots.items()) + 8 * len(rows) * self.num_graphs
 
     def check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
         """Refuse a content that exceeds the packs.
@@ -87,6 +108,6 @@ class PaddedShape:
         for name, most in self.most.items():
             if found_of[name] > most:
                 raise GraphTooLargeError(
-                    f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} packs of {self.limits!r} "
+                    f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} x {self.limits!r} "
                     f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
                 )

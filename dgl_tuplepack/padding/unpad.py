@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.build import build_graph
 
@@ -14,7 +15,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Parameters
     ----------
     batch
-        What `PaddedCollate` returned.
+        What `PaddedCollate` or a store returned.
     with_labels
         Give pairs (graph, label) instead of graphs.
 
@@ -22,6 +23,11 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     -------
     list
         DGLGraphs (or pairs) whose features and labels are views of the batch.
+
+    Raises
+    ------
+    SchemaError
+        It is no padded batch.
 
     Examples
     --------
@@ -31,6 +37,8 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     >>> [g.num_nodes() for g in unpad(PaddedCollate(Limits(6, 8, graphs=4), example=pair)([pair, pair]))]
     [2, 2]
     """
+    if not isinstance(batch, PaddedBatch):
+        raise SchemaError(f"unpad needs a PaddedBatch, but got {type(batch).__name__}; for a DGLGraph use dgl.unbatch.")
     number = batch.num_real_graphs
     if not number:
         return []

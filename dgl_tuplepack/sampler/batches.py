@@ -63,7 +63,8 @@ class PackBatchSampler(Sampler[list[int]]):
         ranks, all of them must make the sampler, and compare settings, sizes and plan once; "repack" needs the
         same versions and machines, too, since each rank makes the later plans for itself.
     drop_last
-        Drop the packs that do not divide evenly, instead of padding with empty batches.
+        Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
+        one step.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
 
@@ -128,6 +129,12 @@ class PackBatchSampler(Sampler[list[int]]):
             kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
             self._set_graphs(sizes, kept)
             self._set_plan(plan, limits)
+            if self.drop_last and not self._length(0):
+                raise SamplerError(
+                    f"drop_last=True would leave nothing: the {self.plan.num_packs} packs are fewer than the "
+                    f"{self.packs_per_batch} x {self.num_replicas} of a step; use drop_last=False, fewer "
+                    "packs_per_batch or smaller limits."
+                )
             facts.update(self._settings(), plan=self.plan.fingerprint)
             if self.content == "repack":
                 facts["versions"] = planning_versions()

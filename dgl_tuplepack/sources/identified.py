@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,13 @@ class WithIds:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Identified:
-        return Identified(int(index), self.dataset[index])
+        index = operator.index(index)
+        # Counted from the end; -1 as an id stands for padding.
+        return Identified(index + len(self) if index < 0 else index, self.dataset[index])
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from there too.
 
     Examples
     --------

@@ -235,7 +235,12 @@ def _dataset_folder(path: Path, name: str | None) -> Path:
         return inside[0]
     if inside:
         raise FormatError(f"{path} holds {', '.join(p.name for p in inside)}; give the folder of one of them.")
-    raise FormatError(f"{path} is no OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv.")
+    if not path.exists():
+        raise FormatError(f"{path} does not exist; give the folder of an OGB dataset, such as root/ogbg_molhiv.")
+    store = " (a store is given as GraphStore(path))" if (path / "metadata.json").exists() else ""
+    raise FormatError(
+        f"{path} is no OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv{store}."
+    )
 
 
 def _read_column(path: Path) -> IntArray:

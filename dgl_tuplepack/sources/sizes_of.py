@@ -70,7 +70,7 @@ def sizes_of(source: Any) -> GraphSizes:
     if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):
         return _from_columns(source)
     if isinstance(source, list) and source and _is_row(source[0]):
-        return GraphSizes(np.array(source))
+        return GraphSizes(cast(Any, source))
     try:
         number = len(source) if not isinstance(source, Mapping) else None
     except TypeError:

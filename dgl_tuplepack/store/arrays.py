@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SizesError
@@ -213,41 +211,3 @@ class StoreArrays:
                     if len(outside):
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
-
-
-def as_ids(ids: Sequence[int] | IntArray | Tensor, num_graphs: int) -> IntArray:
-    """Check ids of graphs and give them as int64 ``[n]``.
-
-    Raises
-    ------
-    SizesError
-        They are no integers, or one is not in 0..num_graphs-1.
-    """
-    found = as_integers(ids)
-    # Seen without a sign, a negative one is too large as well.
-    if len(found) and found.astype(np.int64, copy=False).view(np.uint64).max() >= num_graphs:
-        outside = found[(found < 0) | (found >= num_graphs)]
-        raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
-    return found.astype(np.int64, copy=False)
-
-
-def as_integers(ids: Sequence[int] | IntArray | Tensor) -> NDArray[np.integer[Any]]:
-    """Ids of graphs as an array ``[n]``, whatever their values.
-
-    Raises
-    ------
-    SizesError
-        They are no integers.
-    """
-    try:
-        found = np.asarray(ids)
-    except (ValueError, TypeError, RuntimeError):
-        # Rows of unequal length, or a tensor that is no plain one on the CPU.
-        found = np.empty((1, 1))
-    if not found.size:
-        found = found.astype(np.int64).reshape(-1)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise SizesError(
-            f"ids must be one row of integers, but are {ids!r:.200}; give a list of ids, or a tensor on the CPU."
-        )
-    return found

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.schema import Fill
@@ -95,7 +96,7 @@ class DeviceStore:
         as_stored: bool = False,
     ) -> DevicePaddedStore:
         """View whose item for a list of ids is one `PaddedBatch` on the device; settings as in `GraphStore.padded`."""
-        schema = self.store._arrays.stored_schema if as_stored else self.store.schema
+        schema = self.store._arrays.stored_schema if true_or_false("as_stored", as_stored) else self.store.schema
         shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
         return DevicePaddedStore(self, shape)
 

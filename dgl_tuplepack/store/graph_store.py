@@ -11,10 +11,11 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dgl_tuplepack._checks import as_ids, true_or_false
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
-from dgl_tuplepack.store.arrays import StoreArrays, as_ids
+from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.folder import fresh_data
 from dgl_tuplepack.store.sources import open_source
 from dgl_tuplepack.store.stored_graphs import StoredGraphs
@@ -102,9 +103,9 @@ class GraphStore(StoredGraphs):
         Memory is bounded by a block of graphs (a ``.bin`` file is loaded by DGL as a whole). Killed at any moment, it
         leaves nothing that opens, or the store that was there.
         """
-        path = Path(path)
+        path, compact = Path(path), true_or_false("compact", compact)
         # Before the source is read: that may take long.
-        with fresh_data(path, overwrite) as data:
+        with fresh_data(path, true_or_false("overwrite", overwrite)) as data:
             opened = open_source(source)
             chosen = opened.splits if splits is None else splits
             if not isinstance(chosen, Mapping):

@@ -11,14 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key, columns_of
 from dgl_tuplepack.store.places import Places
-
-_MOST_BYTES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -38,25 +35,13 @@ class Field:
 
 
 def fields_of(shape: PaddedShape) -> list[Field]:
-    """All tensors of a batch; those of one dtype lie one after the other in one stretch, without gaps.
-
-    Raises
-    ------
-    LimitsError
-        No memory could hold them.
-    """
+    """All tensors of a batch; those of one dtype lie one after the other in one stretch, without gaps."""
     slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
     fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
     fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(shape.schema)]
-    nbytes = sum(field.length * field.dtype.itemsize for field in fields)
-    if nbytes > _MOST_BYTES:
-        raise LimitsError(
-            f"a batch of {shape.packs_per_batch} packs of {shape.limits!r} would take {nbytes} bytes, but at most "
-            f"{_MOST_BYTES} are possible; use smaller limits."
-        )
     fields.sort(key=lambda field: str(field.dtype))
     placed = []
     for stretch, (dtype, run) in enumerate(itertools.groupby(fields, lambda field: field.dtype)):

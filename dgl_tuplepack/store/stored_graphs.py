@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import as_ids, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -20,7 +21,6 @@ from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.schema import Fill, Schema
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.store.arrays import as_ids
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.joined import Arrays
 from dgl_tuplepack.store.padded import PaddedStore
@@ -130,7 +130,7 @@ class StoredGraphs:
             has its own. A batch is overwritten when `ring` more have been taken: use it up before, or copy it.
             In the main process only.
         """
-        schema = self._arrays.stored_schema if as_stored else self.schema
+        schema = self._arrays.stored_schema if true_or_false("as_stored", as_stored) else self.schema
         shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
         return PaddedStore(self, shape, ring)
 

@@ -41,7 +41,7 @@ def test_auto_packs_any_number_of_components(seed, k, classes, cap):
 
 
 @pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])
-def test_molhiv_is_packed_to_the_figures_of_the_issue(limits, packs):
+def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
     plan = pack(load_example("ogbg-molhiv"), Limits(*limits))
     assert plan.num_packs <= packs
     assert plan.gap <= 3

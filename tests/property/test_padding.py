@@ -45,7 +45,7 @@ settings_of_collate = st.fixed_dictionaries(
 
 @given(contents(), settings_of_collate)
 def test_unpadding_gives_the_graphs_back(content: Content, settings: dict[str, Any]) -> None:
-    pad = collate_of(content, **settings)
+    pad = tp.PaddedCollate(content.limits, Identified(0, content.example), content.packs_per_batch, **settings)
     items = [Identified(7 * i, item) for i, item in enumerate(content.items)]
     batch = pad(items)
     back = tp.unpad(batch, with_labels=True)

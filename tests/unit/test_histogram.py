@@ -164,3 +164,9 @@ def test_a_sum_that_overflows_is_refused() -> None:
 def test_an_unknown_example_lists_the_choices() -> None:
     with refused(SizesError, "'zinc'", "choose one of ogbg-molhiv"):
         load_example("zinc")
+
+
+@pytest.mark.parametrize("counts", [[1], None, 5])
+def test_counts_are_a_mapping(counts: Any) -> None:
+    with refused(SizesError, "counts must be a mapping", repr(counts)):
+        SizeHistogram.from_counts(counts)

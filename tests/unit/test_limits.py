@@ -143,3 +143,18 @@ def test_ten_graphs_are_named_and_the_rest_is_counted() -> None:
     assert "graph 11 " not in message
     # A limit that is large enough already is not lowered by the advice.
     assert "smallest that hold every graph: 21 nodes, 30 edges" in message
+
+
+@pytest.mark.parametrize("maxima", [[1], "nodes", None])
+def test_named_limits_are_a_mapping(maxima: Any) -> None:
+    with refused(LimitsError, "must be a mapping of components", repr(maxima)):
+        Limits.from_components(maxima)
+
+
+def test_what_has_no_limit_or_no_component_is_named() -> None:
+    limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5, "edges:sells": 5})
+    with refused(LimitsError, "without a limit: nodes:item", "of no component: edges:sells"):
+        limits.aligned(["nodes:user", "nodes:item", "edges:user:buys:item"])
+    limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5})
+    with refused(LimitsError, "two components go by one relation", "full names"):
+        limits.aligned(["nodes:user", "edges:user:buys:item", "edges:user:buys:user"])

@@ -237,6 +237,19 @@ def test_inputs_of_other_dimensions(shape: tuple[int, ...]) -> None:
         MaskedBatchNorm1d(2)(torch.ones(shape), torch.ones(shape[0], dtype=torch.bool))
 
 
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(("channels", "found"), [(1, 4), (4, 1), (4, 5)])
+def test_other_numbers_of_channels(settings: dict[str, Any], training: bool, channels: int, found: int) -> None:
+    """They would be broadcast, and so would the statistics that are kept."""
+    norm = MaskedBatchNorm1d(channels, **settings).train(training)
+    kept = {name: value.clone() for name, value in norm.state_dict().items()}
+    for shape in ((6, found), (6, found, 2)):
+        with refused(SchemaError, f"{channels} channels", str(shape)):
+            norm(torch.ones(shape), torch.ones(6, dtype=torch.bool))
+    assert all(kept[name].equal(value) for name, value in norm.state_dict().items())
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
 def test_the_norm_is_of_real_floats_alone(dtype: torch.dtype) -> None:
     with refused(SchemaError, "the input must be real floats", str(dtype), "input.float()"):

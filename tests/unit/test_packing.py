@@ -186,12 +186,45 @@ def test_the_search_goes_on_above_the_largest_integer_as_above_any_other(largest
 
 @pytest.mark.parametrize(
     ("given", "shown"),
-    [((np.array([3, 2]), np.array([4, 2])), "tuple of ndarray"), (["graph"], "list of str"), ((), "tuple of nothing")],
+    [
+        ((np.array([3, 2]), np.array([4, 2])), "tuple of ndarray"),
+        (["graph"], "list of str"),
+        ((), "a tuple was given"),
+        ("molhiv", "a str was given"),
+        (object(), "a object was given"),
+    ],
 )
 def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any, shown: str) -> None:
     # A pair of arrays (num_nodes, num_edges) would otherwise be packed as two graphs of other sizes.
     with refused(SizesError, shown, "call sizes_of(source) first"):
         pack(given, Limits(5, 5))
+
+
+@pytest.mark.parametrize(
+    ("setting", "part"),
+    [({"effort": -1}, "-1"), ({"effort": float("nan")}, "nan"), ({"effort": "x"}, "'x'"), ({"effort": None}, "None"),
+     ({"effort": True}, "True"), ({"time_limit": -1.0}, "-1.0"), ({"time_limit": "x"}, "'x'")],
+)  # fmt: skip
+def test_efforts_of_another_kind(setting: dict[str, Any], part: str) -> None:
+    for use in (pack, lower_bound):
+        with refused(MethodError, "must be a number", part):
+            use(SizeHistogram.from_counts({(1, 1): 1}), Limits(5, 5), **setting)
+
+
+def test_random_ties_are_a_switch() -> None:
+    with refused(MethodError, "random_ties must be True or False", "'yes'"):
+        pack([[1, 1]], Limits(5, 5), random_ties="yes")
+
+
+@pytest.mark.parametrize("heuristic", [{1, 2}, {1: 2, 3: 4}])
+def test_weights_have_an_order(heuristic: Any) -> None:
+    with refused(MethodError, "unknown heuristic", "a tuple of weights"):
+        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic)
+
+
+def test_a_heuristic_of_other_components() -> None:
+    with refused(MethodError, "must take 2 integers", "nodes, edges"):
+        pack([[1, 1]], Limits(5, 5), "best_fit", lambda nodes: nodes)
 
 
 @pytest.mark.parametrize("limits", [(20, 40), None, "Limits"])

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
+from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
 from dgl_tuplepack.sources import Identified
 from tests.graphs import (
     DTYPES,
@@ -197,8 +197,34 @@ def test_ids_are_filled_by_with_ids() -> None:
     assert collate()([]).graph_ids is None
 
 
-def test_ids_known_in_part_are_not_known() -> None:
-    assert collate()([Identified(3, item()), item()]).graph_ids is None
+def test_ids_are_known_for_all_or_none() -> None:
+    """As in the example: else batches without graphs, which have no item to tell, would be another kind."""
+    with refused(SchemaError, "graph 3 has an id", "the example has none", "with_ids(dataset)"):
+        collate()([item(), Identified(3, item())])
+    with refused(SchemaError, "item 1 has no id", "the example has one", "with_ids(dataset)"):
+        collate(example=Identified(0, item()))([Identified(3, item()), item()])
+
+
+def test_ids_counted_from_the_end_are_those_of_the_graphs() -> None:
+    """-1 stands for padding."""
+    items = tp.with_ids([item(label=i) for i in range(5)])
+    assert collate(example=items[-1])([items[-1], items[-5]]).graph_ids.tolist() == [4, 0, -1, -1, -1]
+
+
+def test_only_batches_are_unpadded() -> None:
+    with refused(SchemaError, "PaddedBatch", "DGLGraph", "dgl.unbatch"):
+        tp.unpad(graph())  # type: ignore[arg-type]
+
+
+def test_batches_that_no_memory_holds() -> None:
+    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes", "2**63-1", "smaller limits"):
+        tp.PaddedCollate(tp.Limits(2**60, 2**60, 4), graph(), packs_per_batch=2)
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_cover_padding_is_a_switch(value: Any) -> None:
+    with refused(InputError, "cover_padding must be True or False", repr(value)):
+        collate(cover_padding=value)
 
 
 # Schemas ------------------------------------------------------------------------------------------------------
@@ -429,7 +455,7 @@ def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
     with refused(
         GraphTooLargeError,
         *parts,
-        "1 packs of Limits(nodes=6, edges=8, graphs=4)",
+        "1 x Limits(nodes=6, edges=8, graphs=4)",
         "PackBatchSampler",
         "sampler.limits",
     ):
@@ -462,7 +488,7 @@ def test_items_that_are_no_graphs(wrong: Any) -> None:
 
 def test_items_with_ids_are_named_by_them() -> None:
     with refused(SchemaError, "graph 41 is str"):
-        collate()([Identified(41, "graph")])
+        collate(example=Identified(0, item()))([Identified(41, "graph")])
 
 
 def test_batched_graph_as_an_item() -> None:

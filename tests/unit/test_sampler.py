@@ -329,7 +329,8 @@ def test_leftover_packs_go_one_to_each_rank() -> None:
 def test_drop_last_drops_the_uneven_rest() -> None:
     assert dealt(10, 3, 2, drop_last=True) == [[[0, 1]], [[2, 3]], [[4, 5]]]
     assert dealt(12, 3, 2, drop_last=True) == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
-    assert dealt(2, 3, 1, drop_last=True) == [[], [], []]
+    with refused(SamplerError, "drop_last=True would leave nothing", "2 packs", "1 x 3 of a step", "drop_last=False"):
+        dealt(2, 3, 1, drop_last=True)
 
 
 def test_world_size_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,3 +135,19 @@ def test_sums_are_exact_at_any_magnitude(pairs: list[tuple[int, int]]) -> None:
     weights = as_int64([w for _, w in pairs], "weights")
     assert exact_sum(values) == sum(v for v, _ in pairs)
     assert exact_sum(values, weights) == sum(v * w for v, w in pairs)
+
+
+def test_sizes_are_taken_by_their_ids() -> None:
+    sizes = GraphSizes([[1, 2], [3, 4], [5, 6]])
+    assert sizes.take([2, 0, 2]).array.tolist() == [[5, 6], [1, 2], [5, 6]]
+    assert len(sizes.take([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "part"),
+    [(np.array([False, False, True]), "False"), ([1.9], "1.9"), ([3], "id 3 is not in 0..2"), ([-1], "id -1 is not")],
+)
+def test_wrong_ids_are_refused(ids: Any, part: str) -> None:
+    """A mask would be read as the ids 0 and 1, and a fraction cut off."""
+    with refused(SizesError, part):
+        GraphSizes([[1, 2], [3, 4], [5, 6]]).take(ids)

@@ -176,6 +176,11 @@ def test_graph_of_names_the_place() -> None:
         graph_of(Identified(3, 5), "here")
 
 
+def test_rows_of_unequal_length() -> None:
+    with refused(SizesError, "rows of equal length"):
+        tp.sizes_of([[1, 2], [3]])
+
+
 def test_with_ids_is_a_thin_view() -> None:
     items = graphs()
     view = tp.with_ids(items)

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, LimitsError, SizesError
+from dgl_tuplepack.errors import FormatError, InputError, LimitsError, SizesError
 from dgl_tuplepack.store import arrays
 from tests.messages import refused
 from tests.stores import files_of, write_shards
@@ -92,7 +92,7 @@ def test_ids_that_numpy_cannot_read(tmp_path: Path, ids: Any) -> None:
 
 def test_batches_that_no_memory_holds(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes", str(2**63 - 1), "smaller limits"):
+    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes", "2**63-1", "smaller limits"):
         store.padded(tp.Limits(2**60, 2**60, 4), packs_per_batch=2)
 
 
@@ -117,6 +117,27 @@ def test_a_shard_on_its_own_is_the_one_that_was_opened(tmp_path: Path) -> None:
     tp.GraphStore.write(tmp_path / "shards" / "part-0", GRAPHS[:1], overwrite=True)
     with refused(FormatError, "part-0", "written anew", "run the preprocessing again"):
         opened.shards  # noqa: B018
+
+
+def test_a_store_is_planned_by_its_sizes(tmp_path: Path) -> None:
+    """Without a look at its graphs; also a subset."""
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
+    for part in (store, store.subset([2, 0])):
+        plan = tp.pack(part, tp.Limits(4, 4))
+        assert plan.histogram == part.histogram
+        assert tp.search_limits(part).best == tp.search_limits(part.histogram).best
+
+
+@pytest.mark.parametrize("name", ["compact", "overwrite", "as_stored"])
+def test_switches_are_true_or_false(tmp_path: Path, name: str) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
+    with refused(InputError, f"{name} must be True or False", "'no'"):
+        if name == "as_stored":
+            store.padded(tp.Limits(9, 9, 4), as_stored="no")  # type: ignore[arg-type]
+        else:
+            tp.GraphStore.write(tmp_path / "other", GRAPHS, **{name: "no"})  # type: ignore[arg-type]
+    with refused(InputError, "as_stored must be True or False", "1"):
+        store.to("cpu").padded(tp.Limits(9, 9, 4), as_stored=1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("index", [slice(0, 2), [0, 1], "0", 1.0])

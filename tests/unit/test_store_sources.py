@@ -340,9 +340,14 @@ def test_splits_are_not_unpickled(tmp_path: Path) -> None:
 
 def test_places_without_a_dataset(tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text("text")
-    for path in (tmp_path, tmp_path / "nothing", tmp_path / "file.txt"):
+    for path in (tmp_path, tmp_path / "file.txt"):
         with refused(FormatError, str(path), "raw"):
             tp.GraphStore.write(tmp_path / "store", path)
+    with refused(FormatError, str(tmp_path / "nothing"), "does not exist"):
+        tp.GraphStore.write(tmp_path / "store", tmp_path / "nothing")
+    stored = tp.GraphStore.write(tmp_path / "stored", plain_graphs())
+    with refused(FormatError, str(stored.path), "raw", "GraphStore(path)"):
+        tp.sizes_of(stored.path)
     for name in ("one", "two"):
         write_raw_folder(tmp_path / "both" / name, **raw_parts(features="none"))
     with refused(FormatError, "one", "two"):
