@@ -13,7 +13,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import named, whole
 from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table
-from dgl_tuplepack.cli.source import RootOption
+from dgl_tuplepack.cli.source import RootOption, is_sharded, open_stored
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
@@ -165,9 +165,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
 @app.command()
 def info(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Show what is in a store, or in a dataset of shards."""
-    from dgl_tuplepack.store import GraphStore, MultiStore
-
-    summary = _described(MultiStore(store) if _is_sharded(store) else GraphStore(store))
+    summary = _described(open_stored(store))
     print_json(summary) if as_json else _show(summary)
 
 
@@ -180,15 +178,11 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
     from dgl_tuplepack.preprocessing import verify as run
     from dgl_tuplepack.sharding import verify_shards
 
-    opened: StoredGraphs = verify_shards(store) if _is_sharded(store) else run(store)
+    opened: StoredGraphs = verify_shards(store) if is_sharded(store) else run(store)
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
         print(f"{store}: {len(opened):,} graphs, intact")
-
-
-def _is_sharded(path: Path) -> bool:
-    return (path / "manifest.json").exists()
 
 
 def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:

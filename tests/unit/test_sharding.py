@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
-from dgl_tuplepack.preprocessing import plan_files
+from dgl_tuplepack.preprocessing import plan_files, preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sharding.shard import as_shards
 from tests.graphs import assert_same_item
@@ -203,6 +203,86 @@ def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
         run(bins, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     run(bins, tmp_path / "out")
+
+
+def test_a_folder_holds_a_store_or_shards_never_both(bins: list[Path], tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", molecules(0))
+    before = snapshot(tmp_path / "store")
+    for overwrite in (False, True):
+        with refused(FormatError, str(store.path), "holds a store"):
+            run(bins, store.path, overwrite=overwrite)
+    assert snapshot(tmp_path / "store") == before
+    run(bins, tmp_path / "shards")
+    before = snapshot(tmp_path / "shards")
+    for overwrite in (False, True):
+        with refused(FormatError, str(tmp_path / "shards"), "holds a dataset of shards"):
+            tp.GraphStore.write(tmp_path / "shards", molecules(0), overwrite=overwrite)
+        with refused(FormatError, "holds a dataset of shards"):
+            preprocess(bins[0], tmp_path / "shards", overwrite=overwrite)
+    assert snapshot(tmp_path / "shards") == before
+    # Both, put together by hand: no command may choose one in silence.
+    (store.path / "manifest.json").write_bytes((tmp_path / "shards" / "manifest.json").read_bytes())
+    for name in ("info", "verify", "sizes"):
+        assert "a store and a dataset of shards" in str(command(name, store.path).exception)
+    with refused(FormatError, "holds a dataset of shards"):
+        tp.GraphStore.write(store.path, molecules(0), overwrite=True)
+
+
+def _notes(out: Path) -> None:
+    (out / "notes.txt").touch()
+
+
+def _stores(out: Path) -> None:
+    tp.GraphStore.write(out / "part-0", molecules(9))
+
+
+def _other_manifest(out: Path) -> None:
+    (out / "manifest.json").write_text("{}")
+
+
+@pytest.mark.parametrize("put", [_notes, _stores, _other_manifest])
+def test_shards_are_not_written_among_other_things(bins: list[Path], tmp_path: Path, put: Any) -> None:
+    """A store of the name of a shard least of all: it would be replaced."""
+    (tmp_path / "out").mkdir()
+    put(tmp_path / "out")
+    before = sorted((tmp_path / "out").rglob("*")), snapshot(tmp_path / "out")
+    for overwrite in (False, True):
+        with refused(FormatError, str(tmp_path / "out"), "holds other things"):
+            run(bins, tmp_path / "out", overwrite=overwrite)
+    assert (sorted((tmp_path / "out").rglob("*")), snapshot(tmp_path / "out")) == before
+
+
+def _killed_first(out: Path) -> None:
+    """As a process leaves it that was killed in its first shard."""
+    (out / ".lock").touch()
+    (out / "part-0" / "data-0").mkdir(parents=True)
+    (out / "part-0" / ".lock").touch()
+
+
+def _killed_between(out: Path) -> None:
+    """Its first store was complete, and nothing else."""
+    _stores(out)
+    (out / ".lock").touch()
+    (out / "part-0" / ".source.json.x.partial").touch()
+
+
+def _killed_last(out: Path) -> None:
+    run(write_bins(out.parent, 3), out)
+    (out / "manifest.json").unlink()
+    (out / ".manifest.json.x.partial").touch()
+
+
+def _noted(out: Path) -> None:
+    run(write_bins(out.parent, 2), out)
+    (out / "notes.txt").touch()
+
+
+@pytest.mark.parametrize("begun", [_killed_first, _killed_between, _killed_last, _noted])
+def test_what_was_begun_goes_on(bins: list[Path], tmp_path: Path, begun: Any) -> None:
+    (tmp_path / "out").mkdir()
+    begun(tmp_path / "out")
+    run(bins, tmp_path / "out")
+    assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(i) for i in range(3)])
 
 
 def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
