@@ -28,7 +28,7 @@ from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, writing_to
 from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.joined import check_same_schema
-from dgl_tuplepack.store.manifest import MANIFEST, Manifest, ShardEntry
+from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _check_place(out: Path) -> None:
         return
     # What a run leaves that was killed before its first shard was done.
     left = [name for name in names if LOCK in names and is_begun(out / name)]
-    others = [n for n in names if n != LOCK and n not in left and not n.startswith(f".{MANIFEST}.")]
+    others = [name for name in names if name != LOCK and name not in left]
     if others:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError
-from dgl_tuplepack.preprocessing import plan_files, preprocess, verify
+from dgl_tuplepack.preprocessing import plan_file, plan_files, preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
@@ -70,6 +73,41 @@ def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
     tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
     with refused(FormatError, "plan.json", str(tmp_path / "out")):
         verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])
+def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost: str) -> None:
+    preprocess(folder, tmp_path / "out")
+    (tmp_path / "out" / lost).unlink()
+    with refused(FormatError, str(tmp_path / "out"), f"missing beside {tmp_path / 'out'}: {lost};"):
+        verify(tmp_path / "out")
+
+
+def test_verify_takes_a_store_without_any_plan(tmp_path: Path) -> None:
+    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [1, 2]})
+    assert len(verify(tmp_path / "out")) == len(SIZES)
+
+
+def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
+    names = {"": "plan.json", "train": "plan-train.json", "ood-test": "plan-ood-test.json", "a/b": "plan-a%2Fb.json"}
+    assert {part: plan_file(tmp_path, part).name for part in names} == names
+
+
+@settings(max_examples=20, deadline=None)
+@given(names=st.lists(st.text(st.characters()) | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
+@example(names=["ood-test", "ood_test", "a/b", "a_b"])
+@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301, "\ud800"])
+@example(names=["..", ".", "", "%2F"])
+def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
+    graphs = random_molecules(SIZES)
+    splits = {name: [0, 1 + i] for i, name in enumerate(names)}
+    with tempfile.TemporaryDirectory() as folder:
+        store = tp.GraphStore.write(folder, graphs, splits=splits)
+        plans = write_plans(store, tp.Limits(30, 60), 0)
+        verify(folder)
+        assert len(plan_files(Path(folder))) == len(names)
+        for name in names:
+            assert tp.PackPlan.load(plan_file(Path(folder), name)).fingerprint == plans[name].fingerprint
 
 
 def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
