@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
@@ -86,10 +86,16 @@ def preprocess(
     with timed(seconds, "write"):
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
         _remove_plans(out)
-    with timed(seconds, "limits"):
-        chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
-    with timed(seconds, "plan"):
-        plans = write_plans(store, chosen, seed)
+    try:
+        with timed(seconds, "limits"):
+            chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
+        with timed(seconds, "plan"):
+            plans = write_plans(store, chosen, seed)
+    except InputError as error:
+        raise type(error)(
+            f"{error} Meanwhile the store {out} is written, but has no plans; correct the cause and write it again "
+            "(overwrite=True, --overwrite)."
+        ) from error
     with timed(seconds, "verify"):
         verify(out)
     return Preprocessed(store, chosen, plans, seconds)

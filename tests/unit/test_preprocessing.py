@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
 
 SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
+# Of a name that is too long for a file.
+DIGEST = hashlib.sha256(b"x" * 201).hexdigest()
 
 
 @pytest.fixture
@@ -59,6 +62,14 @@ def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     assert "uint8" in {entry.stored for entry in made.store._arrays.metadata.arrays}
 
 
+def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_path: Path) -> None:
+    preprocess(folder, tmp_path / "out")
+    with refused(GraphTooLargeError, "8", f"the store {tmp_path / 'out'} is written, but has no plans", "--overwrite"):
+        preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
+    assert plan_files(tmp_path / "out") == []
+    assert tp.GraphStore(tmp_path / "out").splits == {}
+
+
 def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> None:
     preprocess(folder, tmp_path / "out")
     with refused(FormatError, str(tmp_path / "out"), "overwrite"):
@@ -97,6 +108,7 @@ def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
 @given(names=st.lists(st.text(st.characters()) | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
 @example(names=["ood-test", "ood_test", "a/b", "a_b"])
 @example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301, "\ud800"])
+@example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
 @example(names=["..", ".", "", "%2F"])
 def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
     graphs = random_molecules(SIZES)
