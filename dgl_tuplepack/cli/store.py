@@ -45,7 +45,9 @@ def preprocess(
         ),
     ] = None,
     auto_limits: Annotated[bool, typer.Option("--auto-limits", help="Search the limits; this is the default.")] = False,
-    multiple_of: Annotated[int, typer.Option(min=1, help="Searched limits give padded shapes of this multiple.")] = 1,
+    multiple_of: Annotated[
+        int, typer.Option(min=1, max=2**31, help="Searched limits give padded shapes of this multiple.")
+    ] = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers as narrow as they are.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
