@@ -26,16 +26,16 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of 
 
 @app.command()
 def preprocess(
-    sources: Annotated[
+    places: Annotated[
         list[str],
         typer.Argument(
-            metavar="SHARD...",
-            help="An OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. Several, or the "
-            "options --workers and --dask, make a dataset of shards; shards may be fsspec URLs.",
+            metavar="SHARD... OUT",
+            help="SHARD: an OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. "
+            "Several, or the options --workers and --dask, make a dataset of shards; shards may be fsspec URLs. "
+            "OUT: folder of the new store.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the new store.", show_default=False)],
     limits: Annotated[
         str | None,
         typer.Option(
@@ -77,6 +77,10 @@ def preprocess(
     One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
     is missing or has changed.
     """
+    # Two arguments would have to share: where OUT is missing, the first would be told to be.
+    if len(places) < 2:
+        raise typer.BadParameter(f"OUT is missing: {places[0]} is the SHARD to read; give the folder to write as well.")
+    sources, out = places[:-1], Path(places[-1])
     if limits is not None and (auto_limits or multiple_of != 1):
         raise typer.BadParameter("--limits leaves nothing to search; leave --auto-limits and --multiple-of out.")
     if workers is not None and dask is not None:

@@ -340,8 +340,11 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
     assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
-    with refused(SizesError, "two shards", "-x'"):
+    with refused(SizesError, "two shards", "-x'", "in Python a mapping"):
         names("x.bin", "x.bin")
+    for one in ("abc", Path("abc"), b"abc"):
+        with refused(SizesError, "abc", "list"):
+            as_shards(one, {})
     with refused(SizesError, "no shards"):
         names()
 
@@ -445,6 +448,9 @@ def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None
 def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
     failed = command("preprocess", *bins, tmp_path / "absent.bin", tmp_path / "out", "--workers", 1)
     assert isinstance(failed.exception, ShardsError)
+    alone = command("preprocess", bins[0])
+    assert alone.exit_code == 2
+    assert "OUT is missing" in alone.output
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 0).exit_code == 2
     pytest.importorskip("distributed")
