@@ -181,14 +181,18 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
 
     Of a dataset of shards, all of them.
     """
+    from dgl_tuplepack.preprocessing import plan_files
     from dgl_tuplepack.preprocessing import verify as run
     from dgl_tuplepack.sharding import verify_shards
 
-    opened: StoredGraphs = verify_shards(store) if is_sharded(store) else run(store)
+    sharded = is_sharded(store)
+    opened: StoredGraphs = verify_shards(store) if sharded else run(store)
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        print(f"{store}: {len(opened):,} graphs, intact")
+        # A store need have none, but whoever lost them should know.
+        plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
+        print(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
 def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:

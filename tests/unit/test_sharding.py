@@ -443,6 +443,10 @@ def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None
     # One alone becomes a single store, as ever.
     assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
     assert len(tp.GraphStore(tmp_path / "one")) == 20
+    for place, graphs in ((out, 40), (tmp_path / "one", 20)):
+        assert command("verify", place).output == f"{place}: {graphs} graphs, intact\n"
+    (tmp_path / "one" / "plan.json").unlink()
+    assert "intact; there are no plans" in command("verify", tmp_path / "one").output
 
 
 def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
