@@ -113,6 +113,6 @@ def test_the_right_header_passes() -> None:
 def test_reading_needs_no_space(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="check the path and its permissions") as caught:
         _files.read_text(tmp_path / "absent")
-    assert "space" not in str(caught.value)
+    assert "space left" not in str(caught.value)
     with refused(FormatError, "check the path, its permissions and the space left"):
         _files.write_text(tmp_path / "absent" / "file", "")
