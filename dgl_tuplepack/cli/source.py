@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import OgbFolder, sizes_of
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.store.stored_graphs import StoredGraphs
 
 _EXAMPLE = "example:"
 
@@ -26,7 +29,7 @@ SourceArgument = Annotated[
 ]
 RootOption = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, where SOURCE is an OGB name.")]
 PartOption = Annotated[
-    str | None, typer.Option(help="Only one part of the dataset's split: train, valid or test.", show_default=False)
+    str | None, typer.Option(help="Only one part of the dataset's split, train say.", show_default=False)
 ]
 
 
@@ -48,17 +51,21 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
         There is no such source, or it is damaged.
     SizesError
         It has no such part, or no graphs.
+    typer.BadParameter
+        A histogram was given together with `root` or `part`.
     """
     if source == "-" or source.startswith(_EXAMPLE) or Path(source).suffix.lower() in (".json", ".csv"):
-        if part is not None:
-            raise SizesError(f"{source} is a histogram, which knows no parts such as {part!r}; leave --part out.")
+        for option, given in (("--root", root), ("--part", part)):
+            if given is not None:
+                raise typer.BadParameter(f"{source} is a histogram, which heeds no {option}; leave it out.")
         return _saved(source)
     sizes, splits = _graphs(source, root, part)
     if part is None:
         return SizeHistogram.from_sizes(sizes)
     if part not in splits:
-        known = f"the parts {', '.join(splits)}" if splits else "no split"
-        raise SizesError(f"{source} has no part {part!r}, but {known}; leave --part out or choose one.")
+        advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
+        known = "" if splits else ", for it has no split"
+        raise SizesError(f"{source} has no part {part!r}{known}; {advice}.")
     # Positions in a part are no ids of the dataset, so graphs go unnamed.
     return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
 
@@ -88,19 +95,34 @@ def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSize
         from dgl_tuplepack.store.sources import bin_file_items
 
         return sizes_of(bin_file_items(path)), {}
-    if (path / "metadata.json").exists():
-        from dgl_tuplepack.store import GraphStore
-
-        store = GraphStore(path)
+    if is_sharded(path) or (path / "metadata.json").exists():
+        store = open_stored(path)
         return store.sizes, store.splits
-    if (path / "manifest.json").exists():
-        from dgl_tuplepack.store import MultiStore
-
-        shards = MultiStore(path)
-        return shards.sizes, shards.splits
     return _of_folder(OgbFolder(path), part)
 
 
 def _of_folder(folder: OgbFolder, part: str | None) -> tuple[GraphSizes, dict[str, IntArray]]:
     """Sizes and split of an OGB folder; the split is read only where a part of it is asked for."""
     return folder.sizes, folder.splits if part is not None else {}
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether a folder holds a dataset of shards, and no store.
+
+    Raises
+    ------
+    FormatError
+        It holds both, put there by hand; each command must speak of the same one.
+    """
+    if not (path / "manifest.json").exists():
+        return False
+    if (path / "metadata.json").exists():
+        raise FormatError(f"{path} holds a store and a dataset of shards; move one of them to another folder.")
+    return True
+
+
+def open_stored(path: Path) -> StoredGraphs:
+    """The store, or the dataset of shards, in a folder."""
+    from dgl_tuplepack.store import GraphStore, MultiStore
+
+    return MultiStore(path) if is_sharded(path) else GraphStore(path)

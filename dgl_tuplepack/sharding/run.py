@@ -22,12 +22,13 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sharding.shard import as_shards
-from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.tasks import SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
-from dgl_tuplepack.store.folder import writing_to
+from dgl_tuplepack.store.folder import LOCK, is_begun, writing_to
+from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.joined import check_same_schema
-from dgl_tuplepack.store.manifest import MANIFEST, Manifest, ShardEntry
+from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def preprocess_shards(
         Shards could not be read, written or planned; names each, and its cause. There is no new manifest, and the
         other shards stay done.
     FormatError
-        The place cannot be written, or another run is writing there.
+        The place holds a store or other things, cannot be written, or another run is writing there.
     LimitsError
         A graph exceeds the limits.
 
@@ -136,7 +137,7 @@ def preprocess_shards(
             planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
-        if not (out / MANIFEST).exists() or not _is_current(out, manifest):
+        if _manifest(out) != manifest:
             manifest.save(out)
         return Sharded(
             MultiStore(out), chosen,
@@ -201,24 +202,45 @@ def _refuse(failed: Mapping[str, str], number: int) -> None:
         )
 
 
-def _is_current(out: Path, manifest: Manifest) -> bool:
+def _manifest(out: Path) -> Manifest | None:
+    """The manifest; None where there is none, or it cannot be read."""
     try:
-        return Manifest.load(out) == manifest
+        return Manifest.load(out)
     except FormatError:
-        return False
+        return None
 
 
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Make the folder, and keep other runs out of it."""
-    lock = FileLock(out / ".lock", timeout=0)
+    """Make the folder, and keep other runs out of it; refuse one that holds other things."""
+    lock = FileLock(out / LOCK, timeout=0)
     with writing_to(out):
+        # Before the lock is made there, too: it is a sign of ours.
+        _check_place(out)
         out.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     try:
+        with writing_to(out):
+            _check_place(out)
         yield
     finally:
         lock.release()
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a folder that is neither new, nor empty, nor one in which shards were begun."""
+    if not out.is_dir():
+        return
+    names = sorted(os.listdir(out))
+    if METADATA in names:
+        raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
+    if _manifest(out) is not None or any((out / name / SOURCE).exists() for name in names):
+        return
+    # What a run leaves that was killed before its first shard was done.
+    left = [name for name in names if LOCK in names and is_begun(out / name)]
+    others = [name for name in names if name != LOCK and name not in left]
+    if others:
+        raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 
 
 def _cores() -> int:

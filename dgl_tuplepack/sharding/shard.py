@@ -116,8 +116,10 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     Raises
     ------
     SizesError
-        There is no shard, or the same one stands twice.
+        There is no shard, a path stands in the place of several, or the same one stands twice.
     """
+    if isinstance(shards, str | bytes | os.PathLike):
+        raise SizesError(f"shards are several, but one path {str(shards)!r} was given; put it into a list.")
     if not shards:
         raise SizesError("there are no shards; give at least one.")
     sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
@@ -133,7 +135,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
-            f"two shards are called {repeated[0]!r}; give each one once, or a mapping from names to shards."
+            f"two shards are called {repeated[0]!r}; give each one once, or in Python a mapping of names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 

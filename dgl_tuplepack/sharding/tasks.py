@@ -13,7 +13,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, write_plans
+from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.format import METADATA
@@ -109,8 +109,10 @@ def verify_shard(out: Path, shard: ShardEntry) -> None:
     FormatError
         Names what is not as it was written.
     """
-    if verify(out / shard.name)._arrays.checksum != shard.store:
+    store = verify(out / shard.name)
+    if store._arrays.checksum != shard.store:
         raise FormatError(was_written_anew(out, shard.name))
+    verify_plans(store)
 
 
 @dataclass(frozen=True)

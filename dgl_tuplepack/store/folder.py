@@ -13,10 +13,11 @@ from filelock import FileLock, Timeout
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.store.format import METADATA, StoreMetadata
+from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
 
+LOCK = ".lock"
 # The last is what writing the metadata leaves where the process is killed.
-_LOCK, _DATA, _PARTIAL = ".lock", "data-", f".{METADATA}."
+_DATA, _PARTIAL = "data-", f".{METADATA}."
 
 
 @contextlib.contextmanager
@@ -29,10 +30,10 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     Raises
     ------
     FormatError
-        There is a store already and `overwrite` is False, the folder holds other things, another process writes
-        to it, or the place cannot be written.
+        There is a store already and `overwrite` is False, the folder holds other things or shards, another process
+        writes to it, or the place cannot be written.
     """
-    created, lock = not path.is_dir(), FileLock(path / _LOCK, timeout=0)
+    created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
     with writing_to(path):
         _check_place(path, overwrite)
         path.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
         if not (path / METADATA).exists():
             # Unlinked while held: whoever comes next makes a lock, and perhaps the folder, of its own.
             with contextlib.suppress(OSError):
-                (path / _LOCK).unlink()
+                (path / LOCK).unlink()
                 if created:
                     path.rmdir()
         raise
@@ -96,6 +97,8 @@ def _check_place(path: Path, overwrite: bool) -> None:
             raise FormatError(f"{path} is no folder; choose another path for the store.")
         return
     names = sorted(p.name for p in path.iterdir())
+    if MANIFEST in names:
+        raise FormatError(f"{path} holds a dataset of shards ({MANIFEST}); choose another folder for the store.")
     data = [name for name in names if name.startswith(_DATA)]
     # A damaged store can be overwritten, another program's metadata cannot.
     if METADATA in names and (data or _current(path) is not None):
@@ -104,9 +107,17 @@ def _check_place(path: Path, overwrite: bool) -> None:
                 f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
             )
         return
-    others = [name for name in names if name != _LOCK and name not in data and not name.startswith(_PARTIAL)]
+    others = [name for name in names if name != LOCK and name not in data and not name.startswith(_PARTIAL)]
     if others:
         raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
+
+
+def is_begun(path: Path) -> bool:
+    """Whether a folder holds nothing but what writing a store leaves, also where the process is killed."""
+    return path.is_dir() and all(
+        name in (LOCK, METADATA) or name.startswith(_DATA) or (name.startswith(".") and name.endswith(".partial"))
+        for name in os.listdir(path)
+    )
 
 
 def _remove_data(path: Path, keep: str | None) -> None:

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
-from dgl_tuplepack.preprocessing import plan_files
+from dgl_tuplepack.preprocessing import plan_files, preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sharding.shard import as_shards
 from tests.graphs import assert_same_item
@@ -205,6 +205,86 @@ def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
     run(bins, tmp_path / "out")
 
 
+def test_a_folder_holds_a_store_or_shards_never_both(bins: list[Path], tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", molecules(0))
+    before = snapshot(tmp_path / "store")
+    for overwrite in (False, True):
+        with refused(FormatError, str(store.path), "holds a store"):
+            run(bins, store.path, overwrite=overwrite)
+    assert snapshot(tmp_path / "store") == before
+    run(bins, tmp_path / "shards")
+    before = snapshot(tmp_path / "shards")
+    for overwrite in (False, True):
+        with refused(FormatError, str(tmp_path / "shards"), "holds a dataset of shards"):
+            tp.GraphStore.write(tmp_path / "shards", molecules(0), overwrite=overwrite)
+        with refused(FormatError, "holds a dataset of shards"):
+            preprocess(bins[0], tmp_path / "shards", overwrite=overwrite)
+    assert snapshot(tmp_path / "shards") == before
+    # Both, put together by hand: no command may choose one in silence.
+    (store.path / "manifest.json").write_bytes((tmp_path / "shards" / "manifest.json").read_bytes())
+    for name in ("info", "verify", "sizes"):
+        assert "a store and a dataset of shards" in str(command(name, store.path).exception)
+    with refused(FormatError, "holds a dataset of shards"):
+        tp.GraphStore.write(store.path, molecules(0), overwrite=True)
+
+
+def _notes(out: Path) -> None:
+    (out / "notes.txt").touch()
+
+
+def _stores(out: Path) -> None:
+    tp.GraphStore.write(out / "part-0", molecules(9))
+
+
+def _other_manifest(out: Path) -> None:
+    (out / "manifest.json").write_text("{}")
+
+
+@pytest.mark.parametrize("put", [_notes, _stores, _other_manifest])
+def test_shards_are_not_written_among_other_things(bins: list[Path], tmp_path: Path, put: Any) -> None:
+    """A store of the name of a shard least of all: it would be replaced."""
+    (tmp_path / "out").mkdir()
+    put(tmp_path / "out")
+    before = sorted((tmp_path / "out").rglob("*")), snapshot(tmp_path / "out")
+    for overwrite in (False, True):
+        with refused(FormatError, str(tmp_path / "out"), "holds other things"):
+            run(bins, tmp_path / "out", overwrite=overwrite)
+    assert (sorted((tmp_path / "out").rglob("*")), snapshot(tmp_path / "out")) == before
+
+
+def _killed_first(out: Path) -> None:
+    """As a process leaves it that was killed in its first shard."""
+    (out / ".lock").touch()
+    (out / "part-0" / "data-0").mkdir(parents=True)
+    (out / "part-0" / ".lock").touch()
+
+
+def _killed_between(out: Path) -> None:
+    """Its first store was complete, and nothing else."""
+    _stores(out)
+    (out / ".lock").touch()
+    (out / "part-0" / ".source.json.x.partial").touch()
+
+
+def _killed_last(out: Path) -> None:
+    run(write_bins(out.parent, 3), out)
+    (out / "manifest.json").unlink()
+    (out / ".manifest.json.x.partial").touch()
+
+
+def _noted(out: Path) -> None:
+    run(write_bins(out.parent, 2), out)
+    (out / "notes.txt").touch()
+
+
+@pytest.mark.parametrize("begun", [_killed_first, _killed_between, _killed_last, _noted])
+def test_what_was_begun_goes_on(bins: list[Path], tmp_path: Path, begun: Any) -> None:
+    (tmp_path / "out").mkdir()
+    begun(tmp_path / "out")
+    run(bins, tmp_path / "out")
+    assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(i) for i in range(3)])
+
+
 def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     """On any file system of fsspec: files and folders, which are copied here and taken away again."""
     sizes = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
@@ -260,8 +340,11 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
     assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
-    with refused(SizesError, "two shards", "-x'"):
+    with refused(SizesError, "two shards", "-x'", "in Python a mapping"):
         names("x.bin", "x.bin")
+    for one in ("abc", Path("abc"), b"abc"):
+        with refused(SizesError, "abc", "list"):
+            as_shards(one, {})
     with refused(SizesError, "no shards"):
         names()
 
@@ -330,6 +413,15 @@ def test_a_shard_that_is_missing_or_damaged_is_told(bins: list[Path], tmp_path: 
         tp.MultiStore(tmp_path / "out")
 
 
+def test_verifying_misses_a_plan(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    (tmp_path / "out" / "part-1" / "plan.json").unlink()
+    with refused(ShardsError, "1 of 3", "part-1: ", "missing", "plan.json"):
+        verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-1",)
+    verify_shards(tmp_path / "out")
+
+
 def command(*arguments: Any) -> Result:
     return CliRunner().invoke(app, list(map(str, arguments)))
 
@@ -351,11 +443,18 @@ def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None
     # One alone becomes a single store, as ever.
     assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
     assert len(tp.GraphStore(tmp_path / "one")) == 20
+    for place, graphs in ((out, 40), (tmp_path / "one", 20)):
+        assert command("verify", place).output == f"{place}: {graphs} graphs, intact\n"
+    (tmp_path / "one" / "plan.json").unlink()
+    assert "intact; there are no plans" in command("verify", tmp_path / "one").output
 
 
 def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
     failed = command("preprocess", *bins, tmp_path / "absent.bin", tmp_path / "out", "--workers", 1)
     assert isinstance(failed.exception, ShardsError)
+    alone = command("preprocess", bins[0])
+    assert alone.exit_code == 2
+    assert "OUT is missing" in alone.output
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 0).exit_code == 2
     pytest.importorskip("distributed")
