@@ -94,6 +94,22 @@ def test_a_batch_size_is_met(number: int) -> None:
     assert best.harmonic_mean > 0.99
 
 
+def test_a_batch_size_comes_before_full_packs() -> None:
+    # The fullest limits hold 4.2 graphs; those that hold 3.8 to 4.2 must be found among less full ones.
+    histogram = SizeHistogram.from_counts({(4, 10): 27, (10, 18): 32})
+    best = search_limits(histogram, graphs_per_batch=4).best
+    every = search_limits(histogram, ranges={"nodes": range(10, 80), "edges": range(18, 160, 2)})
+    near = [c for c in every if abs(c.graphs_per_pack / 4 - 1) <= 0.05]
+    assert abs(best.graphs_per_pack / 4 - 1) <= 0.05
+    assert best.harmonic_mean == max(c.harmonic_mean for c in near)
+
+
+def test_a_cap_may_be_a_little_below_the_batch_size() -> None:
+    best = search_limits(MOLHIV, graphs_per_batch=32, graphs=31).best
+    assert best.limits.graphs == 31
+    assert abs(best.graphs_per_pack / 32 - 1) <= 0.05
+
+
 def test_a_budget_is_spent() -> None:
     search = search_limits(MOLHIV, budget=2**20, cost={"nodes": 1000, "edges": 100})
     spent = [1000 * (c.limits.nodes + 1) + 100 * c.limits.edges for c in search]
@@ -236,6 +252,7 @@ def test_a_search_is_a_sequence() -> None:
         ({"graphs_per_batch": 11}, SearchError, ("graphs_per_batch", "1..10", "11")),
         ({"graphs_per_batch": 2.5}, SearchError, ("graphs_per_batch", "2.5")),
         ({"graphs_per_batch": 1}, SearchError, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
+        ({"graphs_per_batch": 5, "graphs": 4}, SearchError, ("graphs_per_batch=5 is out of reach", "4 graphs")),
         ({"budget": 0}, SearchError, ("budget", "above 0")),
         ({"budget": -3}, SearchError, ("budget", "-3")),
         ({"budget": math.inf}, SearchError, ("budget", "inf")),
