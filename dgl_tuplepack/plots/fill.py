@@ -143,6 +143,8 @@ def plot_graphs_per_pack(plan: PackPlan, ax: Any = None) -> Any:
     """
     ax = drawing.axes_or_new(ax)
     edges = drawing.whole_cells(plan.pattern_graphs)
+    # No bar reaches beyond the limit.
+    edges[-1] = plan.max_graphs + 0.5
     packs = np.histogram(plan.pattern_graphs, bins=edges, weights=plan.repeats)[0]
     outline = 0.6 if len(packs) <= _MOST_OUTLINED else 0
     ax.bar(edges[:-1], packs, width=np.diff(edges), align="edge", color="0.65", edgecolor="0.2", linewidth=outline)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -22,7 +24,7 @@ from dgl_tuplepack.plots import (
     plot_sorted_fill,
     plot_tradeoff,
 )
-from dgl_tuplepack.plots._drawing import count_colours, line_style
+from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
 from dgl_tuplepack.sources.shapes import SHAPES
 from tests.messages import refused
 
@@ -124,6 +126,51 @@ def test_cells_hold_equally_many_even_numbers() -> None:
     histogram = SizeHistogram.from_counts({(n, 2 * n): 3 for n in range(1, 301)})
     data = marginals_of(plot_sizes(histogram, scale="linear"))[1].get_data()
     assert len(set(data.values[:-1].tolist())) == 1
+
+
+def test_cells_of_few_values_are_no_wider_than_needed() -> None:
+    ax = plot_sizes(SizeHistogram.from_counts({(10, 20): 3, (110, 240): 2}), Limits(150, 300), scale="linear")
+    top, right = (part.get_data() for part in marginals_of(ax))
+    assert top.edges.tolist() == [value - 0.5 for value in range(10, 112)]
+    assert (np.diff(right.edges) <= 2).all()
+    assert 240.5 <= right.edges[-1] < 242.5
+    # Two sizes of packs are two bars, and none stands where no pack can be.
+    plan = pack(SizeHistogram.from_counts({(10, 1): 27, (27, 1): 10}), Limits(270, 90, 27))
+    assert sorted(plan.pattern_graphs.tolist()) == [10, 27]
+    bars = {(bar.get_x(), bar.get_width()): bar.get_height() for bar in plot_graphs_per_pack(plan).patches}
+    assert {place: packs for place, packs in bars.items() if packs} == {(9.5, 1): 1, (26.5, 1): 1}
+    assert max(left + width for left, width in bars) == 27.5
+
+
+@pytest.mark.parametrize("log", [False, True])
+@given(values=st.lists(st.integers(0, 5000), min_size=1, max_size=40), step=st.sampled_from([1, 1, 2, 6]))
+def test_cells_cover_the_values_and_nothing_else(values: list[int], step: int, log: bool) -> None:
+    numbers = step * np.array(values)
+    edges = whole_cells(numbers, log)
+    assert edges[0] == numbers.min() - 0.5
+    assert edges[-2] < numbers.max() < edges[-1]
+    # A hundredth of the axis, but for the steps that whole numbers in twos, or sixes, make.
+    widest = np.diff(edges).max()
+    assert widest <= (0.06 if log else 0.01) * np.ptp(numbers) + max(1, np.ptp(numbers) / 24)
+    assert (edges % 1 == 0.5).all()
+
+
+def test_bars_end_at_the_fullest_pack() -> None:
+    plan = pack(SizeHistogram.from_counts({(1, 1): 127, (127, 1): 1}), Limits(127, 200))
+    assert sorted(plan.pattern_graphs.tolist()) == [1, 127]
+    first, *_, last = plot_graphs_per_pack(plan).patches
+    assert first.get_width() == 2
+    assert last.get_x() + last.get_width() == 127.5
+
+
+def test_no_tick_is_written_twice() -> None:
+    ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [8], "edges": [16]}))
+    ax.figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        texts = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert texts
+        assert len(texts) == len(set(texts))
 
 
 def test_two_of_three_components_can_be_shown() -> None:
@@ -243,6 +290,14 @@ def test_a_method_that_ignores_a_limit_is_marked() -> None:
     assert within.get_offsets()[:, 1].tolist() == [1]
     assert beyond.get_offsets()[:, 1].tolist() == [0]
     assert to_rgb(within.get_facecolor()[0]) != to_rgb(beyond.get_facecolor()[0])
+
+
+def test_a_cap_that_others_keep_counts_as_a_limit() -> None:
+    plans = {"capped": pack(HISTOGRAM, Limits(222, 502, 8)), "free": pack(HISTOGRAM, Limits(222, 502))}
+    _, within, beyond = plot_methods(plans).collections
+    assert within.get_offsets()[:, 1].tolist() == [0]
+    assert beyond.get_offsets()[:, 1].tolist() == [1]
+    assert beyond.get_offsets()[0, 0] < 0
 
 
 # --- searches
