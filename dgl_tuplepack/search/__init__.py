@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,8 @@ def search_limits(
       efficiencies is within 0.5 % of the highest found, that is at least 0.995 times as high. Efficiency tends to 1
       as limits grow, hence an end: in mean graphs, limits go up to three times what the largest graph needs (the
       largest of its size / mean size, over the components). They are scaled along the mean size, then refined around.
+      Where the largest graph needs less than 1.5 mean graphs, they begin at eight: packs of one would be full too, but
+      each has a reserved node. An `objective` is free to prefer them.
     - `ranges`: "grid", every combination, advised by the same rule.
     - `target`: the fewest slots per pack that reach it, among the combinations of `ranges` (then no smaller one does)
       or among what a search like that of "auto" tries.
@@ -260,6 +262,8 @@ def _aim(way: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A number or a list of numbers that JSON can hold."""
-    if isinstance(value, str | dict | int | float):
+    if isinstance(value, str | dict):
         return value
-    return [int(v) for v in value] if hasattr(value, "__iter__") else float(value)
+    if hasattr(value, "__iter__"):
+        return [int(v) for v in value]
+    return int(value) if isinstance(value, Integral) else float(value)

@@ -151,6 +151,22 @@ def test_every_way_keeps_its_promises(way: str, problem: Problem, multiple_of: i
         assert best.score >= 0.995 * max(search.scores) - 1e-12
 
 
+@given(
+    size=st.tuples(st.integers(1, 40), st.integers(0, 200)),
+    more=st.integers(0, 9),
+    number=st.integers(1, 300),
+    cap=st.none() | st.integers(1, 12),
+)
+def test_graphs_of_nearly_equal_sizes_are_packed_several_at_a_time(
+    size: tuple[int, int], more: int, number: int, cap: int | None
+) -> None:
+    counts = {size: number, (size[0], size[1] + more * size[1] // 40): number}
+    histogram = Problem(counts, size, None).histogram
+    best = search_limits(histogram, graphs=cap, plans=40).best
+    assert best.limits.fits([list(size) for size in counts]).all()
+    assert best.packs <= max(1, math.ceil(histogram.num_graphs / min(8, cap or 8) * 1.25))
+
+
 class Backwards(Executor):
     """Does the work only when it is asked for, the last piece first."""
 

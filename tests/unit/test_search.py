@@ -168,9 +168,33 @@ def test_a_cap_on_graphs_holds_for_all_candidates() -> None:
 
 
 def test_graphs_without_edges_are_searched_by_their_nodes() -> None:
-    search = search_limits(SizeHistogram.from_counts({(3, 0): 50, (5, 0): 50}))
+    search = search_limits(SizeHistogram.from_counts({(3, 0): 60, (7, 0): 30}))
     assert search.best.harmonic_mean == search.best.efficiency["nodes"] == 1.0
-    assert search.best.limits.values == (8, 1)
+    assert search.best.limits.values == (13, 1)
+
+
+def test_several_graphs_of_nearly_equal_sizes_share_a_pack() -> None:
+    # One 75-node graph fills its own pack; with the reserved node that is worse than no packing.
+    histogram = SizeHistogram.from_counts({(75, 1380 + more): 50 for more in range(20)})
+    best = search_limits(histogram).best
+    assert best.graphs_per_pack >= 7.9
+    assert best.harmonic_mean > 0.995
+    alone = search_limits(histogram, objective=lambda c: -c.slots).best
+    assert alone.limits == Limits(75, 1399), "an objective may prefer packs of one graph"
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [({}, (40, 160)), ({"graphs": 3}, (15, 60)), ({"graphs": 1}, (5, 20)), ({"multiple_of": 64}, (127, 512))],
+)
+def test_several_graphs_as_far_as_the_cap_allows(settings: dict[str, int], limits: tuple[int, int]) -> None:
+    assert search_limits(SizeHistogram.from_counts({(5, 20): 960}), **settings).best.limits.values == limits
+
+
+def test_sizes_that_differ_are_searched_from_the_largest_graph_on() -> None:
+    # The largest graph is just 1.5 times as large as the mean one; a pack of it is full, and so are those of two.
+    histogram = SizeHistogram.from_counts({(10, 10): 100, (20, 20): 50})
+    assert search_limits(histogram).best.limits == Limits(20, 20)
 
 
 def test_graphs_without_any_size() -> None:
@@ -295,6 +319,14 @@ def test_generators_of_values_are_kept() -> None:
     search = search_limits(SMALL, ranges={"nodes": (n for n in (6, 8)), "edges": iter([10])})
     assert len(search) == 2
     assert search.aim["ranges"] == {"nodes": [6, 8], "edges": [10]}
+
+
+def test_numbers_of_numpy_are_kept_as_whole_numbers_or_fractions() -> None:
+    found = search_limits(MOLHIV, graphs_per_batch=np.int64(32), plans=10)
+    assert repr(found.aim["graphs_per_batch"]) == "32"
+    search = search_limits(SMALL, budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)})
+    assert repr(search.aim["budget"]) == "90.5"
+    assert repr(search.aim["cost"]) == "{'nodes': 1, 'edges': 2.0}"
 
 
 def test_a_target_of_ranges_stops_early_and_plans_nothing_hopeless() -> None:
