@@ -18,6 +18,10 @@ ACCENT = "#b2182b"
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Above the picture, one below the other, so that nothing is covered.
+LEGEND_ABOVE: dict[str, Any] = {
+    "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
+}  # fmt: skip
 # A scale is logarithmic where half of the graphs would share the first twelfth of a linear one.
 _LONG_TAIL = 12
 

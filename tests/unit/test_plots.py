@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from dgl_tuplepack.plots import (
     plot_sizes,
     plot_sorted_fill,
     plot_tradeoff,
+    save_picture,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
 from dgl_tuplepack.sources.shapes import SHAPES
@@ -173,6 +175,21 @@ def test_no_tick_is_written_twice() -> None:
         assert len(texts) == len(set(texts))
 
 
+@pytest.mark.parametrize("limits", [None, Limits(40_000, 95_000)])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_the_outermost_cells_stand_clear_of_the_frame(limits: Limits | None, scale: str) -> None:
+    histogram = SizeHistogram.from_counts({(n, 2 * n): 50 for n in range(5, 60)} | {(36_000, 90_000): 1})
+    ax = plot_sizes(histogram, limits, scale=scale)
+    ax.figure.draw_without_rendering()
+    corners = ax.transData.transform(ax.collections[0].get_coordinates()[[0, -1], [0, -1]])
+    frame = ax.get_window_extent()
+    assert (corners[0] > frame.min + 2).all()
+    assert (corners[1] < frame.max - 2).all()
+    # A single graph is a visible part of the marginals.
+    top, right = (part.axes for part in marginals_of(ax))
+    assert top.get_ylim()[0] == right.get_xlim()[0] == 0.5
+
+
 def test_two_of_three_components_can_be_shown() -> None:
     ax = plot_sizes(
         THREE, Limits.from_components({"nodes": 9, "edges": 8, "triplets": 20}), components=["triplets", "nodes"]
@@ -251,6 +268,12 @@ def test_sorted_fill_has_one_line_for_each_plan() -> None:
     assert "3,789 packs" in ax.get_legend().get_texts()[0].get_text()
 
 
+def test_the_legend_of_sorted_fill_hides_nothing() -> None:
+    ax = plot_sorted_fill({"none": pack(HISTOGRAM, LIMITS, "none"), "best": PLAN})
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+
+
 def test_bars_count_the_graphs_of_packs() -> None:
     ax = plot_graphs_per_pack(PLAN)
     expected = np.zeros(PLAN.max_graphs + 1)
@@ -317,6 +340,16 @@ def test_a_grid_of_limits_is_a_heat_map() -> None:
     assert f"({GRID.best.harmonic_mean:.2%})" in texts[1]
     assert f"({len(GRID.pareto)})" in texts[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
+
+
+@pytest.mark.parametrize("limit", [32, 37])
+def test_no_harmonic_mean_is_beyond_the_possible(limit: int) -> None:
+    search = search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [limit], "edges": [16]})
+    shown = plot_search(search)
+    shown.figure.draw_without_rendering()
+    assert shown.collections[0].colorbar.ax.get_ylim()[1] == shown.collections[0].norm.vmax == search.best.score
+    ax = plot_tradeoff(search)
+    assert [tick for tick in ax.get_yticks() if tick > 1 + 1e-9 and tick < ax.get_ylim()[1]] == []
 
 
 def test_limits_here_and_there_are_dots() -> None:
@@ -428,3 +461,29 @@ def test_other_wrong_input_is_refused() -> None:
     other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
     with refused(PlanError, "plans of one histogram", "different ones"):
         plot_methods({"one": PLAN, "other": other})
+    with refused(PlanError, "at least one plan"):
+        plot_sorted_fill({})
+    for plot in (plot_sizes, plot_distributions):
+        with refused(LimitsError, "limits must be Limits", "(222, 502)"):
+            plot(HISTOGRAM, (222, 502))  # type: ignore[arg-type]
+        with refused(InputError, "scale is None", "auto, linear, log"):
+            plot(HISTOGRAM, scale=None)  # type: ignore[arg-type]
+    for components in ((), "nodes"):
+        with refused(SizesError, "components", repr(components), "'edges'"):
+            plot_distributions(HISTOGRAM, components=components)
+
+
+@pytest.mark.parametrize("dpi", [-1, 0, "a", True, float("inf"), None])
+def test_a_dpi_that_is_no_number_is_refused(dpi: Any, tmp_path: Path) -> None:
+    with refused(InputError, "dpi", repr(dpi), "above 0"):
+        save_picture(plot_methods({"best fit": PLAN}), tmp_path / "methods.png", dpi)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_axes_in_a_part_of_a_figure_is_saved_with_the_whole(tmp_path: Path) -> None:
+    figure = Figure(figsize=(6, 3))
+    part, other = figure.subfigures(1, 2)
+    other.text(0.5, 0.5, "the other part")
+    for axes in (part.subplots(), part.subfigures(1, 2)[1].subplots()):
+        save_picture(plot_graphs_per_pack(PLAN, axes), tmp_path / "whole.svg")
+        assert "the other part" in (tmp_path / "whole.svg").read_text(encoding="utf-8")
