@@ -75,21 +75,22 @@ def search_limits(
       or among what a search like that of "auto" tries.
     - `graphs_per_batch`: the highest harmonic mean among limits whose packs hold that many graphs on average, to
       within 5 % where that can be had.
-    - `budget`: the fewest packs, and so the most graphs in each, whose padded shape the budget pays for.
+    - `budget`: the fewest packs, and so the most graphs in each, among limits tried whose padded shape it pays for.
 
     Parameters
     ----------
     histogram
         What is to be packed, or graph sizes, to be counted first.
     ranges
-        Component -> limits to try, as in ``{"nodes": range(20, 60), "edges": range(54, 161, 2)}``.
+        Component -> limits to try, for every component: ``{"nodes": range(20, 60), "edges": range(54, 161, 2)}``.
     target
         Least harmonic mean of the efficiencies, in (0, 1]; or component -> least efficiency.
     graphs_per_batch
         Mean graphs of a pack, >= 1.
     budget, cost
-        Most that the padded shape of one pack (the reserved nodes included) may cost, and the cost of one slot of
-        each component, 1 if not given. Bytes per node and per edge, as measured on a model, make it memory.
+        Most that the padded shape of one pack (the reserved nodes included) may cost, above 0; and component -> cost of
+        one slot, >= 0, for every component. None: 1 for all of them. Bytes per node and per edge, as measured on a
+        model, make it memory.
     objective
         For "auto" and "grid": a function of a `Candidate`, larger being better, in place of the harmonic mean.
     tolerance

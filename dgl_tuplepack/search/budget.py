@@ -37,11 +37,16 @@ class Price:
     """
 
     def __init__(self, budget: float, cost: Mapping[str, float] | None, components: tuple[str, ...]) -> None:
-        self.budget = _number("the budget", budget)
-        if self.budget == 0:
-            raise SearchError("the budget must be above 0, but is 0; give slots, or bytes together with cost=.")
+        self.budget = _number(budget)
+        if not self.budget > 0:
+            raise SearchError(
+                f"the budget must be a finite number above 0, but is {budget!r}; give slots, or bytes with cost=."
+            )
         given = by_component("costs", dict.fromkeys(components, 1.0) if cost is None else cost, components, every=True)
-        self.costs = tuple(_number(f"the cost of {name}", given[name]) for name in components)
+        self.costs = tuple(_number(given[name]) for name in components)
+        for name, cost in zip(components, self.costs, strict=True):
+            if not cost >= 0:
+                raise SearchError(f"the cost of {name} must be a finite number >= 0, but is {given[name]!r}.")
         if not any(self.costs):
             raise SearchError("at least one cost must be above 0; without any, everything fits in one pack.")
         nodes = components_of_kind(components, "nodes")
@@ -118,7 +123,7 @@ class Affordable:
         return rows
 
 
-def _number(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise SearchError(f"{what} must be a finite number >= 0, but is {value!r}.")
-    return float(value)
+def _number(value: object) -> float:
+    """The value; not a number where it is no finite one."""
+    finite = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if finite else math.nan
