@@ -256,6 +256,13 @@ def test_fill_shows_every_content_once() -> None:
     assert high > 1
 
 
+def test_fill_is_of_the_components_shown() -> None:
+    plan = pack(THREE, Limits.from_components({"nodes": 9, "edges": 20, "triplets": 50}))
+    ax = plot_fill(plan, components=("triplets", "nodes"))
+    shown = {tuple(place) for place in ax.collections[0].get_offsets().tolist()}
+    assert shown == {(triplets / 50, nodes / 9) for nodes, _, triplets in plan.pattern_contents.tolist()}
+
+
 def test_sorted_fill_has_one_line_for_each_plan() -> None:
     other = pack(HISTOGRAM, LIMITS, "next_fit")
     ax = plot_sorted_fill({"best": PLAN, "next": other}, "edges")

@@ -118,6 +118,29 @@ def test_a_budget_is_spent() -> None:
     assert search.best.packs == search.packs.min()
 
 
+def test_of_two_components_all_that_spend_a_small_budget_are_tried() -> None:
+    histogram = SizeHistogram.from_counts({(7, 14): 3, (4, 9): 11, (5, 3): 20, (2, 1): 9})
+    for multiple_of, budget in ((1, 52), (4, 120)):
+        search = search_limits(histogram, budget=budget, multiple_of=multiple_of)
+        least = histogram.maxima()
+        rows = {
+            (padded - 1, spent)
+            for padded in range(least["nodes"] + 1, budget)
+            for spent in [(budget - padded) // multiple_of * multiple_of]
+            if padded % multiple_of == 0 and spent >= least["edges"]
+        }
+        assert len(rows) > 15
+        totals = histogram.totals()
+        spending = {row for row in rows if row[0] <= totals["nodes"] and row[1] <= totals["edges"]}
+        assert spending <= {c.limits.values for c in search}
+
+
+def test_a_budget_tries_nothing_that_cannot_be_better() -> None:
+    search = search_limits(SizeHistogram.from_counts({(3, 4): 40, (5, 7): 30, (2, 9): 20}), budget=200)
+    # The bound on packs of the best is reached: the others are from before it was known, or have fewer slots.
+    assert len(search) < 120
+
+
 def test_one_pack_is_enough_for_a_budget_of_everything() -> None:
     best = search_limits(SMALL, budget=10**9).best
     assert best.packs == 1
@@ -189,6 +212,14 @@ def test_several_graphs_of_nearly_equal_sizes_share_a_pack() -> None:
 )
 def test_several_graphs_as_far_as_the_cap_allows(settings: dict[str, int], limits: tuple[int, int]) -> None:
     assert search_limits(SizeHistogram.from_counts({(5, 20): 960}), **settings).best.limits.values == limits
+
+
+def test_auto_ends_at_its_reach() -> None:
+    for reach in (1.0, 1.5):
+        search = search_limits(MOLHIV, reach=reach, plans=60)
+        means = [total / search.num_graphs for total in search.totals.tolist()]
+        scale = max(largest / mean for largest, mean in zip(MOLHIV.maxima().values(), means, strict=True))
+        assert (search.limits <= np.ceil(np.array(means) * scale * reach / 2) * 2).all()
 
 
 def test_sizes_that_differ_are_searched_from_the_largest_graph_on() -> None:
