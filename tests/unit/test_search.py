@@ -89,9 +89,10 @@ def test_the_kernel_counts_as_its_python_does() -> None:
 
 @pytest.mark.parametrize("number", [16, 32, 100, 1000])
 def test_a_batch_size_is_met(number: int) -> None:
-    best = search_limits(MOLHIV, graphs_per_batch=number).best
-    assert abs(best.graphs_per_pack / number - 1) <= 0.05
-    assert best.harmonic_mean > 0.99
+    search = search_limits(MOLHIV, graphs_per_batch=number)
+    near = [c for c in search if abs(c.graphs_per_pack / number - 1) <= 0.05]
+    assert search.best in near
+    assert search.best.harmonic_mean == max(c.harmonic_mean for c in near) > 0.99
 
 
 def test_a_batch_size_comes_before_full_packs() -> None:
