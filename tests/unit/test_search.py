@@ -142,6 +142,12 @@ def test_a_budget_tries_nothing_that_cannot_be_better() -> None:
     assert len(search) < 120
 
 
+def test_a_budget_of_three_components_is_spent_around_the_leaders_too() -> None:
+    counts = {(2, 12, 8): 11, (11, 3, 2): 18, (12, 4, 12): 15, (4, 11, 11): 12, (8, 8, 2): 19}
+    histogram = SizeHistogram.from_counts(counts, ("nodes", "edges", "triplets"))
+    assert search_limits(histogram, budget=65).best.packs == 35
+
+
 def test_one_pack_is_enough_for_a_budget_of_everything() -> None:
     best = search_limits(SMALL, budget=10**9).best
     assert best.packs == 1
