@@ -12,12 +12,16 @@ from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
-_MOST_CELLS = 120
+_MOST_CELLS, _FEWEST_CELLS = 120, 24
 ACCENT = "#b2182b"
 # Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# Above the picture, one below the other, so that nothing is covered.
+LEGEND_ABOVE: dict[str, Any] = {
+    "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
+}  # fmt: skip
 # A scale is logarithmic where half of the graphs would share the first twelfth of a linear one.
 _LONG_TAIL = 12
 
@@ -98,15 +102,17 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most over all `values`.
+    """Edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most from the least value to the most.
 
     Cells hold whole multiples of the step between values (edges of an undirected graph come in twos, say), and
     logarithmic ones never get narrower, so that the cells' own pattern does not show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
+    # Few values have some step by chance; cells so wide would show them where there are none.
+    step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
-        width = step * max(1, -(-(high - low + 1) // (step * _MOST_CELLS)))
+        width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
         return low - 0.5 + width * np.arange((high - low) // width + 2)
     growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
     edges = [low]
@@ -117,7 +123,9 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
 
 def set_whole(axis: Any) -> None:
     """Give a linear axis whole numbers, written with separators."""
-    axis.set_major_locator(load("matplotlib.ticker").MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+    ticker = load("matplotlib.ticker")
+    # With more ticks than one at least, fractions would be ticks too, and be written as the same whole number.
+    axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     _separate_thousands(axis)
 
 

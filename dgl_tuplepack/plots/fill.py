@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots import _drawing as drawing
 
@@ -96,9 +97,13 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
 
     Raises
     ------
+    PlanError
+        There is no plan.
     SizesError
         A plan has no such component.
     """
+    if not plans:
+        raise PlanError("a picture of sorted fill needs at least one plan, but got none; give them as {name: plan}.")
     ax = drawing.axes_or_new(ax)
     for number, (name, plan) in enumerate(plans.items()):
         column = drawing.column_of(plan.histogram.components, component, "the plan")
@@ -122,7 +127,7 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
         )
     ax.set(xlabel="packs, fullest first", ylabel=f"{component}: content / limit", ylim=(0, 1.03), xlim=(0, None))
     drawing.set_whole(ax.xaxis)
-    ax.legend(loc="lower left", fontsize="small")
+    ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
     return ax
 
@@ -143,6 +148,8 @@ def plot_graphs_per_pack(plan: PackPlan, ax: Any = None) -> Any:
     """
     ax = drawing.axes_or_new(ax)
     edges = drawing.whole_cells(plan.pattern_graphs)
+    # No bar reaches beyond the limit.
+    edges[-1] = plan.max_graphs + 0.5
     packs = np.histogram(plan.pattern_graphs, bins=edges, weights=plan.repeats)[0]
     outline = 0.6 if len(packs) <= _MOST_OUTLINED else 0
     ax.bar(edges[:-1], packs, width=np.diff(edges), align="edge", color="0.65", edgecolor="0.2", linewidth=outline)

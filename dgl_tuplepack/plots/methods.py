@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.plan import PackPlan
@@ -22,8 +23,8 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     Parameters
     ----------
     plans
-        Name beside the axis -> plan; all of one histogram. Plans with looser limits than others (`node_only`, say)
-        have open markers.
+        Name beside the axis -> plan; all of one histogram. Plans with looser limits than others (`node_only`, say), or
+        a looser cap on graphs, have open markers.
     ax
         matplotlib Axes; a new figure's if None.
 
@@ -45,9 +46,9 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
         )
     # The bound of looser limits is smaller, and holds for tighter ones as well.
     bound = max(plan.lower_bound for plan in plans.values())
-    tightest = np.min([plan.limits.array for plan in plans.values()], axis=0)
+    maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
-    keeps = np.array([(plan.limits.array == tightest).all() for plan in plans.values()])
+    keeps = (maxima == maxima.min(axis=0)).all(axis=1)
     rows = np.arange(len(plans))
 
     ax = drawing.axes_or_new(ax, 6.4, 1.3 + 0.34 * len(plans))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import math
 import os
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import write_bytes
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, InputError
 
 # Kind of file -> what it would otherwise say of the time or the library.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -36,7 +38,11 @@ def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> Non
     ------
     FormatError
         Another ending, or a place that cannot be written.
+    InputError
+        `dpi` is no such number.
     """
+    if isinstance(dpi, bool) or not isinstance(dpi, Real) or not 0 < float(dpi) < math.inf:
+        raise InputError(f"dpi must be a finite number above 0, but is {dpi!r}; 150 suits screens, 300 print.")
     write_bytes(path, picture_bytes(ax, kind_of(path), dpi))
 
 
@@ -58,5 +64,7 @@ def picture_bytes(ax: Any, kind: str, dpi: float = 150) -> bytes:
     """Content of a file of that kind."""
     content = io.BytesIO()
     with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
-        ax.figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA[kind])
+        # An Axes in a part of a figure is written with the whole.
+        figure = ax.figure if hasattr(ax.figure, "savefig") else ax.figure.figure
+        figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA[kind])
     return content.getvalue()

@@ -13,10 +13,12 @@ from dgl_tuplepack.search import LimitsSearch
 
 # Candidates that fill so much of the grid of their values are drawn as a heat map, others as dots.
 _GRID = 0.5
+# Part of an axis of harmonic means that lies above 100 %, at most.
+_BEYOND = 0.03
+# Scores that the colours span where all candidates have the same.
+_ALONE = 0.01
 # White with a black edge: to be seen on light and dark, in colour and in grey.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
-# Above the picture, one below the other, so that nothing is covered.
-_LEGEND: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"}
 
 
 def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
@@ -56,7 +58,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     ax.set(xlabel=f"limit of {search.components[columns[0]]}", ylabel=f"limit of {search.components[columns[1]]}")
     for axis in (ax.xaxis, ax.yaxis):
         drawing.set_whole(axis)
-    ax.legend(**_LEGEND)
+    ax.legend(**drawing.LEGEND_ABOVE)
     return ax
 
 
@@ -89,7 +91,7 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
     ax.set(xlabel=f"slots of a pack ({' + '.join(search.components)})")
     _name_score(search, ax)
     drawing.set_whole(ax.xaxis)
-    ax.legend(**_LEGEND)
+    ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
     return ax
 
@@ -97,6 +99,9 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
 def _name_score(search: LimitsSearch, ax: Any) -> None:
     """Label the upright axis by what the search compared candidates by."""
     if _is_harmonic(search):
+        # No ticks beyond what a mean can be, but room for a whole marker.
+        low, high = ax.get_ylim()
+        ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
         ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     ax.set_ylabel("harmonic mean of the efficiencies" if _is_harmonic(search) else "score")
 
@@ -117,7 +122,9 @@ def _best_label(search: LimitsSearch) -> str:
 
 def _draw_scores(ax: Any, places: Any, scores: Any) -> Any:
     across, up = (np.unique(places[:, column]) for column in range(2))
-    style = {"cmap": drawing.count_colours(), "vmin": scores.min(), "vmax": scores.max()}
+    # Where all are equal, matplotlib would put the score in the middle of a range that reaches beyond 100 %.
+    low = scores.min() if scores.min() < scores.max() else scores.max() - _ALONE
+    style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
     if len(places) < _GRID * len(across) * len(up) or len(places) < 4:
         # The best ones on top.
         order = np.argsort(scores, kind="stable")

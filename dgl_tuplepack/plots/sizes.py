@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.plots import _drawing as drawing
 
+# Part of each axis left free at both ends: about a cell.
+_MARGIN = 0.012
 # A value is named where so large a part of the graphs share it.
 _DOMINANT = 0.2
 # Limits further out than so many times the largest size would leave the picture empty; they are only named.
@@ -59,13 +61,15 @@ def plot_sizes(
     ------
     SizesError
         There is no choice of two components, or no such component.
+    InputError
+        There is no such scale.
     LimitsError
-        The limits are for other components than the histogram.
+        The limits are no `Limits`, or for other components than the histogram.
     """
     columns = drawing.two_components(histogram.components, components, "the histogram")
     names = [histogram.components[column] for column in columns]
     sizes = histogram.sizes[:, columns]
-    maxima = None if limits is None else limits.aligned(histogram.components).array[list(columns)]
+    maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array[list(columns)]
     largest = _largest_shown(sizes, maxima)
     logs = _log_axes(sizes, histogram, largest, scale)
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
@@ -76,6 +80,10 @@ def plot_sizes(
     shown = np.where(cells > 0, cells, np.nan).T
     # One raster image in vector files: thousands of cells would show hairlines between them.
     mesh = ax.pcolormesh(*edges, shown, norm=norm, cmap=drawing.count_colours(), rasterized=True)
+    # The outermost cells, often of a single graph, must not lie under the frame.
+    mesh.sticky_edges.x.clear()
+    mesh.sticky_edges.y.clear()
+    ax.margins(_MARGIN)
     ax.set(xlabel=f"{names[0]} per graph", ylabel=f"{names[1]} per graph")
     top, right = _marginals(ax, cells, edges, mesh)
     for column, which in enumerate("xy"):
@@ -122,13 +130,17 @@ def plot_distributions(
     Raises
     ------
     SizesError
-        There is no such component.
+        There is no such component, or none is named.
+    InputError
+        There is no such scale.
     LimitsError
-        The limits are for other components than the histogram.
+        The limits are no `Limits`, or for other components than the histogram.
     """
+    if components is not None and (isinstance(components, str) or not len(components)):
+        raise SizesError(f"components is {components!r}, but must name some of {histogram.components}, or be None.")
     names = histogram.components if components is None else tuple(components)
     columns = [drawing.column_of(histogram.components, name, "the histogram") for name in names]
-    maxima = None if limits is None else limits.aligned(histogram.components).array
+    maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array
     largest = max(int(histogram.sizes[:, columns].max()), 0 if maxima is None else int(maxima[columns].max()))
     values = [histogram.sizes[:, column] for column in columns]
     log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
@@ -166,7 +178,7 @@ def _largest_shown(sizes: Any, maxima: Any) -> Any:
 
 
 def _log_axes(sizes: Any, histogram: SizeHistogram, largest: Any, scale: str | Sequence[str]) -> list[bool]:
-    scales = [scale, scale] if isinstance(scale, str) else list(scale)
+    scales = [scale, scale] if isinstance(scale, str) else list(scale) if isinstance(scale, Sequence) else []
     if len(scales) != 2:
         raise InputError(f"scale is {scale!r}, but must be one of {', '.join(drawing.SCALES)}, or two of them.")
     return drawing.log_axes(scales, sizes.T, histogram.counts, largest.tolist())
@@ -178,14 +190,17 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     ax.figure.colorbar(mesh, cax=bar, label="graphs in a cell")
     top.stairs(cells.sum(axis=1), edges[0], fill=True, color="0.45")
     right.stairs(cells.sum(axis=0), edges[1], fill=True, color="0.45", orientation="horizontal")
-    top.set(yscale="log", ylabel="graphs", ylim=(0.7, 3 * cells.sum(axis=1).max()))
-    right.set(xscale="log", xlabel="graphs", xlim=(0.7, 3 * cells.sum(axis=0).max()))
+    top.margins(x=_MARGIN)
+    right.margins(y=_MARGIN)
+    top.set(yscale="log", ylabel="graphs", ylim=(0.5, 3 * cells.sum(axis=1).max()))
+    right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
     # Few numbers, and none at 1: it would touch the last one of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
+    top.yaxis.set_minor_formatter(load("matplotlib.ticker").NullFormatter())
     return top, right
 
 

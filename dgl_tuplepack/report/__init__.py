@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from tqdm import tqdm
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.bounds import without_oversize
+from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.histogram import as_histogram
 from dgl_tuplepack.limits import Limits, as_limits
 
@@ -27,6 +29,7 @@ def write_report(
     limits: Limits | None = None,
     batch_sizes: Sequence[int] = (8, 32, 128),
     seed: int = 0,
+    oversize: str = "error",
 ) -> None:
     """Write an HTML page about the packing of a dataset; it needs no network and no other file.
 
@@ -44,13 +47,16 @@ def write_report(
         Graphs in a batch of the plain batching that packing is compared with, each >= 1.
     seed
         0..2**64-1; equal seeds give equal pages.
+    oversize
+        What to do with graphs that exceed the limits given: "error", or "drop" (with a warning); the page then says how
+        many are left out, and counts none of them.
 
     Raises
     ------
     FormatError
         The path is a folder, has another ending, or cannot be written; nothing is left behind.
     SizesError, LimitsError, InputError
-        As in `pack` and `search_limits`.
+        As in `pack` and `search_limits`; `oversize` is something else.
     MissingDependencyError
         matplotlib or Jinja2 is absent.
     """
@@ -59,16 +65,22 @@ def write_report(
     for size in batch_sizes:
         whole_number("the batch size", size, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
+    if oversize not in ("error", "drop"):
+        raise LimitsError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
     load("jinja2")
     load("matplotlib")
     from dgl_tuplepack.report.findings import find
     from dgl_tuplepack.report.page import render
 
-    histogram = as_histogram(sizes)
-    limits = None if limits is None else as_limits(limits)
+    histogram, dropped = as_histogram(sizes), 0
+    if limits is not None:
+        number = histogram.num_graphs
+        histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
+        if dropped:
+            warnings.warn(f"{dropped} of {number} graphs exceed {limits!r} and are left out.", stacklevel=2)
     # Three steps of finding, and the page.
     with tqdm(total=4, desc="report", delay=1, disable=not sys.stderr.isatty()) as bar:
-        findings = find(histogram, limits, tuple(batch_sizes), seed, bar.update)
+        findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update)
         page = render(findings, name, seed)
         bar.update()
     write_text(path, page)

@@ -47,7 +47,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a report shows; the last of `ways` is packing."""
+    """Everything that a report shows; the last of `ways` is packing. Graphs that were left out count nowhere else."""
 
     histogram: SizeHistogram
     components: Sequence[ComponentFigures]
@@ -55,6 +55,7 @@ class Findings:
     limits: Limits
     plans: Mapping[str, PackPlan]
     ways: Sequence[Way]
+    dropped: int
 
     @property
     def plan(self) -> PackPlan:
@@ -72,6 +73,7 @@ def find(
     limits: Limits | None,
     batch_sizes: Sequence[int],
     seed: int,
+    dropped: int = 0,
     advance: Callable[[], object] = lambda: None,
 ) -> Findings:
     """Search for limits, pack with them or with those given, compare with plain batching; `advance` after each."""
@@ -87,7 +89,7 @@ def find(
     figures = [_figures(histogram, column) for column in range(len(histogram.components))]
     ways = _ways(histogram, plans["auto"], batch_sizes, seed)
     advance()
-    return Findings(histogram, figures, search, chosen, plans, ways)
+    return Findings(histogram, figures, search, chosen, plans, ways, dropped)
 
 
 def padded_shape(limits: Limits) -> dict[str, int]:

@@ -20,7 +20,7 @@ from dgl.dataloading import GraphDataLoader
 
 limits = tp.{limits}
 sampler = tp.PackBatchSampler(
-    tp.sizes_of(dataset), limits, seed={seed}
+    tp.sizes_of(dataset), limits, seed={seed}{oversize}
 )
 collate = tp.PaddedCollate(
     sampler.limits, example=dataset[0]
@@ -65,7 +65,8 @@ def render(findings: Findings, name: str, seed: int) -> str:
 
 def use(findings: Findings, seed: int) -> str:
     """Lines of Python that batch a dataset of these graphs within the limits."""
-    return _USE.format(limits=repr(findings.limits), seed=seed)
+    oversize = ',\n    oversize="drop",' if findings.dropped else ""
+    return _USE.format(limits=repr(findings.limits), seed=seed, oversize=oversize)
 
 
 def _front(search: LimitsSearch) -> list[tuple[int, bool]]:

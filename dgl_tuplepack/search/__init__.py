@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -68,26 +68,29 @@ def search_limits(
       efficiencies is within 0.5 % of the highest found, that is at least 0.995 times as high. Efficiency tends to 1
       as limits grow, hence an end: in mean graphs, limits go up to three times what the largest graph needs (the
       largest of its size / mean size, over the components). They are scaled along the mean size, then refined around.
+      Where the largest graph needs less than 1.5 mean graphs, they begin at eight: packs of one would be full too, but
+      each has a reserved node. An `objective` is free to prefer them.
     - `ranges`: "grid", every combination, advised by the same rule.
     - `target`: the fewest slots per pack that reach it, among the combinations of `ranges` (then no smaller one does)
       or among what a search like that of "auto" tries.
     - `graphs_per_batch`: the highest harmonic mean among limits whose packs hold that many graphs on average, to
       within 5 % where that can be had.
-    - `budget`: the fewest packs, and so the most graphs in each, whose padded shape the budget pays for.
+    - `budget`: the fewest packs, and so the most graphs in each, among limits tried whose padded shape it pays for.
 
     Parameters
     ----------
     histogram
         What is to be packed, or graph sizes, to be counted first.
     ranges
-        Component -> limits to try, as in ``{"nodes": range(20, 60), "edges": range(54, 161, 2)}``.
+        Component -> limits to try, for every component: ``{"nodes": range(20, 60), "edges": range(54, 161, 2)}``.
     target
         Least harmonic mean of the efficiencies, in (0, 1]; or component -> least efficiency.
     graphs_per_batch
         Mean graphs of a pack, >= 1.
     budget, cost
-        Most that the padded shape of one pack (the reserved nodes included) may cost, and the cost of one slot of
-        each component, 1 if not given. Bytes per node and per edge, as measured on a model, make it memory.
+        Most that the padded shape of one pack (the reserved nodes included) may cost, above 0; and component -> cost of
+        one slot, >= 0, for every component. None: 1 for all of them. Bytes per node and per edge, as measured on a
+        model, make it memory.
     objective
         For "auto" and "grid": a function of a `Candidate`, larger being better, in place of the harmonic mean.
     tolerance
@@ -266,6 +269,8 @@ def _aim(way: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """A number or a list of numbers that JSON can hold."""
-    if isinstance(value, str | dict | int | float):
+    if isinstance(value, str | dict):
         return value
-    return [int(v) for v in value] if hasattr(value, "__iter__") else float(value)
+    if hasattr(value, "__iter__"):
+        return [int(v) for v in value]
+    return int(value) if isinstance(value, Integral) else float(value)

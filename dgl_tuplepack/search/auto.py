@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, zip_longest
 from numbers import Real
 
@@ -16,6 +17,9 @@ from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.result import Candidate
 from dgl_tuplepack.search.space import Row, Space
 from dgl_tuplepack.sizes import IntArray
+
+# Sizes are nearly equal where the largest graph needs fewer mean graphs than this; packs then hold several at least.
+_NEARLY_EQUAL, _SEVERAL = 1.5, 8
 
 Objective = Callable[[Candidate], float]
 
@@ -30,10 +34,23 @@ def search_auto(evaluation: Evaluation, space: Space, reach: float, plans: int, 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, names scaling all limits together, then tuning each,
     and leaves a derivative-free search as future work.
     """
+    if scoring.objective is None:
+        space = _with_several_graphs(space, evaluation.cap)
     rule = Fullest(space, reach * space.scale, scoring)
     lower = space.ray(space.scale / reach, space.scale, max(2, plans // 25))
     explore(evaluation, space, space.scale, reach * space.scale, plans, rule, (space.rounded(space.mean), *lower))
     return int(rule.order(evaluation)[0])
+
+
+def _with_several_graphs(space: Space, cap: int | None) -> Space:
+    """Where sizes are nearly equal, the space from several mean graphs upwards, as far as graphs and cap allow it.
+
+    Packs of a single graph would be as full as any there, and spend a reserved node on each.
+    """
+    if space.scale >= _NEARLY_EQUAL:
+        return space
+    several = _SEVERAL if cap is None else min(_SEVERAL, cap)
+    return replace(space, smallest=space.rounded(several * m for m in space.mean))
 
 
 class Scoring:

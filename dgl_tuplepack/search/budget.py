@@ -37,13 +37,17 @@ class Price:
     """
 
     def __init__(self, budget: float, cost: Mapping[str, float] | None, components: tuple[str, ...]) -> None:
-        self.budget = _number("the budget", budget)
-        if self.budget == 0:
+        self.budget = _number(budget)
+        if not self.budget > 0:
             raise SearchError(
-                "the budget must be above 0, but is 0; give slots, or bytes together with costs (cost=, --cost)."
+                f"the budget must be a finite number above 0, but is {budget!r}; give slots, or bytes together with "
+                "costs (cost=, --cost)."
             )
         given = by_component("costs", dict.fromkeys(components, 1.0) if cost is None else cost, components, every=True)
-        self.costs = tuple(_number(f"the cost of {name}", given[name]) for name in components)
+        self.costs = tuple(_number(given[name]) for name in components)
+        for name, price in zip(components, self.costs, strict=True):
+            if not price >= 0:
+                raise SearchError(f"the cost of {name} must be a finite number >= 0, but is {given[name]!r}.")
         if not any(self.costs):
             raise SearchError("at least one cost must be above 0; without any, everything fits in one pack.")
         nodes = components_of_kind(components, "nodes")
@@ -83,7 +87,8 @@ def search_budget(evaluation: Evaluation, space: Space, price: Price, plans: int
         )
     rule = Affordable(space, price)
     scale = price.scale(space)
-    explore(evaluation, space, _FIRST * scale, scale, plans, rule, (smallest, *rule.filled(smallest)))
+    starts = (smallest, *rule.filled(smallest), *rule.spent(smallest, plans // 2))
+    explore(evaluation, space, _FIRST * scale, scale, plans, rule, starts)
     return int(rule.order(evaluation)[0])
 
 
@@ -99,29 +104,49 @@ class Affordable:
         return np.lexsort((*limits.T[::-1], limits.sum(axis=1), evaluation.packs))
 
     def promising(self, evaluation: Evaluation, rows: list[Row]) -> list[Row]:
-        """Limits within the budget."""
-        return [row for row in rows if self._price.allows(row)]
+        """Limits within the budget that may need fewer packs, by the bound on them, or as many with fewer slots."""
+        allowed = [row for row in rows if self._price.allows(row)]
+        if not evaluation.found:
+            return allowed
+        best = self.order(evaluation)[0]
+        known = int(evaluation.packs[best]), int(evaluation.limits[best].sum())
+        bounds = evaluation.bounds_on_packs(allowed).tolist()
+        return [row for row, bound in zip(allowed, bounds, strict=True) if (bound, sum(row)) < known]
 
     def proposals(self, row: Row, scale: float) -> list[Row]:
         """Neighbours, and what spends the rest of the budget on one of their components."""
         near = self._space.neighbours(row, scale)
         return [full for neighbour in near for full in self.filled(neighbour)] + near
 
+    def spent(self, smallest: Row, most: int) -> list[Row]:
+        """Of two components, all limits of which none can grow within the budget, if there are at most so many."""
+        if len(smallest) != 2:
+            return []
+        ends = [self._most(smallest, i) for i in range(2)]
+        values = [range(v, end + 1, step) for v, end, step in zip(smallest, ends, self._space.steps, strict=True)]
+        if min(map(len, values)) > most:
+            return []
+        if len(values[0]) <= len(values[1]):
+            return [(value, self._most((value, smallest[1]), 1)) for value in values[0]]
+        return [(self._most((smallest[0], value), 0), value) for value in values[1]]
+
     def filled(self, row: Row) -> list[Row]:
         """The same limits but for one component, which gets all that the others leave of the budget."""
+        full = [self._most(row, i) for i in range(len(row))]
+        least = self._space.smallest
+        return [(*row[:i], full[i], *row[i + 1 :]) for i in range(len(row)) if full[i] >= least[i]]
+
+    def _most(self, row: Row, i: int) -> int:
+        """Largest limit of component `i` that the budget pays for beside the other limits of `row`."""
         space, price = self._space, self._price
-        rows = []
-        for i, cost in enumerate(price.costs):
-            others = price.of(row) - row[i] * cost
-            most = math.floor((price.budget - others) / cost) if cost > 0 else space.largest[i]
-            step, reserve = space.steps[i], space.reserve[i]
-            fitting = (min(most, space.largest[i]) + reserve) // step * step - reserve
-            if fitting >= space.smallest[i]:
-                rows.append((*row[:i], fitting, *row[i + 1 :]))
-        return rows
+        cost, everything = price.costs[i], space.rounded(space.largest)[i]
+        others = price.of(row) - row[i] * cost
+        most = min(everything, math.floor((price.budget - others) / cost)) if cost > 0 else everything
+        step, reserve = space.steps[i], space.reserve[i]
+        return (most + reserve) // step * step - reserve
 
 
-def _number(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise SearchError(f"{what} must be a finite number >= 0, but is {value!r}.")
-    return float(value)
+def _number(value: object) -> float:
+    """The value; not a number where it is no finite one."""
+    number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    return number if math.isfinite(number) else math.nan

@@ -203,9 +203,14 @@ class Evaluation:
     def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """Efficiencies ``[M, k]`` that no plan within these limits can exceed: the continuous bound on packs."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
+        return efficiencies(self.totals, self.bounds_on_packs(rows), limits)
+
+    def bounds_on_packs(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+        """Packs ``[M]`` that no plan within these limits can stay below: the continuous bound."""
+        limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
-        packs = np.maximum(packs, 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap))
-        return efficiencies(self.totals, packs, limits)
+        fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
+        return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
 
     def bounds_on_harmonic_means(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """Harmonic means ``[M]`` that no plan within these limits can exceed."""

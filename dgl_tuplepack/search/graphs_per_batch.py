@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search.evaluation import Evaluation
@@ -22,8 +23,14 @@ def search_graphs_per_batch(evaluation: Evaluation, space: Space, number: int, p
     Raises
     ------
     SearchError
-        The largest graph needs limits that hold more graphs than that.
+        The largest graph needs limits that hold more graphs than that, or the cap allows fewer.
     """
+    cap = evaluation.cap
+    if cap is not None and cap < (1 - TOLERANCE) * number:
+        raise SearchError(
+            f"graphs_per_batch={number} is out of reach with at most {cap} graphs in a pack; raise graphs= to {number} "
+            "or more, leave it out, or ask for fewer."
+        )
     rule = About(space, number)
     smallest = space.rounded(space.smallest)
     explore(evaluation, space, _FIRST * number, _LAST * number, plans, rule, (smallest,))
@@ -46,19 +53,26 @@ class About:
 
     def order(self, evaluation: Evaluation) -> IntArray:
         """Candidates by how far off they are, beyond the tolerance, then by harmonic mean, then by slots."""
-        graphs = evaluation.histogram.num_graphs / evaluation.packs
-        off = np.maximum(np.abs(graphs / self._number - 1), TOLERANCE)
+        beyond = np.maximum(self._off(evaluation), TOLERANCE)
         limits = evaluation.limits
-        return np.lexsort((*limits.T[::-1], limits.sum(axis=1), -evaluation.harmonic_means, off))
+        return np.lexsort((*limits.T[::-1], limits.sum(axis=1), -evaluation.harmonic_means, beyond))
 
     def promising(self, evaluation: Evaluation, rows: list[Row]) -> list[Row]:
-        """Limits that may be fuller than what is known, by the bound on their packs."""
+        """Limits that may be fuller than what is known, by the bound on their packs; all of them until one will do."""
         if not evaluation.found:
             return rows
-        best = float(evaluation.harmonic_means[self.order(evaluation)[0]])
+        first = self.order(evaluation)[0]
+        if self._off(evaluation)[first] > TOLERANCE:
+            return rows
+        best = float(evaluation.harmonic_means[first])
         bounds = evaluation.bounds_on_harmonic_means(rows).tolist()
         return [row for row, bound in zip(rows, bounds, strict=True) if bound >= best]
 
     def proposals(self, row: Row, scale: float) -> list[Row]:
         """All neighbours."""
         return self._space.neighbours(row, scale)
+
+    def _off(self, evaluation: Evaluation) -> NDArray[np.float64]:
+        """How far the mean graphs of each candidate are off, as a part of what is wanted, float64 ``[M]``."""
+        graphs = evaluation.histogram.num_graphs / evaluation.packs
+        return np.asarray(np.abs(graphs / self._number - 1), dtype=np.float64)

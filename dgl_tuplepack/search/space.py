@@ -115,10 +115,18 @@ def by_component(what: str, given: object, components: Sequence[str], *, every: 
     named = given if isinstance(given, Mapping) else {}
     names = {component: matching_name(component, named) for component in components}
     found = {component: named[name] for component, name in names.items() if name is not None}
-    if not found or len(found) != len(named) or (every and len(found) != len(components)):
+    unknown = [name for name in named if name not in names.values()]
+    missing = [component for component in components if component not in found] if every else []
+    wrong = ""
+    if not named:
+        wrong = f"they are {given!r:.200}"
+    elif unknown:
+        wrong = f"there is no {' and no '.join(map(repr, unknown)):.200}"
+    elif missing:
+        wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
+    if wrong:
         raise SearchError(
-            f"{what} are given for each component by its name, but are {given!r:.200}; the components are "
-            f"{', '.join(components)}."
+            f"{what} are given for each component by its name, but {wrong}; the components are {', '.join(components)}."
         )
     return found
 

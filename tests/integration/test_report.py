@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, pack, search_limits, sizes_of
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SizesError
 from dgl_tuplepack.report import write_report
 from dgl_tuplepack.report.findings import find
@@ -130,13 +130,36 @@ def test_any_histogram_gets_a_page(tmp_path: Path, histogram: SizeHistogram) -> 
 def test_the_lines_of_python_run(tmp_path: Path) -> None:
     dgl = pytest.importorskip("dgl")
     dataset = [dgl.graph((list(range(n)), [0] * n)) for n in (2, 3, 3, 4, 5)]
-    from dgl_tuplepack import sizes_of
-
     findings = find(SizeHistogram.from_sizes(sizes_of(dataset)), None, (2,), seed=0)
     shapes: set[tuple[int, int]] = set()
     lines = use(findings, 0).replace("...", "shapes.add((len(batch.node_mask), len(batch.edge_mask)))")
     exec(lines, {"dataset": dataset, "epochs": 2, "shapes": shapes})
     assert shapes == {(findings.limits.nodes + 1, findings.limits.edges)}
+
+
+def test_the_lines_of_python_leave_out_what_the_page_does(tmp_path: Path) -> None:
+    dgl = pytest.importorskip("dgl")
+    dataset = [dgl.graph((list(range(n)), [0] * n)) for n in (2, 3, 9, 4, 5)]
+    histogram = SizeHistogram.from_sizes(sizes_of(dataset))
+    with pytest.warns(UserWarning, match=r"^1 of 5 graphs exceed Limits\(nodes=8, edges=8"):
+        write_report(histogram, tmp_path / "page.html", limits=Limits(8, 8), oversize="drop")
+    text = text_of(tmp_path / "page.html")
+    assert "4 graphs fit into" in text
+    assert "1 of 5 graphs exceed these limits and are left out." in text
+    source = (tmp_path / "page.html").read_text(encoding="utf-8")
+    lines = html.unescape(source.partition("<pre><code>")[2].partition("</code>")[0])
+    numbers: list[int] = []
+    with pytest.warns(UserWarning, match="1 of 5 graphs"):
+        exec(
+            lines.replace("...", "numbers.append(int(batch.node_mask.sum()))"),
+            {"dataset": dataset, "epochs": 1, "numbers": numbers},
+        )
+    assert sum(numbers) == 2 + 3 + 4 + 5
+
+
+def test_a_page_of_all_graphs_says_nothing_of_leaving_out(page: Path) -> None:
+    assert "left out" not in text_of(page)
+    assert "oversize" not in text_of(page)
 
 
 # --- where it is written
@@ -179,6 +202,8 @@ def test_other_wrong_input_is_refused(tmp_path: Path) -> None:
         write_report(TINY, path, limits=Limits(9))
     with refused(SizesError, "no graphs"):
         write_report([], path)
+    with refused(LimitsError, "oversize 'ignore'", "'error' or 'drop'"):
+        write_report(TINY, path, oversize="ignore")
     assert not path.exists()
 
 

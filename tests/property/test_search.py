@@ -151,6 +151,36 @@ def test_every_way_keeps_its_promises(way: str, problem: Problem, multiple_of: i
         assert best.score >= 0.995 * max(search.scores) - 1e-12
 
 
+@given(
+    size=st.tuples(st.integers(1, 40), st.integers(0, 200)),
+    more=st.integers(0, 9),
+    number=st.integers(1, 300),
+    cap=st.none() | st.integers(1, 12),
+)
+def test_graphs_of_nearly_equal_sizes_are_packed_several_at_a_time(
+    size: tuple[int, int], more: int, number: int, cap: int | None
+) -> None:
+    counts = {size: number, (size[0], size[1] + more * size[1] // 40): number}
+    histogram = Problem(counts, size, None).histogram
+    best = search_limits(histogram, graphs=cap, plans=40).best
+    assert best.limits.fits([list(size) for size in counts]).all()
+    assert best.packs <= max(1, math.ceil(histogram.num_graphs / min(8, cap or 8) * 1.25))
+
+
+@given(problem=problems(components=st.just(2)), more=st.integers(0, 40), nodes=st.sampled_from([1, 1, 3]))
+def test_of_few_limits_that_spend_a_budget_none_needs_fewer_packs(problem: Problem, more: int, nodes: int) -> None:
+    least = [max(1, *column) for column in zip(*problem.counts, strict=True)]
+    cost = dict(zip(problem.components, (nodes, 1), strict=True))
+    budget = nodes * (least[0] + 1) + least[1] + more
+    totals = [max(1, total) for total in problem.histogram.totals().values()]
+    every = range(least[0], min(least[0] + more // nodes, totals[0]) + 1)
+    found = search_limits(problem.histogram, budget=budget, cost=cost, graphs=problem.cap, plans=2 * len(every))
+    for first in every:
+        second = min(budget - nodes * (first + 1), totals[1])
+        tried = {problem.components[0]: [first], problem.components[1]: [second]}
+        assert found.best.packs <= search_limits(problem.histogram, ranges=tried, graphs=problem.cap).best.packs
+
+
 class Backwards(Executor):
     """Does the work only when it is asked for, the last piece first."""
 

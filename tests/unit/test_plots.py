@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -21,8 +24,9 @@ from dgl_tuplepack.plots import (
     plot_sizes,
     plot_sorted_fill,
     plot_tradeoff,
+    save_picture,
 )
-from dgl_tuplepack.plots._drawing import count_colours, line_style
+from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
 from dgl_tuplepack.sources.shapes import SHAPES
 from tests.messages import refused
 
@@ -126,6 +130,66 @@ def test_cells_hold_equally_many_even_numbers() -> None:
     assert len(set(data.values[:-1].tolist())) == 1
 
 
+def test_cells_of_few_values_are_no_wider_than_needed() -> None:
+    ax = plot_sizes(SizeHistogram.from_counts({(10, 20): 3, (110, 240): 2}), Limits(150, 300), scale="linear")
+    top, right = (part.get_data() for part in marginals_of(ax))
+    assert top.edges.tolist() == [value - 0.5 for value in range(10, 112)]
+    assert (np.diff(right.edges) <= 2).all()
+    assert 240.5 <= right.edges[-1] < 242.5
+    # Two sizes of packs are two bars, and none stands where no pack can be.
+    plan = pack(SizeHistogram.from_counts({(10, 1): 27, (27, 1): 10}), Limits(270, 90, 27))
+    assert sorted(plan.pattern_graphs.tolist()) == [10, 27]
+    bars = {(bar.get_x(), bar.get_width()): bar.get_height() for bar in plot_graphs_per_pack(plan).patches}
+    assert {place: packs for place, packs in bars.items() if packs} == {(9.5, 1): 1, (26.5, 1): 1}
+    assert max(left + width for left, width in bars) == 27.5
+
+
+@pytest.mark.parametrize("log", [False, True])
+@given(values=st.lists(st.integers(0, 5000), min_size=1, max_size=40), step=st.sampled_from([1, 1, 2, 6]))
+def test_cells_cover_the_values_and_nothing_else(values: list[int], step: int, log: bool) -> None:
+    numbers = step * np.array(values)
+    edges = whole_cells(numbers, log)
+    assert edges[0] == numbers.min() - 0.5
+    assert edges[-2] < numbers.max() < edges[-1]
+    # A hundredth of the axis, but for the steps that whole numbers in twos, or sixes, make.
+    widest = np.diff(edges).max()
+    assert widest <= (0.06 if log else 0.01) * np.ptp(numbers) + max(1, np.ptp(numbers) / 24)
+    assert (edges % 1 == 0.5).all()
+
+
+def test_bars_end_at_the_fullest_pack() -> None:
+    plan = pack(SizeHistogram.from_counts({(1, 1): 127, (127, 1): 1}), Limits(127, 200))
+    assert sorted(plan.pattern_graphs.tolist()) == [1, 127]
+    first, *_, last = plot_graphs_per_pack(plan).patches
+    assert first.get_width() == 2
+    assert last.get_x() + last.get_width() == 127.5
+
+
+def test_no_tick_is_written_twice() -> None:
+    ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [8], "edges": [16]}))
+    ax.figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        texts = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert texts
+        assert len(texts) == len(set(texts))
+
+
+@pytest.mark.parametrize("limits", [None, Limits(40_000, 95_000)])
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_the_outermost_cells_stand_clear_of_the_frame(limits: Limits | None, scale: str) -> None:
+    histogram = SizeHistogram.from_counts({(n, 2 * n): 50 for n in range(5, 60)} | {(36_000, 90_000): 1})
+    ax = plot_sizes(histogram, limits, scale=scale)
+    ax.figure.draw_without_rendering()
+    corners = ax.transData.transform(ax.collections[0].get_coordinates()[[0, -1], [0, -1]])
+    frame = ax.get_window_extent()
+    assert (corners[0] > frame.min + 2).all()
+    assert (corners[1] < frame.max - 2).all()
+    # A single graph is a visible part of the marginals.
+    top, right = (part.axes for part in marginals_of(ax))
+    assert top.get_ylim()[0] == right.get_xlim()[0] == 0.5
+
+
 def test_two_of_three_components_can_be_shown() -> None:
     ax = plot_sizes(
         THREE, Limits.from_components({"nodes": 9, "edges": 8, "triplets": 20}), components=["triplets", "nodes"]
@@ -192,6 +256,13 @@ def test_fill_shows_every_content_once() -> None:
     assert high > 1
 
 
+def test_fill_is_of_the_components_shown() -> None:
+    plan = pack(THREE, Limits.from_components({"nodes": 9, "edges": 20, "triplets": 50}))
+    ax = plot_fill(plan, components=("triplets", "nodes"))
+    shown = {tuple(place) for place in ax.collections[0].get_offsets().tolist()}
+    assert shown == {(triplets / 50, nodes / 9) for nodes, _, triplets in plan.pattern_contents.tolist()}
+
+
 def test_sorted_fill_has_one_line_for_each_plan() -> None:
     other = pack(HISTOGRAM, LIMITS, "next_fit")
     ax = plot_sorted_fill({"best": PLAN, "next": other}, "edges")
@@ -202,6 +273,12 @@ def test_sorted_fill_has_one_line_for_each_plan() -> None:
         assert packs[-1] == plan.num_packs
         assert (values[:-1] * np.diff(packs)).sum() / plan.num_packs == pytest.approx(plan.efficiency["edges"])
     assert "3,789 packs" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_the_legend_of_sorted_fill_hides_nothing() -> None:
+    ax = plot_sorted_fill({"none": pack(HISTOGRAM, LIMITS, "none"), "best": PLAN})
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
 
 
 def test_bars_count_the_graphs_of_packs() -> None:
@@ -245,6 +322,14 @@ def test_a_method_that_ignores_a_limit_is_marked() -> None:
     assert to_rgb(within.get_facecolor()[0]) != to_rgb(beyond.get_facecolor()[0])
 
 
+def test_a_cap_that_others_keep_counts_as_a_limit() -> None:
+    plans = {"capped": pack(HISTOGRAM, Limits(222, 502, 8)), "free": pack(HISTOGRAM, Limits(222, 502))}
+    _, within, beyond = plot_methods(plans).collections
+    assert within.get_offsets()[:, 1].tolist() == [0]
+    assert beyond.get_offsets()[:, 1].tolist() == [1]
+    assert beyond.get_offsets()[0, 0] < 0
+
+
 # --- searches
 
 
@@ -262,6 +347,16 @@ def test_a_grid_of_limits_is_a_heat_map() -> None:
     assert f"({GRID.best.harmonic_mean:.2%})" in texts[1]
     assert f"({len(GRID.pareto)})" in texts[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
+
+
+@pytest.mark.parametrize("limit", [32, 37])
+def test_no_harmonic_mean_is_beyond_the_possible(limit: int) -> None:
+    search = search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [limit], "edges": [16]})
+    shown = plot_search(search)
+    shown.figure.draw_without_rendering()
+    assert shown.collections[0].colorbar.ax.get_ylim()[1] == shown.collections[0].norm.vmax == search.best.score
+    ax = plot_tradeoff(search)
+    assert [tick for tick in ax.get_yticks() if tick > 1 + 1e-9 and tick < ax.get_ylim()[1]] == []
 
 
 def test_limits_here_and_there_are_dots() -> None:
@@ -373,3 +468,29 @@ def test_other_wrong_input_is_refused() -> None:
     other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
     with refused(PlanError, "plans of one histogram", "different ones"):
         plot_methods({"one": PLAN, "other": other})
+    with refused(PlanError, "at least one plan"):
+        plot_sorted_fill({})
+    for plot in (plot_sizes, plot_distributions):
+        with refused(LimitsError, "limits must be Limits", "(222, 502)"):
+            plot(HISTOGRAM, (222, 502))  # type: ignore[arg-type]
+        with refused(InputError, "scale is None", "auto, linear, log"):
+            plot(HISTOGRAM, scale=None)  # type: ignore[arg-type]
+    for components in ((), "nodes"):
+        with refused(SizesError, "components", repr(components), "'edges'"):
+            plot_distributions(HISTOGRAM, components=components)
+
+
+@pytest.mark.parametrize("dpi", [-1, 0, "a", True, float("inf"), None])
+def test_a_dpi_that_is_no_number_is_refused(dpi: Any, tmp_path: Path) -> None:
+    with refused(InputError, "dpi", repr(dpi), "above 0"):
+        save_picture(plot_methods({"best fit": PLAN}), tmp_path / "methods.png", dpi)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_axes_in_a_part_of_a_figure_is_saved_with_the_whole(tmp_path: Path) -> None:
+    figure = Figure(figsize=(6, 3))
+    part, other = figure.subfigures(1, 2)
+    other.text(0.5, 0.5, "the other part")
+    for axes in (part.subplots(), part.subfigures(1, 2)[1].subplots()):
+        save_picture(plot_graphs_per_pack(PLAN, axes), tmp_path / "whole.svg")
+        assert "the other part" in (tmp_path / "whole.svg").read_text(encoding="utf-8")
