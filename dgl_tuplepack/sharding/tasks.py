@@ -16,6 +16,7 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
+from dgl_tuplepack.store.folder import is_begun
 from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
 
@@ -48,10 +49,7 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
         store = _finished(folder, identity, compact)
         if store is not None:
             return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=True)
-    if not (folder / METADATA).exists():
-        # What stands beside a store that is no more.
-        for file in (folder / SOURCE, *plan_files(folder)):
-            file.unlink(missing_ok=True)
+    _clear_remains(folder)
     with shard.opened() as source:
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
@@ -60,6 +58,33 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     document = {"format": FORMAT, "version": VERSION, **content}
     write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
     return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=False)
+
+
+def _clear_remains(folder: Path) -> None:
+    """Take away what we wrote beside a store that is no more, but nothing where other things lie there, too."""
+    if (folder / METADATA).exists() or not _is_ours(folder / SOURCE):
+        return
+    # What tells that the folder is ours goes last.
+    remains = [*(file for file in plan_files(folder) if _plan(file) is not None), folder / SOURCE]
+    if is_begun(folder, besides=[file.name for file in remains]):
+        for file in remains:
+            file.unlink()
+
+
+def _is_ours(source: Path) -> bool:
+    try:
+        check_header(read_json(source), source, FORMAT, VERSION)
+    except FormatError:
+        return False
+    return True
+
+
+def _plan(file: Path) -> PackPlan | None:
+    """A plan; None if there is none that can be read."""
+    try:
+        return PackPlan.load(file)
+    except InputError:
+        return None
 
 
 def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
@@ -94,11 +119,12 @@ def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
 
 
 def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) -> bool:
-    try:
-        plan = PackPlan.load(file)
-    except InputError:
-        return False
-    return (plan.histogram, plan.limits, plan.seed) == (histogram, limits.aligned(histogram.components), seed)
+    plan = _plan(file)
+    return plan is not None and (plan.histogram, plan.limits, plan.seed) == (
+        histogram,
+        limits.aligned(histogram.components),
+        seed,
+    )
 
 
 def verify_shard(out: Path, shard: ShardEntry) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -113,10 +113,12 @@ def _check_place(path: Path, overwrite: bool) -> None:
         raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
 
 
-def is_begun(path: Path) -> bool:
-    """Whether a folder holds nothing but what writing a store leaves, also where the process is killed."""
+def is_begun(path: Path, besides: Collection[str] = ()) -> bool:
+    """Whether a folder holds nothing but what writing a store leaves, killed or not, and `besides`."""
     return path.is_dir() and all(
-        name in (LOCK, METADATA) or name.startswith(_DATA) or (name.startswith(".") and name.endswith(".partial"))
+        name in (LOCK, METADATA, *besides)
+        or name.startswith(_DATA)
+        or (name.startswith(".") and name.endswith(".partial"))
         for name in os.listdir(path)
     )
 

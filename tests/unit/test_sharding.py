@@ -197,6 +197,24 @@ def test_limits_below_the_largest_graph_are_refused(bins: list[Path], tmp_path: 
     assert run(bins, tmp_path / "out").written == ()
 
 
+@pytest.mark.parametrize("files", [
+    ("plan.json", "plan-b.json", "source.json", "raw.dat"), ("plan.json", "source.json"), ("plan-b.json",),
+])  # fmt: skip
+def test_files_of_others_stay(bins: list[Path], tmp_path: Path, files: tuple[str, ...]) -> None:
+    """Whatever their names; and ours stay where others were put beside them."""
+    out = tmp_path / "out"
+    run(bins[:1], out)
+    (out / "part-1").mkdir()
+    for name in files:
+        (out / "part-1" / name).write_text("{}")
+    (out / "part-0" / "metadata.json").unlink()
+    (out / "part-0" / "raw.dat").touch()
+    before = snapshot(out)
+    with refused(ShardsError, "2 of 2", "part-0: ", "part-1: ", "holds other things"):
+        run(bins[:2], out)
+    assert snapshot(out) == before
+
+
 def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process", str(tmp_path / "out")):
