@@ -117,13 +117,12 @@ def preprocess_shards(
     histograms.
     """
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
-    if executor is None:
-        workers = _cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
-    elif workers is not None:
+    if executor is not None and workers is not None:
         raise InputError("workers belong to a pool of our own; leave them out where an executor is given.")
+    processes = _processes(workers)
     named = as_shards(shards, ogb_settings or {})
     out, seconds = Path(out).absolute(), dict[str, float]()
-    with _alone(out), Workers(min(workers or 1, len(named)), executor) as at_work:
+    with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
             done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")
             written = [done[shard.name] for shard in named]
@@ -151,16 +150,27 @@ def verify_shards(
 ) -> MultiStore:
     """Check every byte of every shard, and that the plans beside it are for its graphs.
 
+    Parameters
+    ----------
+    path
+        Folder that `preprocess_shards` made.
+    workers
+        Processes; 1: everything happens in this one. None: as many as there are cores.
+    executor
+        Where to work instead.
+
     Raises
     ------
     ShardsError
         Names each shard that is not as it was written.
+    InputError
+        `workers` is no number of processes.
     FormatError
         The manifest is not as it was written, or does not fit the shards.
     """
-    folder = Path(path).absolute()
+    folder, processes = Path(path).absolute(), _processes(workers)
     tasks = {shard.name: (folder, shard) for shard in Manifest.load(folder).shards}
-    with Workers(min(workers or _cores(), len(tasks)), executor) as at_work:
+    with Workers(min(processes, len(tasks)), executor) as at_work:
         _all(at_work, verify_shard, tasks, "shards")
     return MultiStore(folder)
 
@@ -243,5 +253,8 @@ def _check_place(out: Path) -> None:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 
 
-def _cores() -> int:
+def _processes(workers: int | None) -> int:
+    """How many processes to work on: `workers`, or as many as there are cores."""
+    if workers is not None:
+        return whole_number("workers", workers, 1, 4096, InputError)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -365,8 +365,6 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
 
 
 def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path) -> None:
-    with refused(InputError, "workers", "0"):
-        run(bins, tmp_path / "out", workers=0)
     with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
         run(bins, tmp_path / "out", executor=executor)
     with refused(InputError, "seed"):
@@ -375,6 +373,15 @@ def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], t
     (tmp_path / "file").touch()
     with refused(FormatError, str(tmp_path / "file")):
         run(bins, tmp_path / "file")
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "x", True])
+def test_numbers_of_processes_are_checked(bins: list[Path], tmp_path: Path, workers: Any) -> None:
+    with refused(InputError, "workers", repr(workers)):
+        run(bins, tmp_path / "out", workers=workers)
+    assert not (tmp_path / "out").exists()
+    with refused(InputError, "workers", repr(workers)):
+        verify_shards(tmp_path / "out", workers=workers)
 
 
 def _edited(change: Any) -> Any:
