@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
@@ -24,7 +24,12 @@ from dgl_tuplepack.store.format import METADATA
 # Folders of an OGB dataset that are made from the others.
 _DERIVED = ("processed", "mapping")
 # What file systems tell of the version of a file, under different names.
-_VERSION_KEYS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "created")
+_VERSION_KEYS = (
+    "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
+    "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
+)  # fmt: skip
+# Bytes read at once.
+_CHUNK = 2**20
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -60,6 +65,7 @@ class Shard:
     def identity(self) -> str:
         """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
 
+        Files of which the file system tells no time, tag or checksum are read for it.
         An object whose pickles differ from time to time is taken for changed.
 
         Raises
@@ -151,7 +157,9 @@ def _place_of(source: Any) -> list[str]:
         source = str(source.path)
     if not isinstance(source, str):
         return []
-    return [part for part in source.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
+    # Of an URL of several links, "zip://part.bin::s3://bucket/archive.zip", the first that holds a path.
+    link = next((link for link in source.split("::") if "://" in link), source)
+    return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
 
 def _plain(name: str) -> str:
@@ -160,7 +168,7 @@ def _plain(name: str) -> str:
 
 
 def _listing(url: str) -> dict[str, list[str]]:
-    """Path of each file of a source, below it (empty for the source itself) -> its size and version."""
+    """Path of each file of a source, below it (empty for the source itself) -> its size, and version or checksum."""
     files, path = _file_system(url)
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
@@ -170,10 +178,20 @@ def _listing(url: str) -> dict[str, list[str]]:
         if any(part in _DERIVED for part in relative.split("/")[:-1]):
             continue
         version = [str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None]
+        if not version:
+            with _failures_of(url), files.open(name) as file:
+                version = [_digest(file)]
         listing["" if relative == "." else relative] = [str(info.get("size")), *version]
     if not listing:
         raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
     return listing
+
+
+def _digest(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _file_system(url: str) -> tuple[Any, str]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dgl
 import fsspec
@@ -14,6 +18,7 @@ import numpy as np
 import pytest
 from click.testing import Result
 from filelock import FileLock
+from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
@@ -21,7 +26,7 @@ from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
 from dgl_tuplepack.preprocessing import plan_files, preprocess
 from dgl_tuplepack.sharding import verify_shards
-from dgl_tuplepack.sharding.shard import as_shards
+from dgl_tuplepack.sharding.shard import Shard, as_shards
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
@@ -335,6 +340,70 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
         run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
 
+def _in_an_archive(folder: Path, content: bytes) -> str:
+    with zipfile.ZipFile(folder / "archive.zip", "w") as archive:
+        # Always of the same time.
+        archive.writestr(zipfile.ZipInfo("part.bin"), content)
+    return f"zip://part.bin::file://{folder / 'archive.zip'}"
+
+
+def _of_sizes_alone(_: Path, content: bytes) -> str:
+    fsspec.register_implementation("sizes", SizesAlone, clobber=True)
+    fsspec.filesystem("sizes").pipe("/part.bin", content)
+    return "sizes://part.bin"
+
+
+class SizesAlone(MemoryFileSystem):
+    """A place that tells names and sizes of files, and nothing else."""
+
+    protocol = "sizes"
+    store: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("sizes://")))
+
+    def info(self, path: str, **settings: Any) -> dict[str, Any]:
+        """Less than there is."""
+        return {key: value for key, value in super().info(path, **settings).items() if key != "created"}
+
+
+@pytest.mark.parametrize("stored", [_in_an_archive, _of_sizes_alone])
+def test_a_change_is_noticed_anywhere_though_sizes_stay(bins: list[Path], tmp_path: Path, stored: Any) -> None:
+    content = bins[0].read_bytes()
+    url = stored(tmp_path, content)
+    assert run([url], tmp_path / "out").written == ("part",)
+    assert run([stored(tmp_path, content)], tmp_path / "out").written == ()
+    graphs, labels = zip(*molecules(0), strict=True)
+    write_bin(bins[1], list(zip(graphs, [label + 1 for label in labels], strict=True)))
+    assert len(bins[1].read_bytes()) == len(content)
+    stored(tmp_path, bins[1].read_bytes())
+    made = run([url], tmp_path / "out")
+    assert made.written == ("part",)
+    assert_same_item(made.store[3], (graphs[3], labels[3] + 1))
+
+
+def test_a_change_is_noticed_over_http(bins: list[Path], tmp_path: Path) -> None:
+    """A plain server tells when a file was changed, and nothing else."""
+    pytest.importorskip("aiohttp")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        shard = Shard("part", f"http://127.0.0.1:{server.server_port}/{bins[0].name}")
+        first, again = shard.identity(), shard.identity()
+        os.utime(bins[0], (1e9, 1e9))
+        changed = shard.identity()
+        server.shutdown()
+    assert first == again != changed
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing on the terminal."""
+
+    def log_message(self, *_: Any) -> None:
+        """Not said."""
+
+
 def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
     sizes = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
     roots = [write_ogb_folder(tmp_path / name, sizes, seed) / "ogbg_molhiv" for seed, name in enumerate("ab")]
@@ -356,6 +425,7 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
 
     assert names("s3://b/x/part 1.bin", "s3://b/x/../é") == ["part_1", "_"]
     assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
+    assert names("zip://a.bin::s3://b/x.zip", "zip://d/b.bin::s3://b/x.zip", "simplecache::s3://b/c") == ["a", "b", "c"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
     with refused(SizesError, "two shards", "-x'"):
