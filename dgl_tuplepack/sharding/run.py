@@ -132,11 +132,16 @@ def preprocess_shards(
             chosen = limits or search_limits(histogram, multiple_of=multiple_of).best.limits
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
-        with timed(seconds, "plan"):
-            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
-        if _manifest(out) != manifest:
+        changed = _manifest(out) != manifest
+        if changed:
+            # It would tell of other shards or plans than there are, if this were interrupted.
+            with writing_to(out):
+                (out / MANIFEST).unlink(missing_ok=True)
+        with timed(seconds, "plan"):
+            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+        if changed:
             manifest.save(out)
         return Sharded(
             MultiStore(out), chosen,
@@ -148,7 +153,7 @@ def preprocess_shards(
 def verify_shards(
     path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
 ) -> MultiStore:
-    """Check every byte of every shard, and that the plans beside it are for its graphs.
+    """Check every byte of every shard, and that its plans are for its graphs, of the manifest's limits and seed.
 
     Parameters
     ----------
@@ -169,7 +174,8 @@ def verify_shards(
         The manifest is not as it was written, or does not fit the shards.
     """
     folder, processes = Path(path).absolute(), _processes(workers)
-    tasks = {shard.name: (folder, shard) for shard in Manifest.load(folder).shards}
+    manifest = Manifest.load(folder)
+    tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
     with Workers(min(processes, len(tasks)), executor) as at_work:
         _all(at_work, verify_shard, tasks, "shards")
     return MultiStore(folder)

@@ -18,7 +18,7 @@ from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import is_begun
 from dgl_tuplepack.store.format import METADATA
-from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
+from dgl_tuplepack.store.manifest import MANIFEST, ShardEntry, was_written_anew
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
@@ -127,16 +127,24 @@ def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) ->
     )
 
 
-def verify_shard(out: Path, shard: ShardEntry) -> None:
-    """Check every byte of a shard, its plans, and that it is the one that the manifest names.
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
+    """Check every byte of a shard, its plans, and that both are those of which the manifest tells.
 
     Raises
     ------
     FormatError
         Names what is not as it was written.
     """
-    if verify(out / shard.name)._arrays.checksum != shard.store:
+    store = verify(out / shard.name)
+    if store._arrays.checksum != shard.store:
         raise FormatError(was_written_anew(out, shard.name))
+    for part, histogram in part_histograms(store).items():
+        file = plan_file(store.path, part)
+        if not _is_plan(file, histogram, limits, seed):
+            raise FormatError(
+                f"{file} is missing, or is no plan of {limits} and seed {seed}, of which {out / MANIFEST} tells; run "
+                "the preprocessing again."
+            )
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, Sc
 from dgl_tuplepack.preprocessing import plan_files, preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sharding.shard import Shard, as_shards
+from dgl_tuplepack.sharding.tasks import plan_shard
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
@@ -452,6 +453,45 @@ def test_numbers_of_processes_are_checked(bins: list[Path], tmp_path: Path, work
     assert not (tmp_path / "out").exists()
     with refused(InputError, "workers", repr(workers)):
         verify_shards(tmp_path / "out", workers=workers)
+
+
+@pytest.mark.parametrize("settings", [{"limits": tp.Limits(40, 40)}, {"seed": 1}])
+def test_an_interrupt_while_planning_anew_leaves_nothing_that_opens(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Plans would else contradict the manifest."""
+    run(bins, tmp_path / "out")
+
+    def plan_and_stop(*arguments: Any) -> None:
+        plan_shard(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dgl_tuplepack.sharding.run.plan_shard", plan_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(bins, tmp_path / "out", **settings)
+    with refused(FormatError, "manifest.json"):
+        tp.MultiStore(tmp_path / "out")
+    made = run(bins, tmp_path / "out", **settings)
+    assert (made.written, made.planned) == ((), ("part-1", "part-2"))
+    assert (made.store.limits, made.store.manifest.seed) == (settings.get("limits", LIMITS), settings.get("seed", 0))
+    verify_shards(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("limits", "seed"), [(None, 0), (tp.Limits(31, 30), 0), (LIMITS, 1)])
+def test_plans_of_other_limits_or_seeds_are_told(
+    bins: list[Path], tmp_path: Path, limits: tp.Limits | None, seed: int
+) -> None:
+    store = run(bins, tmp_path / "out").store.shards["part-1"]
+    plan = store.path / "plan.json"
+    if limits is None:
+        plan.unlink()
+    else:
+        tp.pack(store.histogram, limits, seed=seed).save(plan)
+    with refused(ShardsError, "1 of 3", "part-1: ", str(plan)):
+        verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-1",)
+    verify_shards(tmp_path / "out")
 
 
 def _edited(change: Any) -> Any:
