@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -9,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
@@ -18,6 +20,9 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.store import GraphStore
+
+# Of the part in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,8 @@ def preprocess(
     source, compact, overwrite
         As in `GraphStore.write`.
     out
-        Folder of the store. The plans are ``plan-train.json`` and so on in it, or ``plan.json`` without a split.
+        Folder of the store. The plans are ``plan-train.json`` and so on in it (see `plan_file`), or ``plan.json``
+        without a split.
     limits
         Of the packs; None: those that `search_limits` advises for all graphs.
     multiple_of
@@ -80,31 +86,52 @@ def preprocess(
     with timed(seconds, "write"):
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
         _remove_plans(out)
-    with timed(seconds, "limits"):
-        chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
-    with timed(seconds, "plan"):
-        plans = write_plans(store, chosen, seed)
+    try:
+        with timed(seconds, "limits"):
+            chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
+        with timed(seconds, "plan"):
+            plans = write_plans(store, chosen, seed)
+    except InputError as error:
+        raise type(error)(
+            f"{error} Meanwhile the store {out} is written, but has no plans; correct the cause and write it again "
+            "(overwrite=True, --overwrite)."
+        ) from error
     with timed(seconds, "verify"):
         verify(out)
     return Preprocessed(store, chosen, plans, seconds)
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:
-    """Check every byte of a store, and that the plans beside it are for its graphs.
+    """Check every byte of a store, and that the plans beside it, if any, are for its graphs, one for each part.
 
     Raises
     ------
     FormatError
-        Names the file that is not as it was written, or the plan that belongs to other graphs.
+        Names the file that is not as it was written, the plan that belongs to other graphs, or those that are missing.
     """
     store = GraphStore(path)
     store.verify()
-    histograms = part_histograms(store)
-    for file in plan_files(store.path):
-        part = file.stem.removeprefix("plan").removeprefix("-")
-        if PackPlan.load(file).histogram != histograms.get(part):
-            raise FormatError(f"{file} is not for the graphs of {store.path}; make it anew.")
+    if plan_files(store.path):
+        verify_plans(store)
     return store
+
+
+def verify_plans(store: GraphStore) -> None:
+    """Check that each part of a store has a plan for its graphs, and that there are no others.
+
+    Raises
+    ------
+    FormatError
+        Names the plan that belongs to other graphs, or those that are missing.
+    """
+    needed = {plan_file(store.path, part): histogram for part, histogram in part_histograms(store).items()}
+    found = plan_files(store.path)
+    for file in found:
+        if PackPlan.load(file).histogram != needed.get(file):
+            raise FormatError(f"{file} is not for the graphs of {store.path}; make it anew.")
+    missing = [file.name for file in needed if file not in found]
+    if missing:
+        raise FormatError(f"plans are missing beside {store.path}: {', '.join(missing)}; preprocess it again.")
 
 
 def part_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
@@ -142,10 +169,12 @@ def plan_files(folder: Path) -> list[Path]:
 
 
 def plan_file(folder: Path, part: str) -> Path:
-    """Where the plan of a part lies."""
-    # Names of splits are free, names of files are not.
-    plain = "".join(c if c.isalnum() or c in "_." else "_" for c in part)
-    return folder / (f"plan-{plain}.json" if part else "plan.json")
+    """Where the plan of a part lies: names of splits are free, those of files are not; no two parts share one."""
+    name = quote(part, safe="", errors="surrogatepass")
+    if len(name) > _LONGEST_NAME:
+        # A quoted name holds "%" before two digits alone.
+        name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
+    return folder / (f"plan-{name}.json" if part else "plan.json")
 
 
 @contextmanager

@@ -254,7 +254,7 @@ def _check_place(out: Path) -> None:
         return
     # What a run leaves that was killed before its first shard was done.
     left = [name for name in names if LOCK in names and is_begun(out / name)]
-    others = [n for n in names if n != LOCK and n not in left and not n.startswith(f".{MANIFEST}.")]
+    others = [name for name in names if name != LOCK and name not in left]
     if others:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 

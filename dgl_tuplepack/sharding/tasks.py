@@ -13,7 +13,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, write_plans
+from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import is_begun
@@ -138,12 +138,12 @@ def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> Non
     store = verify(out / shard.name)
     if store._arrays.checksum != shard.store:
         raise FormatError(was_written_anew(out, shard.name))
+    verify_plans(store)
     for part, histogram in part_histograms(store).items():
         file = plan_file(store.path, part)
         if not _is_plan(file, histogram, limits, seed):
             raise FormatError(
-                f"{file} is missing, or is no plan of {limits} and seed {seed}, of which {out / MANIFEST} tells; run "
-                "the preprocessing again."
+                f"{file} is no plan of {limits} and seed {seed}, of which {out / MANIFEST} tells; preprocess it again."
             )
 
 

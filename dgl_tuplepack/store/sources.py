@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -23,6 +24,8 @@ from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.graph_blocks import graph_blocks
 from dgl_tuplepack.store.stored_blocks import stored_blocks
+
+_DGL_PLACE = re.compile(r"^\[[\d:]+\] \S+ ")
 
 
 @dataclass(frozen=True)
@@ -118,10 +121,17 @@ def bin_file_items(path: Path) -> list[Any]:
     try:
         graphs, labels = dgl.load_graphs(str(path))
     except (dgl.DGLError, RuntimeError, OSError, ValueError) as error:
-        raise FormatError(f"{path} cannot be read as a file of dgl.save_graphs ({error!s:.200}).") from error
+        # DGL says when and where in its own code it failed, too.
+        cause = _DGL_PLACE.sub("", " ".join(str(error).partition("Stack trace")[0].split()))
+        raise FormatError(
+            f"{path} cannot be read as a file of dgl.save_graphs ({cause:.200}); it is damaged or of another kind, "
+            "write it again."
+        ) from error
     wrong = [name for name, values in labels.items() if len(values) != len(graphs)]
     if wrong:
-        raise FormatError(f"{path} has {len(graphs)} graphs, but {len(labels[wrong[0]])} labels {wrong[0]!r}.")
+        raise FormatError(
+            f"{path} has {len(graphs)} graphs, but {len(labels[wrong[0]])} labels {wrong[0]!r}; write it again."
+        )
     if not labels:
         return list(graphs)
     if len(labels) == 1:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError
-from dgl_tuplepack.preprocessing import plan_files, preprocess, verify
+from dgl_tuplepack.preprocessing import plan_file, plan_files, preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
 
 SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
+# Of a name that is too long for a file.
+DIGEST = hashlib.sha256(b"x" * 201).hexdigest()
 
 
 @pytest.fixture
@@ -56,6 +62,14 @@ def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     assert "uint8" in {entry.stored for entry in made.store._arrays.metadata.arrays}
 
 
+def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_path: Path) -> None:
+    preprocess(folder, tmp_path / "out")
+    with refused(GraphTooLargeError, "8", f"the store {tmp_path / 'out'} is written, but has no plans", "--overwrite"):
+        preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
+    assert plan_files(tmp_path / "out") == []
+    assert tp.GraphStore(tmp_path / "out").splits == {}
+
+
 def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> None:
     preprocess(folder, tmp_path / "out")
     with refused(FormatError, str(tmp_path / "out"), "overwrite"):
@@ -70,6 +84,42 @@ def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
     tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
     with refused(FormatError, "plan.json", str(tmp_path / "out")):
         verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])
+def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost: str) -> None:
+    preprocess(folder, tmp_path / "out")
+    (tmp_path / "out" / lost).unlink()
+    with refused(FormatError, str(tmp_path / "out"), f"missing beside {tmp_path / 'out'}: {lost};"):
+        verify(tmp_path / "out")
+
+
+def test_verify_takes_a_store_without_any_plan(tmp_path: Path) -> None:
+    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [1, 2]})
+    assert len(verify(tmp_path / "out")) == len(SIZES)
+
+
+def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
+    names = {"": "plan.json", "train": "plan-train.json", "ood-test": "plan-ood-test.json", "a/b": "plan-a%2Fb.json"}
+    assert {part: plan_file(tmp_path, part).name for part in names} == names
+
+
+@settings(max_examples=20, deadline=None)
+@given(names=st.lists(st.text(st.characters()) | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
+@example(names=["ood-test", "ood_test", "a/b", "a_b"])
+@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301, "\ud800"])
+@example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
+@example(names=["..", ".", "", "%2F"])
+def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
+    graphs = random_molecules(SIZES)
+    splits = {name: [0, 1 + i] for i, name in enumerate(names)}
+    with tempfile.TemporaryDirectory() as folder:
+        store = tp.GraphStore.write(folder, graphs, splits=splits)
+        plans = write_plans(store, tp.Limits(30, 60), 0)
+        verify(folder)
+        assert len(plan_files(Path(folder))) == len(names)
+        for name in names:
+            assert tp.PackPlan.load(plan_file(Path(folder), name)).fingerprint == plans[name].fingerprint
 
 
 def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:

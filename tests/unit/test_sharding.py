@@ -488,7 +488,7 @@ def test_plans_of_other_limits_or_seeds_are_told(
         plan.unlink()
     else:
         tp.pack(store.histogram, limits, seed=seed).save(plan)
-    with refused(ShardsError, "1 of 3", "part-1: ", str(plan)):
+    with refused(ShardsError, "1 of 3", "part-1: ", plan.name):
         verify_shards(tmp_path / "out")
     assert run(bins, tmp_path / "out").planned == ("part-1",)
     verify_shards(tmp_path / "out")
@@ -543,6 +543,15 @@ def test_a_shard_that_is_missing_or_damaged_is_told(bins: list[Path], tmp_path: 
     os.rename(tmp_path / "out" / "part-1", tmp_path / "away")
     with refused(FormatError, "part-1"):
         tp.MultiStore(tmp_path / "out")
+
+
+def test_verifying_misses_a_plan(bins: list[Path], tmp_path: Path) -> None:
+    run(bins, tmp_path / "out")
+    (tmp_path / "out" / "part-1" / "plan.json").unlink()
+    with refused(ShardsError, "1 of 3", "part-1: ", "missing", "plan.json"):
+        verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-1",)
+    verify_shards(tmp_path / "out")
 
 
 def command(*arguments: Any) -> Result:

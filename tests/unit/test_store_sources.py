@@ -377,6 +377,20 @@ def test_files_of_save_graphs(tmp_path: Path, labels: str, hetero: bool) -> None
     assert_same_items(store, expected)
 
 
+@pytest.mark.parametrize("kept", [0, 10, 100, 500])
+def test_a_truncated_file_of_dgl_is_told_in_plain_words(tmp_path: Path, kept: int) -> None:
+    """DGL tells where in its own code it failed, over many lines."""
+    path = tmp_path / "graphs.bin"
+    dgl.save_graphs(str(path), [dgl.rand_graph(5, 9) for _ in range(9)])
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(FormatError, match="damaged or of another kind, write it again") as caught:
+        tp.GraphStore.write(tmp_path / "store", path)
+    message = str(caught.value)
+    assert str(path) in message
+    assert not any(part in message for part in ("Stack trace", "[bt]", ".cc:", "\n"))
+    assert not (tmp_path / "store").exists()
+
+
 def test_damaged_files_of_save_graphs(tmp_path: Path) -> None:
     path = tmp_path / "graphs.bin"
     with refused(FormatError, str(path), "no file"):
