@@ -65,7 +65,7 @@ def _clear_remains(folder: Path) -> None:
     if (folder / METADATA).exists() or not _is_ours(folder / SOURCE):
         return
     # What tells that the folder is ours goes last.
-    remains = [*(file for file in plan_files(folder) if _plan(file) is not None), folder / SOURCE]
+    remains = [*(file for file in folder.glob("*.json") if _plan(file) is not None), folder / SOURCE]
     if is_begun(folder, besides=[file.name for file in remains]):
         for file in remains:
             file.unlink()

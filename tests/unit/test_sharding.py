@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
-from dgl_tuplepack.preprocessing import plan_files, preprocess
+from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sharding.shard import Shard, as_shards
 from dgl_tuplepack.sharding.tasks import plan_shard
@@ -32,7 +32,7 @@ from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
 from tests.shards import Misbehaving, molecules, write_bin, write_bins
-from tests.stores import checksum_of, data_of, write_shards
+from tests.stores import checksum_of, data_of, plans_in, write_shards
 
 LIMITS = tp.Limits(30, 30)
 
@@ -100,10 +100,11 @@ def test_a_second_run_writes_nothing(bins: list[Path], tmp_path: Path) -> None:
     assert {name.split("/")[-1] for name, file in snapshot(tmp_path / "out").items() if file != before.get(name)} == {
         "plan.json", "manifest.json",
     }  # fmt: skip
-    # A plan that belongs to no part of the split goes.
-    tp.pack([[1, 1]], LIMITS).save(tmp_path / "out" / "part-0" / "plan-train.json")
-    assert run(bins, tmp_path / "out", limits=tp.Limits(40, 40)).planned == ("part-0",)
-    assert [path.name for path in plan_files(tmp_path / "out" / "part-0")] == ["plan.json"]
+    # A plan that belongs to no part of the split is somebody else's.
+    tp.pack([[1, 1]], LIMITS).save(tmp_path / "out" / "part-0" / "plan-mine.json")
+    verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-0", "part-1", "part-2")
+    assert plans_in(tmp_path / "out" / "part-0") == ["plan-mine.json", "plan.json"]
     made = run(bins, tmp_path / "out", overwrite=True)
     assert made.written == ("part-0", "part-1", "part-2")
 
@@ -324,7 +325,7 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     assert made.written == ("part-0", "store", "part-2")
     assert_holds(made.store, [molecules(0), molecules(1), molecules(2)])
     assert made.store.splits["train"].tolist() == [23, 21]
-    assert [path.name for path in plan_files(tmp_path / "out" / "store")] == ["plan-train.json"]
+    assert plans_in(tmp_path / "out" / "store") == ["plan-train.json"]
     assert run(urls, tmp_path / "out").written == ()
     memory.pipe("/bucket/part-0.bin", bins[1].read_bytes())
     made = run(urls, tmp_path / "out")
@@ -413,7 +414,7 @@ def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
     assert made.written == ("a-ogbg_molhiv", "b-ogbg_molhiv")
     assert made.store.splits["train"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]
     plans = ["plan-test.json", "plan-train.json", "plan-valid.json"]
-    assert [path.name for path in plan_files(tmp_path / "out" / "b-ogbg_molhiv")] == plans
+    assert plans_in(tmp_path / "out" / "b-ogbg_molhiv") == plans
     assert run([roots[0], tp.OgbFolder(roots[1])], tmp_path / "out").written == ()
     made = run(roots, tmp_path / "out", ogb_settings={"labels": False})
     assert len(made.written) == 2
