@@ -21,7 +21,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
-from dgl_tuplepack.sharding.shard import as_shards
+from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
@@ -108,6 +108,8 @@ def preprocess_shards(
         other shards stay done.
     FormatError
         The place holds a store or other things, cannot be written, or another run is writing there.
+    SizesError
+        There are no shards, two have the same name, or one lies where another, or itself, is to be written.
     LimitsError
         A graph exceeds the limits.
 
@@ -122,6 +124,7 @@ def preprocess_shards(
     processes = _processes(workers)
     named = as_shards(shards, ogb_settings or {})
     out, seconds = Path(out).absolute(), dict[str, float]()
+    check_apart(named, out)
     with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
             done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")

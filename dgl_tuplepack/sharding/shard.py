@@ -62,6 +62,19 @@ class Shard:
         """Whether the source is read from files that are known; else it is an object."""
         return self.is_path or isinstance(self.source, OgbFolder)
 
+    def local_path(self) -> Path | None:
+        """Where the source lies, without links; None if it is an object, or on no local file system."""
+        if isinstance(self.source, OgbFolder):
+            return self.source.path.resolve()
+        if not self.is_path:
+            return None
+        try:
+            files, path = _file_system(self.source)
+        except FormatError:
+            # Told when it is read, with those of other shards.
+            return None
+        return Path(path).resolve() if _is_local(files) else None
+
     def identity(self) -> str:
         """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
 
@@ -142,6 +155,26 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
             f"two shards are called {repeated[0]!r}; give each one once, or a mapping from names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
+
+
+def check_apart(shards: Sequence[Shard], out: Path) -> None:
+    """Refuse a source that would be written over while it is read, or is changed by what is written.
+
+    Raises
+    ------
+    SizesError
+        A source is the folder of a shard in `out`, lies in one, or holds it.
+    """
+    folders = {(out / shard.name).resolve(): shard.name for shard in shards}
+    around = {parent for folder in folders for parent in folder.parents}
+    for shard in shards:
+        place = shard.local_path()
+        inside = None if place is None else next((p for p in (place, *place.parents) if p in folders), None)
+        if inside is not None or place in around:
+            raise SizesError(
+                f"the shard {shard.name} is read from {place}, but {inside or out} is to be written; choose another "
+                "folder for the dataset."
+            )
 
 
 def _as_source(source: Any) -> Any:

@@ -222,6 +222,31 @@ def test_files_of_others_stay(bins: list[Path], tmp_path: Path, files: tuple[str
     assert snapshot(out) == before
 
 
+def test_a_source_is_never_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = write_shards(out, [molecules(0), molecules(1)])
+    (tmp_path / "link").symlink_to(out)
+    folders = [store.path for store in made.shards.values()]
+    inside = write_bin(folders[0] / "graphs.bin", molecules(2))
+    before = snapshot(tmp_path)
+    for shards, place in [
+        (folders, out),
+        ([f"file://{folders[0]}"], out),
+        ([tmp_path / "link" / "part-1"], out),
+        (folders, tmp_path / "link"),
+        ({"part-0": inside}, out),
+        # Each other's.
+        ({"part-1": folders[0], "part-0": tmp_path / "absent.bin"}, out),
+        # One in which the dataset lies.
+        ([folders[0]], folders[0]),
+        ([folders[0]], folders[0] / "shards"),
+    ]:
+        with refused(SizesError, "is to be written", "part-"):
+            run(shards, place)
+    assert snapshot(tmp_path) == before
+    assert len(run([folders[0]], tmp_path / "other").store) == 20
+
+
 def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process", str(tmp_path / "out")):
