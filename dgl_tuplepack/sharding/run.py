@@ -21,6 +21,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.sharding.replacing import put_in_place, remove_new
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
@@ -104,8 +105,8 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; names each, and its cause. There is no new manifest, and the
-        other shards stay done.
+        Shards could not be read, written or planned; names each, and its cause. The dataset that was there, if
+        any, stays as it was, and the other shards stay done.
     FormatError
         The place holds a store or other things, cannot be written, or another run is writing there.
     SizesError
@@ -142,10 +143,14 @@ def preprocess_shards(
             # It would tell of other shards or plans than there are, if this were interrupted.
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
+            for shard in written:
+                if shard.is_new:
+                    put_in_place(out, shard.name)
         with timed(seconds, "plan"):
             planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
+        remove_new(out)
         return Sharded(
             MultiStore(out), chosen,
             written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),

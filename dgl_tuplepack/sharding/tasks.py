@@ -16,27 +16,35 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import is_begun
+from dgl_tuplepack.store.folder import check_place, is_begun
 from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.manifest import MANIFEST, ShardEntry, was_written_anew
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
+# Folder in that of a dataset, for stores that are to replace those of the dataset.
+NEW = ".new"
 
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What the run has to know of the store of a shard; `kept` where it was there already."""
+    """What the run has to know of the store of a shard.
+
+    `kept`: it was there already. `is_new`: it lies in the folder `NEW`, to be put in its place.
+    """
 
     name: str
     histogram: SizeHistogram
     schema: Schema
     checksum: str
     kept: bool
+    is_new: bool
 
 
 def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
     """Write the store of a shard, unless it is there, whole, and of the same source.
+
+    A dataset stays as it was: where there is one, the store is written in the folder `NEW`.
 
     Raises
     ------
@@ -45,11 +53,16 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     """
     folder = out / shard.name
     identity = shard.identity()
-    if not overwrite:
-        store = _finished(folder, identity, compact)
+    for place in () if overwrite else (folder, out / NEW / shard.name):
+        store = _finished(place, identity, compact)
         if store is not None:
-            return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=True)
+            return _written(shard, store, kept=True, is_new=place != folder)
     _clear_remains(folder)
+    is_new = (out / MANIFEST).exists()
+    if is_new:
+        check_place(folder, overwrite=True)
+        folder = out / NEW / shard.name
+    old = plan_files(folder)
     with shard.opened() as source:
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
@@ -57,7 +70,13 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     content = {"source": identity, "compact": compact, "store": store._arrays.checksum}
     document = {"format": FORMAT, "version": VERSION, **content}
     write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
-    return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=False)
+    for file in old:
+        file.unlink(missing_ok=True)
+    return _written(shard, store, kept=False, is_new=is_new)
+
+
+def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
+    return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept, is_new)
 
 
 def _clear_remains(folder: Path) -> None:

@@ -36,14 +36,14 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     """
     created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
     with writing_to(path):
-        _check_place(path, overwrite)
+        check_place(path, overwrite)
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     try:
         with writing_to(path):
             # Another process may have finished a store since the first look.
-            _check_place(path, overwrite)
+            check_place(path, overwrite)
             current = _current(path)
             # What cannot be read may be of a newer version; it stays until it is replaced.
             if current is not None or not (path / METADATA).exists():
@@ -65,6 +65,26 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
         raise
     finally:
         lock.release()
+
+
+def move_store(new: Path, path: Path) -> None:
+    """Put the finished store at `new` in the place of what is at `path`, on the same file system.
+
+    A store that was there is valid until the new one is.
+
+    Raises
+    ------
+    FormatError
+        As `fresh_data`.
+    """
+    data = StoreMetadata.load(new).data
+    with writing_to(path):
+        check_place(path, overwrite=True)
+        path.mkdir(parents=True, exist_ok=True)
+        with FileLock(path / LOCK, timeout=0):
+            os.replace(new / data, path / data)
+            os.replace(new / METADATA, path / METADATA)
+            _remove_data(path, keep=data)
 
 
 @contextlib.contextmanager
@@ -92,7 +112,14 @@ def _current(path: Path) -> str | None:
         return None
 
 
-def _check_place(path: Path, overwrite: bool) -> None:
+def check_place(path: Path, overwrite: bool) -> None:
+    """Refuse a place for a store that is no folder, or holds other things, or a store that is not to be overwritten.
+
+    Raises
+    ------
+    FormatError
+        Says what is there.
+    """
     if not path.is_dir():
         if os.path.lexists(path):
             raise FormatError(f"{path} is no folder; choose another path for the store.")

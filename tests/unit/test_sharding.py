@@ -189,6 +189,81 @@ def test_an_old_shard_outlives_a_source_that_fails(bins: list[Path], tmp_path: P
     assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(i) for i in range(3)])
 
 
+def _other_features(bins: list[Path]) -> Any:
+    return {"part-0": [dgl.graph(([0], [1])) for _ in range(3)], "part-1": bins[1], "part-2": bins[2]}
+
+
+def _one_missing(bins: list[Path]) -> Any:
+    write_bin(bins[0], molecules(9))
+    bins[1].unlink()
+    return bins
+
+
+def _too_large(bins: list[Path]) -> Any:
+    write_bin(bins[0], [(dgl.rand_graph(31, 3), label) for _, label in molecules(9)])
+    return bins[:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [(_other_features, ShardsError), (_one_missing, ShardsError), (_too_large, GraphTooLargeError)],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failed_run_leaves_the_dataset_as_it_was(
+    bins: list[Path], tmp_path: Path, change: Any, error: Any, overwrite: bool
+) -> None:
+    out = tmp_path / "out"
+    run(bins, out)
+    before = snapshot(out)
+    with pytest.raises(error):
+        run(change(bins), out, overwrite=overwrite)
+    assert snapshot(out).items() >= before.items()
+    assert_holds(verify_shards(out), [molecules(i) for i in range(3)])
+    # What was written is not written again, unless it is of something else.
+    write_bins(tmp_path, 3)
+    write_bin(bins[1], molecules(5))
+    with refused(ShardsError, "1 of 4"):
+        run([*bins, tmp_path / "absent.bin"], out)
+    made = run(bins, out)
+    assert (made.written, made.planned) == ((), ("part-0", "part-1", "part-2"))
+    assert_holds(verify_shards(out), [molecules(0), molecules(5), molecules(2)])
+    assert not (out / ".new").exists()
+
+
+# After data, metadata and source.json of the first shard.
+@pytest.mark.parametrize("steps", range(4))
+def test_an_interrupt_while_shards_are_replaced_leaves_nothing_that_opens(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    out = tmp_path / "out"
+    tp.GraphStore.write(tmp_path / "store", molecules(0), splits={"train": [1, 2]})
+    run({"part-0": tmp_path / "store"}, out)
+    shards = dict(zip(["part-0", "part-1"], bins, strict=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _stopping_after(steps, out))
+        with pytest.raises(KeyboardInterrupt):
+            run(shards, out)
+    with refused(FormatError, "manifest.json"):
+        tp.MultiStore(out)
+    assert_holds(run(shards, out).store, [molecules(0), molecules(1)])
+    verify_shards(out)
+    assert plans_in(out / "part-0") == ["plan.json"]
+    assert sorted(path.name for path in out.iterdir()) == [".lock", "manifest.json", "part-0", "part-1"]
+
+
+def _stopping_after(steps: int, out: Path) -> Any:
+    replace, left = os.replace, [steps]
+
+    def stopping(old: Any, new: Any) -> None:
+        if (out / ".new") in Path(old).parents and (out / ".new") not in Path(new).parents:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        replace(old, new)
+
+    return stopping
+
+
 def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path) -> None:
     graphs = [dgl.graph(([0], [1])) for _ in range(3)]
     with refused(ShardsError, "1 of 2", "plain", "node features", "kind", "part-0"):
