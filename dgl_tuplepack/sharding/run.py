@@ -81,6 +81,7 @@ def preprocess_shards(
     shards
         Paths or fsspec URLs of OGB folders, stores or ``.bin`` files of `dgl.save_graphs`; or objects that
         `GraphStore.write` takes and pickle knows. A mapping names them, else their paths do.
+        All hold graphs of the same kind, and all or none are split; a shard may have some of the parts only.
     out
         Folder of the dataset, with a folder for each shard; where several machines work, all of them must see it.
     limits
@@ -130,7 +131,7 @@ def preprocess_shards(
         with timed(seconds, "write"):
             done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")
             written = [done[shard.name] for shard in named]
-            _check_schemas(written)
+            _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
             chosen = limits or search_limits(histogram, multiple_of=multiple_of).best.limits
@@ -206,10 +207,16 @@ def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) ->
     return {name: found[name] for name in tasks}
 
 
-def _check_schemas(written: Sequence[WrittenShard]) -> None:
-    """Refuse shards whose graphs are of another kind than those of the first."""
+def _check_alike(written: Sequence[WrittenShard]) -> None:
+    """Refuse shards that are of another kind than the first, or that alone have no split."""
     first, failed = written[0], dict[str, str]()
-    for shard in written[1:]:
+    parted = next((shard.name for shard in written if shard.has_parts), None)
+    for shard in written:
+        if parted is not None and not shard.has_parts:
+            failed[shard.name] = (
+                f"it has no split, but {parted} has one; its graphs would be in no part. Give the shard a split "
+                '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
+            )
         try:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
         except InputError as error:

@@ -28,7 +28,7 @@ NEW = ".new"
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What the run has to know of the store of a shard.
+    """What the run has to know of the store of a shard; `has_parts`: its split has a part with graphs.
 
     `kept`: it was there already. `is_new`: it lies in the folder `NEW`, to be put in its place.
     """
@@ -36,6 +36,7 @@ class WrittenShard:
     name: str
     histogram: SizeHistogram
     schema: Schema
+    has_parts: bool
     checksum: str
     kept: bool
     is_new: bool
@@ -76,7 +77,8 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
 
 
 def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
-    return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept, is_new)
+    has_parts = any(map(len, store.splits.values()))
+    return WrittenShard(shard.name, store.histogram, store.schema, has_parts, store._arrays.checksum, kept, is_new)
 
 
 def _clear_remains(folder: Path) -> None:

@@ -272,6 +272,23 @@ def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path) -> 
         write_shards(tmp_path / "by-hand", [molecules(0), graphs])
 
 
+def test_shards_have_some_parts_or_none_has_any(bins: list[Path], tmp_path: Path) -> None:
+    splits: dict[str, Any] = {"a": {"train": [3, 1], "test": [2]}, "b": {"test": range(20)}, "c": {"train": []}}
+    for seed, (name, parts) in enumerate(splits.items()):
+        tp.GraphStore.write(tmp_path / name, molecules(seed), splits=parts)
+    with refused(ShardsError, "2 of 4", "c: it has no split, but b has one", "part-0: it has no split"):
+        run([tmp_path / "c", tmp_path / "b", bins[0], tmp_path / "a"], tmp_path / "out")
+    made = run([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert {name: ids.tolist() for name, ids in made.store.splits.items()} == {
+        "train": [3, 1], "test": [2, *range(20, 40)],
+    }  # fmt: skip
+    assert plans_in(tmp_path / "out" / "a") == ["plan-test.json", "plan-train.json"]
+    assert plans_in(tmp_path / "out" / "b") == ["plan-test.json"]
+    verify_shards(tmp_path / "out")
+    # Where no graph is in any part, there is nothing to leave out.
+    run([tmp_path / "c", bins[0]], tmp_path / "out")
+
+
 def test_limits_below_the_largest_graph_are_refused(bins: list[Path], tmp_path: Path) -> None:
     with refused(GraphTooLargeError, "8"):
         run(bins, tmp_path / "out", limits=tp.Limits(7, 30))
@@ -418,14 +435,12 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     memory.put(str(bins[0]), "/bucket/part-0.bin")
     memory.put(str(tmp_path / "ogb" / "ogbg_molhiv"), "/bucket/ogbg_molhiv", recursive=True)
     memory.pipe("/bucket/ogbg_molhiv/processed/old", b"of no interest")
-    tp.GraphStore.write(tmp_path / "store", molecules(1), splits={"train": [3, 1]})
+    tp.GraphStore.write(tmp_path / "store", molecules(1))
     memory.put(str(tmp_path / "store"), "/bucket/store", recursive=True)
     urls = ["memory://bucket/part-0.bin", "memory://bucket/store", f"file://{bins[2]}"]
     made = run(urls, tmp_path / "out")
     assert made.written == ("part-0", "store", "part-2")
     assert_holds(made.store, [molecules(0), molecules(1), molecules(2)])
-    assert made.store.splits["train"].tolist() == [23, 21]
-    assert plans_in(tmp_path / "out" / "store") == ["plan-train.json"]
     assert run(urls, tmp_path / "out").written == ()
     memory.pipe("/bucket/part-0.bin", bins[1].read_bytes())
     made = run(urls, tmp_path / "out")
