@@ -20,6 +20,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.sources import OgbFolder
 from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.manifest import MANIFEST
 
 # Folders of an OGB dataset that are made from the others.
 _DERIVED = ("processed", "mapping")
@@ -28,6 +29,8 @@ _VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
     "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
 )  # fmt: skip
+# Names of files that lie beside shards, or tell what a folder is.
+_RESERVED = (MANIFEST, METADATA)
 # Bytes read at once.
 _CHUNK = 2**20
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -135,7 +138,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     Raises
     ------
     SizesError
-        There is no shard, or the same one stands twice.
+        There is no shard, the same one stands twice, or one has a name that is reserved.
     """
     if not shards:
         raise SizesError("there are no shards; give at least one.")
@@ -149,6 +152,12 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
             names = [_plain("-".join(paths[i][-length:])) if i in paths else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
                 break
+    reserved = [name for name in names if name.lower() in _RESERVED]
+    if reserved:
+        raise SizesError(
+            f"no shard can be called {reserved[0]!r}, which is the name of a file of ours; give a mapping from other names "
+            "to shards."
+        )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(

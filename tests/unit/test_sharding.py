@@ -549,6 +549,11 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
         names("x.bin", "x.bin")
     with refused(SizesError, "no shards"):
         names()
+    for name in ("manifest.json", "metadata.json", "Manifest.JSON"):
+        with refused(SizesError, f"'{name}'", "mapping"):
+            names(f"a/{name}.bin")
+        with refused(SizesError, f"'{name}'"):
+            as_shards({name: "x.bin"}, {})
 
 
 def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path) -> None:
