@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
@@ -81,6 +82,10 @@ def preprocess(
         sizes at once, as an `OgbFolder` does; otherwise the store stays, without plans.
     """
     out, seconds = Path(out), dict[str, float]()
+    # What is wrong with the settings is said before anything is written.
+    limits = None if limits is None else as_limits(limits)
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
     known = getattr(source, "sizes", None)
     if limits is not None and isinstance(known, GraphSizes):
         limits.aligned(known.components).check(known)

@@ -15,10 +15,10 @@ from typing import Any
 from filelock import FileLock
 from tqdm import tqdm
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
-from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack.errors import FormatError, InputError, SearchError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sharding.replacing import put_in_place, remove_new
@@ -120,6 +120,9 @@ def preprocess_shards(
     Each shard is read once: what is written is counted at the same time. What travels between processes are paths and
     histograms.
     """
+    limits = None if limits is None else as_limits(limits)
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
     if executor is not None and workers is not None:
         raise InputError("workers belong to a pool of our own; leave them out where an executor is given.")

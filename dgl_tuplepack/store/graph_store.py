@@ -11,6 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
@@ -96,6 +97,8 @@ class GraphStore(StoredGraphs):
             The place holds something else or cannot be written, or a source file is damaged.
         SchemaError, SizesError
             Graphs differ in types, features or labels, or there are none.
+        InputError
+            `compact` or `overwrite` is neither True nor False.
 
         Notes
         -----
@@ -103,6 +106,7 @@ class GraphStore(StoredGraphs):
         leaves nothing that opens, or the store that was there.
         """
         path = Path(path)
+        compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
         # Before the source is read: that may take long.
         with fresh_data(path, overwrite) as data:
             opened = open_source(source)

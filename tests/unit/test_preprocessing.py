@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SearchError
 from dgl_tuplepack.preprocessing import plan_file, preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
@@ -136,6 +137,21 @@ def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
         assert len(plans_in(Path(folder))) == len(names)
         for name in names:
             assert tp.PackPlan.load(plan_file(Path(folder), name)).fingerprint == plans[name].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("error", "setting", "value"),
+    [
+        (InputError, "seed", -1), (LimitsError, "limits", (50, 100)), (SearchError, "multiple_of", 0),
+        (InputError, "compact", "no"), (InputError, "overwrite", "no"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_before_anything_is_written(
+    tmp_path: Path, error: Any, setting: str, value: Any
+) -> None:
+    with refused(error, setting, str(value)):
+        preprocess(random_molecules(SIZES), tmp_path / "out", **{setting: value})
+    assert not (tmp_path / "out").exists()
 
 
 def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:

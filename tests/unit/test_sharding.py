@@ -23,7 +23,16 @@ from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
+from dgl_tuplepack.errors import (
+    FormatError,
+    GraphTooLargeError,
+    InputError,
+    LimitsError,
+    SchemaError,
+    SearchError,
+    ShardsError,
+    SizesError,
+)
 from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sharding.shard import Shard, as_shards
@@ -166,6 +175,25 @@ def test_a_changed_source_or_setting_is_noticed(bins: list[Path], tmp_path: Path
     made = run([bins[2], bins[0]], tmp_path / "out", compact=True)
     assert made.written == ()
     assert_holds(made.store, [molecules(9, 7), molecules(0)])
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = tp.GraphStore.write
+
+    def write_late(path: Path, source: Any, **settings: Any) -> tp.GraphStore:
+        store = write(path, source, **settings)
+        write_bin(bins[0], molecules(9))
+        return store
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tp.GraphStore, "write", write_late)
+        with refused(ShardsError, "1 of 1", "part-0", "changed while it was read"):
+            run(bins[:1], tmp_path / "out")
+    made = run(bins[:1], tmp_path / "out")
+    assert made.written == ("part-0",)
+    assert_holds(made.store, [molecules(9)])
 
 
 def test_failed_shards_are_named_and_the_rest_goes_on(bins: list[Path], tmp_path: Path) -> None:
@@ -536,6 +564,15 @@ def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
     assert made.store.schema.labels == {}
 
 
+def test_a_folder_is_the_same_in_every_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_ogb_folder(tmp_path / "ogb", tp.GraphSizes(np.array([[3, 4]] * 8)))
+    monkeypatch.chdir(root)
+    shards = as_shards({"a": tp.OgbFolder("ogbg_molhiv"), "b": "ogbg_molhiv"}, {})
+    monkeypatch.chdir(tmp_path)
+    assert [shard.local_path() for shard in shards] == [(root / "ogbg_molhiv").resolve()] * 2
+    assert shards[0].identity() == Shard("x", tp.OgbFolder(root / "ogbg_molhiv")).identity()
+
+
 def test_names_are_plain_and_unique(tmp_path: Path) -> None:
     def names(*shards: Any) -> list[str]:
         return [shard.name for shard in as_shards(shards, {})]
@@ -559,8 +596,13 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
 def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
         run(bins, tmp_path / "out", executor=executor)
-    with refused(InputError, "seed"):
-        run(bins, tmp_path / "out", seed=-1)
+    wrong: list[tuple[Any, str, Any]] = [
+        (InputError, "seed", -1), (LimitsError, "limits", (50, 100)), (SearchError, "multiple_of", 0),
+        (InputError, "compact", "no"), (InputError, "overwrite", "no"),
+    ]  # fmt: skip
+    for error, setting, value in wrong:
+        with refused(error, setting, str(value)):
+            run(bins, tmp_path / "out", **{setting: value})
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").touch()
     with refused(FormatError, str(tmp_path / "file")):
