@@ -87,6 +87,18 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise FormatError(f"{path} is no valid JSON ({error}); it is damaged or another kind of file.") from error
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is a file, readable or not."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        # It cannot be told; reading says why.
+        pass
+    return True
+
+
 def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
     """Refuse a JSON document that is not of this `kind`, or newer than `version`."""
     found = document.get("format") if isinstance(document, dict) else None
@@ -110,4 +122,5 @@ def checksum(document: Mapping[str, Any]) -> str:
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     """Message for a path that cannot be read or written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"cannot {verb} {path}: {reason}; check the path, its permissions and the space left."
+    checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
+    return f"cannot {verb} {path}: {reason}; check the path{checks}."

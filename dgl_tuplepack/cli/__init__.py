@@ -1,4 +1,8 @@
-"""Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted."""
+"""Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
+
+Bad usage is what is wrong in the options themselves, or gives limits, ranges and the like for other components than the
+graphs have. What is wrong with files and graphs, or out of their reach, is a failure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from dgl_tuplepack.cli import plan as _plan  # noqa: F401
 from dgl_tuplepack.cli import sizes as _sizes  # noqa: F401
 from dgl_tuplepack.cli import store as _store  # noqa: F401
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.errors import TuplepackError
+from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
 
 
 def main() -> None:
@@ -21,7 +25,8 @@ def main() -> None:
         app()
     except TuplepackError as error:
         print(f"dgl-tuplepack: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
+        # Of these two classes no file or graph is the cause; a graph that is too large has a class of its own.
+        sys.exit(2 if type(error) in (LimitsError, MethodError) else 1)
     except SystemExit as stopped:
         # Typer turns Ctrl-C into this, without a word.
         if stopped.code == 130:

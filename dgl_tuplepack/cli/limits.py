@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.cli.limits_options import HeuristicOption, heuristic, named, real, value_range
+from dgl_tuplepack.cli.limits_options import (
+    HeuristicOption,
+    OversizeOption,
+    by_name,
+    fraction,
+    heuristic,
+    named,
+    one_of,
+    real,
+    usage_errors,
+    value_range,
+)
 from dgl_tuplepack.cli.output import (
     CsvOption,
     JsonOption,
@@ -19,10 +31,12 @@ from dgl_tuplepack.cli.output import (
     print_table,
     warnings_as_notes,
 )
-from dgl_tuplepack.cli.plan import OversizeOption
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
-from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.search import LimitsSearch, search_limits, way_of
+from dgl_tuplepack.search.budget import Price
 from dgl_tuplepack.search.evaluation import PACKERS
+from dgl_tuplepack.search.grid import values_of
+from dgl_tuplepack.search.space import by_component
 
 _RANGE = "FIRST:LAST[:STEP]"
 
@@ -52,8 +66,12 @@ def limits(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="Cost of one slot, bytes per node say.", show_default=False),
     ] = None,
-    graphs: Annotated[int | None, typer.Option(min=1, help="Most graphs of a pack.", show_default=False)] = None,
-    multiple_of: Annotated[int, typer.Option(min=1, help="Padded shapes are multiples of this: 8, 64, 128.")] = 1,
+    graphs: Annotated[
+        int | None, typer.Option(min=1, max=2**63 - 1, help="Most graphs of a pack.", show_default=False)
+    ] = None,
+    multiple_of: Annotated[
+        int, typer.Option(min=1, max=2**31, help="Padded shapes are multiples of this: 8, 64, 128.")
+    ] = 1,
     tolerance: Annotated[
         float | None, typer.Option(help="Part of the best efficiency given up for fewer slots (0.005).")
     ] = None,
@@ -63,7 +81,9 @@ def limits(
     plans: Annotated[int | None, typer.Option(min=1, help="Most candidates, but for ranges (200).")] = None,
     method: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(PACKERS)} (auto, or best_fit with a heuristic)."),
+        typer.Option(
+            help=f"One of {', '.join(PACKERS)} (auto, or best_fit with a heuristic).", callback=one_of(PACKERS)
+        ),
     ] = None,
     heuristic_name: HeuristicOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 0,
@@ -80,16 +100,22 @@ def limits(
 ) -> None:
     """Find limits for SOURCE: by itself, or on a grid, for a target, a batch size or a budget."""
     check_output(as_json, as_csv)
-    ranges = {name: value_range(text) for name, text in (("nodes", nodes), ("edges", edges)) if text is not None}
-    ranges |= named("--range", range_ or [], value_range)
-    costs = named("--cost", cost or [], real)
-    wanted = _target(target or [])
+    plain = {name: None if text is None else value_range(text) for name, text in (("nodes", nodes), ("edges", edges))}
+    asked: dict[str, Any] = {
+        "ranges": by_name(plain, "--range", range_ or [], value_range) or None, "target": _target(target or []),
+        "graphs_per_batch": graphs_per_batch, "budget": budget, "cost": named("--cost", cost or [], real) or None,
+        "objective": None, "tolerance": tolerance, "reach": reach, "plans": plans,
+    }  # fmt: skip
+    weighed = heuristic(heuristic_name)
+    with usage_errors():
+        way_of(asked)
     histogram = read_histogram(source, root, part)
+    with usage_errors():
+        _check_components(asked, histogram.components)
     with warnings_as_notes():
         found = search_limits(
-            histogram, ranges=ranges or None, target=wanted, graphs_per_batch=graphs_per_batch, budget=budget,
-            cost=costs or None, tolerance=tolerance, reach=reach, plans=plans, graphs=graphs, multiple_of=multiple_of,
-            method=method, heuristic=heuristic(heuristic_name), seed=seed, effort=effort, oversize=oversize,
+            histogram, **asked, graphs=graphs, multiple_of=multiple_of, method=method, heuristic=weighed, seed=seed,
+            effort=effort, oversize=oversize,
         )  # fmt: skip
     if save is not None:
         found.save(save)
@@ -108,8 +134,18 @@ def _target(texts: list[str]) -> float | dict[str, float] | None:
     if not texts:
         return None
     if len(texts) == 1 and "=" not in texts[0]:
-        return real(texts[0])
-    return named("--target", texts, real)
+        return fraction(texts[0])
+    return named("--target", texts, fraction)
+
+
+def _check_components(asked: Mapping[str, Any], components: tuple[str, ...]) -> None:
+    """Refuse what was asked for other components than those of the source."""
+    if asked["ranges"] is not None:
+        values_of(asked["ranges"], components)
+    if isinstance(asked["target"], dict):
+        by_component("targets", asked["target"], components, every=False)
+    if asked["budget"] is not None:
+        Price(asked["budget"], asked["cost"], components)
 
 
 def _show(found: LimitsSearch, rows: int) -> None:

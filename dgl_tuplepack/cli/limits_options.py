@@ -1,23 +1,73 @@
-"""Limits and other numbers for each component, as written on the command line."""
+"""Limits and other settings as written on the command line; what is wrong in themselves is bad usage."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.packing.heuristics import NAMES
+
 Value = TypeVar("Value")
 
+
+def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
+    """Callback of an option that takes one of a few names."""
+
+    def check(name: str | None) -> str | None:
+        if name is not None and name not in names:
+            raise typer.BadParameter(f"{name!r} is unknown; choose one of {', '.join(names)}.")
+        return name
+
+    return check
+
+
+OversizeOption = Annotated[
+    str,
+    typer.Option(
+        help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(("error", "drop"))
+    ),
+]
 HeuristicOption = Annotated[
     str | None,
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help="product, sum, maximum, minimum, node, edge, or weights as 1,0.5.",
+        help=f"{', '.join(NAMES)}, or weights as 1,0.5.",
         show_default=False,
     ),
 ]
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Whatever settings are refused for is bad usage."""
+    try:
+        yield
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def by_name(
+    plain: Mapping[str, Value | None], option: str, texts: Sequence[str], parse: Callable[[str], Value]
+) -> dict[str, Value]:
+    """Options of their own, as --nodes, and ``NAME=VALUE`` ones, together; each component once."""
+    given = {name: value for name, value in plain.items() if value is not None}
+    others = named(option, texts, parse)
+    twice = sorted(given.keys() & others.keys())
+    if twice:
+        raise typer.BadParameter(f"{twice[0]} is given twice, by --{twice[0]} and by {option}; leave one out.")
+    return given | others
+
+
+def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
+    """Refuse a file whose name asks for no kind that can be written."""
+    if path is not None and not path.is_dir() and path.suffix.lower() not in endings:
+        raise typer.BadParameter(f"{option} ends in {', '.join(endings)}, but is {path}; rename it.")
 
 
 def named(option: str, texts: Sequence[str], parse: Callable[[str], Value]) -> dict[str, Value]:
@@ -51,6 +101,14 @@ def real(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is no number.") from None
 
 
+def fraction(text: str) -> float:
+    """A number above 0, and up to 1."""
+    number = real(text)
+    if not 0 < number <= 1:
+        raise typer.BadParameter(f"{text!r} is no fraction above 0 and up to 1; write 0.95 for 95 %.")
+    return number
+
+
 def value_range(text: str) -> Sequence[int]:
     """``20:59``, ``54:160:2`` (both ends inclusive), ``256,512`` or ``256``."""
     if ":" not in text:
@@ -63,6 +121,8 @@ def value_range(text: str) -> Sequence[int]:
 
 def heuristic(text: str | None) -> str | tuple[float, ...] | None:
     """A name, or weights separated by commas."""
-    if text is None or not any(c.isdigit() for c in text):
+    if text is None or text in NAMES:
         return text
+    if not any(c.isdigit() for c in text):
+        raise typer.BadParameter(f"{text!r} is no heuristic; choose one of {', '.join(NAMES)}, or weights as 1,0.5.")
     return tuple(real(part) for part in text.split(","))

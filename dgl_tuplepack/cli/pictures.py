@@ -12,16 +12,16 @@ import typer
 from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.cli.limits_options import named, whole
+from dgl_tuplepack.cli.limits_options import OversizeOption, by_name, check_ending, one_of, whole
 from dgl_tuplepack.cli.output import JsonOption, note, print_json
-from dgl_tuplepack.cli.plan import OversizeOption
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import METHODS, pack
 from dgl_tuplepack.packing.heuristics import NAMES
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.plots.saving import kind_of
+from dgl_tuplepack.plots._drawing import SCALES
+from dgl_tuplepack.plots.saving import KINDS as PICTURE_KINDS
 from dgl_tuplepack.report import check_place, write_report
 from dgl_tuplepack.search import LimitsSearch, search_limits
 
@@ -59,8 +59,15 @@ class _Subject:
         return self.search.best.limits if self.given is None else self.given
 
     @property
-    def pair(self) -> tuple[str, ...] | None:
-        return self.components or None
+    def pair(self) -> tuple[str, ...]:
+        """The two components of a picture that has no room for more."""
+        known = self.histogram.components
+        pair = self.components or known
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise typer.BadParameter(
+                f"this picture shows two different components; name two of {', '.join(known)}, --component for each."
+            )
+        return pair
 
     def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
         return pack(self.histogram, self.limits, method or self.method, heuristic, self.seed)
@@ -75,7 +82,9 @@ class _Subject:
 
 KINDS: dict[str, Callable[[_Subject], Any]] = {
     "sizes": lambda s: plots.plot_sizes(s.histogram, s.given, components=s.pair, scale=s.scale),
-    "distributions": lambda s: plots.plot_distributions(s.histogram, s.given, components=s.pair, scale=s.scale),
+    "distributions": lambda s: plots.plot_distributions(
+        s.histogram, s.given, components=s.components or None, scale=s.scale
+    ),
     "search": lambda s: plots.plot_search(s.search, components=s.pair),
     "tradeoff": lambda s: plots.plot_tradeoff(s.search),
     "fill": lambda s: plots.plot_fill(s.plan(), components=s.pair),
@@ -109,6 +118,7 @@ def report(
 ) -> None:
     """Write one HTML page, for any browser: what is in SOURCE, which limits to take and why, what packing saves."""
     limits = _limits(nodes, edges, graphs, limit)
+    check_ending("--out", out, (".html", ".htm"))
     check_place(out)
     histogram = _histogram(source, root, part, limits, oversize)
     sizes = tuple(batch_size or (8, 32, 128))
@@ -125,11 +135,15 @@ def plot(
     edges: EdgesOption = None,
     graphs: GraphsOption = None,
     limit: LimitOption = None,
-    method: Annotated[str, typer.Option(help=f"Plan by one of {', '.join(METHODS)}.")] = "auto",
+    method: Annotated[
+        str, typer.Option(help=f"Plan by one of {', '.join(METHODS)}.", callback=one_of(METHODS))
+    ] = "auto",
     component: Annotated[
         list[str] | None, typer.Option(help="Which to show, where there are more; may be given twice.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="Of sizes: auto, linear or log.")] = "auto",
+    scale: Annotated[
+        str, typer.Option(help=f"Of sizes: one of {', '.join(SCALES)}.", callback=one_of(SCALES))
+    ] = "auto",
     dpi: Annotated[float, typer.Option(min=10, max=2400, help="Dots per inch.")] = 150,
     seed: SeedOption = 0,
     oversize: OversizeOption = "error",
@@ -144,9 +158,14 @@ def plot(
     """
     if kind not in KINDS:
         raise typer.BadParameter(f"there is no picture {kind!r}; choose one of {', '.join(KINDS)}.")
-    kind_of(out)
+    check_ending("--out", out, [f".{ending}" for ending in PICTURE_KINDS])
     limits = _limits(nodes, edges, graphs, limit)
     histogram = _histogram(source, root, part, limits, oversize)
+    unknown = [name for name in component or () if name not in histogram.components]
+    if unknown:
+        raise typer.BadParameter(
+            f"there is no component {unknown[0]!r}; choose one of {', '.join(histogram.components)}."
+        )
     subject = _Subject(histogram, limits, method, tuple(component or ()), scale, seed)
     plots.save_picture(KINDS[kind](subject), out, dpi)
     _say(out, kind, as_json)
@@ -185,8 +204,7 @@ def _has(histogram: SizeHistogram, heuristic: str) -> bool:
 
 
 def _limits(nodes: int | None, edges: int | None, graphs: int | None, others: list[str] | None) -> Limits | None:
-    given = {name: value for name, value in (("nodes", nodes), ("edges", edges)) if value is not None}
-    given |= named("--limit", others or [], whole)
+    given = by_name({"nodes": nodes, "edges": edges}, "--limit", others or [], whole)
     if not given and graphs is not None:
         raise typer.BadParameter("--graphs alone is no limit of a pack; give --nodes and --edges too.")
     return Limits.from_components(given, graphs) if given else None

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.cli.limits_options import HeuristicOption, heuristic, named, whole
+from dgl_tuplepack.cli.limits_options import HeuristicOption, OversizeOption, by_name, heuristic, one_of, whole
 from dgl_tuplepack.cli.output import (
     CsvOption,
     JsonOption,
@@ -27,8 +27,6 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing import METHODS, pack
 
-OversizeOption = Annotated[str, typer.Option(help="What to do with graphs that exceed the limits: error or drop.")]
-
 
 @app.command()
 def plan(
@@ -40,7 +38,7 @@ def plan(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="Limit of any component, as nodes:user=90.", show_default=False),
     ] = None,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "auto",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.", callback=one_of(METHODS))] = "auto",
     heuristic_name: HeuristicOption = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 0,
     effort: Annotated[float, typer.Option(min=0, help="Work that auto may do; 1 is a few seconds' worth.")] = 1.0,
@@ -56,8 +54,8 @@ def plan(
 ) -> None:
     """Pack the graphs of SOURCE within limits; show packs, the proven bound, the gap and the efficiencies."""
     check_output(as_json, as_csv)
-    given = {name: value for name, value in (("nodes", nodes), ("edges", edges)) if value is not None}
-    given |= named("--limit", limit or [], whole)
+    given = by_name({"nodes": nodes, "edges": edges}, "--limit", limit or [], whole)
+    weighed = heuristic(heuristic_name) or "product"
     if not given:
         raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")
     histogram = read_histogram(source, root, part)
@@ -66,7 +64,7 @@ def plan(
     begin = time.perf_counter()
     # Moves in a terminal alone; how long a search takes is not known before.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
-        found = pack(histogram, limits, method, heuristic(heuristic_name) or "product", seed, effort=effort)
+        found = pack(histogram, limits, method, weighed, seed, effort=effort)
     seconds = time.perf_counter() - begin
     if save is not None:
         found.save(save)

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from dgl_tuplepack.cli.app import app
+from dgl_tuplepack.cli.limits_options import check_ending
 from dgl_tuplepack.cli.output import CsvOption, JsonOption, check_output, note, print_json, print_table
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
 from dgl_tuplepack.histogram import SizeHistogram
@@ -29,6 +30,7 @@ def sizes(
 ) -> None:
     """Show how large the graphs of SOURCE are. With --csv: its histogram, which other commands read as -."""
     check_output(as_json, as_csv)
+    check_ending("--save", save, (".json", ".csv"))
     histogram = read_histogram(source, root, part)
     if save is not None:
         histogram.save(save)

@@ -29,7 +29,7 @@ SourceArgument = Annotated[
 ]
 RootOption = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, where SOURCE is an OGB name.")]
 PartOption = Annotated[
-    str | None, typer.Option(help="Only one part of the dataset's split: train, valid or test.", show_default=False)
+    str | None, typer.Option(help="Only one part of the dataset's split, train say.", show_default=False)
 ]
 
 
@@ -51,17 +51,21 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
         There is no such source, or it is damaged.
     SizesError
         It has no such part, or no graphs.
+    typer.BadParameter
+        A histogram was given together with `root` or `part`.
     """
     if source == "-" or source.startswith(_EXAMPLE) or Path(source).suffix.lower() in (".json", ".csv"):
-        if part is not None:
-            raise SizesError(f"{source} is a histogram, which knows no parts such as {part!r}; leave --part out.")
+        for option, given in (("--root", root), ("--part", part)):
+            if given is not None:
+                raise typer.BadParameter(f"{source} is a histogram, which heeds no {option}; leave it out.")
         return _saved(source)
     sizes, splits = _graphs(source, root, part)
     if part is None:
         return SizeHistogram.from_sizes(sizes)
     if part not in splits:
-        known = f"the parts {', '.join(splits)}" if splits else "no split"
-        raise SizesError(f"{source} has no part {part!r}, but {known}; leave --part out or choose one.")
+        advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
+        known = "" if splits else ", for it has no split"
+        raise SizesError(f"{source} has no part {part!r}{known}; {advice}.")
     # Positions in a part are no ids of the dataset, so graphs go unnamed.
     return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
 

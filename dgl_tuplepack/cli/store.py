@@ -26,16 +26,16 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of 
 
 @app.command()
 def preprocess(
-    sources: Annotated[
+    places: Annotated[
         list[str],
         typer.Argument(
-            metavar="SHARD...",
-            help="An OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. Several, or the "
-            "options --workers and --dask, make a dataset of shards; shards may be fsspec URLs.",
+            metavar="SHARD... OUT",
+            help="SHARD: an OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. "
+            "Several, or the options --workers and --dask, make a dataset of shards; shards may be fsspec URLs. "
+            "OUT: folder of the new store.",
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder of the new store.", show_default=False)],
     limits: Annotated[
         str | None,
         typer.Option(
@@ -45,7 +45,9 @@ def preprocess(
         ),
     ] = None,
     auto_limits: Annotated[bool, typer.Option("--auto-limits", help="Search the limits; this is the default.")] = False,
-    multiple_of: Annotated[int, typer.Option(min=1, help="Searched limits give padded shapes of this multiple.")] = 1,
+    multiple_of: Annotated[
+        int, typer.Option(min=1, max=2**31, help="Searched limits give padded shapes of this multiple.")
+    ] = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers as narrow as they are.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
@@ -75,6 +77,10 @@ def preprocess(
     One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
     is missing or has changed.
     """
+    # Two arguments would have to share: where OUT is missing, the first would be told to be.
+    if len(places) < 2:
+        raise typer.BadParameter(f"OUT is missing: {places[0]} is the SHARD to read; give the folder to write as well.")
+    sources, out = places[:-1], Path(places[-1])
     if limits is not None and (auto_limits or multiple_of != 1):
         raise typer.BadParameter("--limits leaves nothing to search; leave --auto-limits and --multiple-of out.")
     if workers is not None and dask is not None:
@@ -175,14 +181,18 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
 
     Of a dataset of shards, all of them.
     """
+    from dgl_tuplepack.preprocessing import plan_files
     from dgl_tuplepack.preprocessing import verify as run
     from dgl_tuplepack.sharding import verify_shards
 
-    opened: StoredGraphs = verify_shards(store) if is_sharded(store) else run(store)
+    sharded = is_sharded(store)
+    opened: StoredGraphs = verify_shards(store) if sharded else run(store)
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        print(f"{store}: {len(opened):,} graphs, intact")
+        # A store need have none, but whoever lost them should know.
+        plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
+        print(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
 def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:

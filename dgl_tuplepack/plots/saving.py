@@ -17,6 +17,7 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+KINDS = tuple(_METADATA)
 
 
 def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> None:

@@ -147,7 +147,7 @@ def search_limits(
         "ranges": ranges, "target": target, "graphs_per_batch": graphs_per_batch, "budget": budget, "cost": cost,
         "objective": objective, "tolerance": tolerance, "reach": reach, "plans": plans,
     }  # fmt: skip
-    way, wanted = _way(asked)
+    way, wanted = way_of(asked)
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
     if executor is not None and not callable(getattr(executor, "submit", None)):
@@ -171,8 +171,14 @@ def search_limits(
         )  # fmt: skip
 
 
-def _way(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The way that the given settings say, and the checked settings, defaults filled in."""
+def way_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The way that the given settings say, and the checked settings, defaults filled in.
+
+    Raises
+    ------
+    SearchError
+        Settings contradict each other, or one is out of its range.
+    """
     given = {name: value for name, value in asked.items() if value is not None}
     goals = [name for name in ("target", "graphs_per_batch", "budget") if name in given]
     way = goals[0] if goals else "grid" if "ranges" in given else "auto"

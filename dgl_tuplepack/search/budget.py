@@ -39,7 +39,9 @@ class Price:
     def __init__(self, budget: float, cost: Mapping[str, float] | None, components: tuple[str, ...]) -> None:
         self.budget = _number("the budget", budget)
         if self.budget == 0:
-            raise SearchError("the budget must be above 0, but is 0; give slots, or bytes together with cost=.")
+            raise SearchError(
+                "the budget must be above 0, but is 0; give slots, or bytes together with costs (cost=, --cost)."
+            )
         given = by_component("costs", dict.fromkeys(components, 1.0) if cost is None else cost, components, every=True)
         self.costs = tuple(_number(f"the cost of {name}", given[name]) for name in components)
         if not any(self.costs):
@@ -76,7 +78,8 @@ def search_budget(evaluation: Evaluation, space: Space, price: Price, plans: int
         named = dict(zip(space.components, smallest, strict=True))
         raise SearchError(
             f"the budget of {price.budget:g} is too small: the smallest limits that hold every graph are {named} and "
-            f"cost {price.of(smallest):g} with the reserved node; raise it, or leave graphs out with oversize='drop'."
+            f"cost {price.of(smallest):g} with the reserved node; raise it, or leave graphs out "
+            "(oversize='drop', --oversize drop)."
         )
     rule = Affordable(space, price)
     scale = price.scale(space)

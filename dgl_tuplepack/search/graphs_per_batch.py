@@ -33,7 +33,7 @@ def search_graphs_per_batch(evaluation: Evaluation, space: Space, number: int, p
         raise SearchError(
             f"graphs_per_batch={number} is out of reach: the smallest limits that hold every graph, "
             f"{candidate.limits!r}, hold {candidate.graphs_per_pack:.1f} graphs on average; ask for as many, leave the "
-            "largest graphs out with oversize='drop', or set a cap with graphs=."
+            "largest graphs out (oversize='drop', --oversize drop), or set a cap (graphs=, --graphs)."
         )
     return int(rule.order(evaluation)[0])
 

@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.sources import OgbFolder
-from dgl_tuplepack.store.format import METADATA
-from dgl_tuplepack.store.manifest import MANIFEST
+from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 # Folders of an OGB dataset that are made from the others.
 _DERIVED = ("processed", "mapping")
@@ -138,8 +137,10 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     Raises
     ------
     SizesError
-        There is no shard, the same one stands twice, or one has a name that is reserved.
+        There is no shard, a path stands in the place of several, the same one stands twice, or a name is reserved.
     """
+    if isinstance(shards, str | bytes | os.PathLike):
+        raise SizesError(f"shards are several, but one path {str(shards)!r} was given; put it into a list.")
     if not shards:
         raise SizesError("there are no shards; give at least one.")
     sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
@@ -161,7 +162,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
-            f"two shards are called {repeated[0]!r}; give each one once, or a mapping from names to shards."
+            f"two shards are called {repeated[0]!r}; give each one once, or in Python a mapping of names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 

@@ -17,8 +17,8 @@ from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, 
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, is_begun
-from dgl_tuplepack.store.format import METADATA
-from dgl_tuplepack.store.manifest import MANIFEST, ShardEntry, was_written_anew
+from dgl_tuplepack.store.format import MANIFEST, METADATA
+from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"

@@ -13,8 +13,7 @@ from filelock import FileLock, Timeout
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.store.format import METADATA, StoreMetadata
-from dgl_tuplepack.store.manifest import MANIFEST
+from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
 
 LOCK = ".lock"
 # The last is what writing the metadata leaves where the process is killed.

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from dgl_tuplepack._checks import whole_number
-from dgl_tuplepack._files import check_header, read_json, write_text
+from dgl_tuplepack._files import check_header, is_there, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 
 FORMAT, VERSION = "dgl_tuplepack.store", 1
-METADATA = "metadata.json"
+METADATA, MANIFEST = "metadata.json", "manifest.json"
 
 # dtype of a feature (as torch calls it) -> how it is stored (as numpy calls it), unless narrowed.
 DTYPES = {
@@ -184,6 +184,10 @@ class StoreMetadata:
             It is missing, foreign, newer or altered.
         """
         path = folder / METADATA
+        if not is_there(path):
+            if is_there(folder / MANIFEST):
+                raise FormatError(f"{folder} is a dataset of shards, not a single store; open it with MultiStore.")
+            raise FormatError(f"{folder} is no store: it has no {METADATA}; give a folder that holds a finished store.")
         document = read_json(path)
         check_header(document, path, FORMAT, VERSION)
         try:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._checks import INT64_MAX, whole_number
-from dgl_tuplepack._files import check_header, checksum, read_json, write_text
+from dgl_tuplepack._files import check_header, checksum, is_there, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 FORMAT, VERSION = "dgl_tuplepack.manifest", 1
-MANIFEST = "manifest.json"
 
 # Names of shards, which are names of folders.
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -72,8 +72,13 @@ class Manifest:
             It is missing, foreign, newer or altered.
         """
         path = folder / MANIFEST
-        if folder.is_dir() and not path.exists():
-            raise FormatError(f"{folder} has no {MANIFEST}; preprocessing has not finished there, run it again.")
+        if not is_there(path):
+            if is_there(folder / METADATA):
+                raise FormatError(f"{folder} is a single store, not a dataset of shards; open it with GraphStore.")
+            raise FormatError(
+                f"{folder} is no dataset of shards: it has no {MANIFEST}; give a folder in which preprocess_shards has "
+                "finished, or run it there again."
+            )
         document = read_json(path)
         check_header(document, path, FORMAT, VERSION)
         try:

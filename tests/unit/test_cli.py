@@ -17,6 +17,7 @@ from tests.ogb_folder import write_ogb_folder
 from tests.unit.conftest import Run
 
 EXAMPLE = "example:ogbg-molhiv"
+BIG = ["--nodes", "222", "--edges", "502"]
 COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
 SMALL = SizeHistogram.from_csv(COUNTS)
 
@@ -173,6 +174,14 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path
     assert parts[0] == 3
 
 
+def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None:
+    done = run("sizes", sources["bin"], "--part", "train")
+    assert (done.code, done.out) == (1, "")
+    assert "has no part 'train', for it has no split; leave --part out." in done.err
+    done = run("sizes", sources["folder"], "--part", "training")
+    assert "has no part 'training'; choose one of train, valid, test, or leave --part out." in done.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "parts"),
     [
@@ -181,33 +190,56 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path
         (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
         (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
         (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
-        (["sizes", EXAMPLE, "--part", "train"], 1, ("part", "train")),
+        (["sizes", EXAMPLE, "--part", "train"], 2, (EXAMPLE, "--part")),
+        (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
+        (["sizes", "-", "--root", "."], 2, ("- is a histogram", "--root")),
+        (["sizes", "histogram.csv", "--part", "train"], 2, ("histogram.csv", "--part")),
         (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
         (["sizes", EXAMPLE, "--save", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
-        (["sizes", EXAMPLE, "--save", "histogram.txt"], 1, (".json or .csv",)),
+        (["sizes", EXAMPLE, "--save", "histogram.txt"], 2, ("--save", ".json, .csv", "histogram.txt")),
         (["sizes"], 2, ("SOURCE",)),
         (["plan", EXAMPLE], 2, ("--nodes", "--edges")),
         (["plan", EXAMPLE, "--nodes", "0", "--edges", "9"], 2, ("--nodes",)),
         (["plan", EXAMPLE, "--nodes", "many", "--edges", "9"], 2, ("--nodes",)),
-        (["plan", EXAMPLE, "--nodes", "222"], 1, ("limits are for ['nodes']", "edges")),
+        (["plan", EXAMPLE, "--nodes", "222"], 2, ("limits are for ['nodes']", "edges")),
         (["plan", EXAMPLE, "--limit", "nodes"], 2, ("NAME=VALUE",)),
         (["plan", EXAMPLE, "--limit", "nodes=x"], 2, ("'x'",)),
         (["plan", EXAMPLE, "--nodes", "100", "--edges", "220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--method", "magic"], 1, ("magic", "best_fit")),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "volume"], 1, ("volume", "product")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--method", "magic"], 2, ("magic", "best_fit")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "volume"], 2, ("volume", "product")),
+        (["plan", EXAMPLE, *BIG, "--method", "best_fit", "--heuristic", "1,2,3"], 2, ("2 finite numbers",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--effort", "nan"], 2, ("--effort",)),
+        (["plan", EXAMPLE, "--nodes", "50", "--limit", "nodes=60", "--edges", "502"], 2, ("nodes is given twice",)),
+        (["plan", EXAMPLE, "--nodes", str(2**63), "--edges", "502"], 2, ("2**63-1",)),
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "1,x"], 2, ("'x'",)),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 1, ("'error' or 'drop'",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 2, ("error, drop",)),
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--save", "/no/such/p.json"], 1, ("cannot write",)),
         (["limits", EXAMPLE, "--nodes", "20:10", "--edges", "502"], 2, ("empty range",)),
         (["limits", EXAMPLE, "--nodes", "0:10", "--edges", "502"], 2, ("'0'",)),
-        (["limits", EXAMPLE, "--nodes", "222"], 1, ("ranges", "edges")),
+        (["limits", EXAMPLE, "--nodes", "222:230"], 2, ("ranges", "edges")),
+        (["limits", EXAMPLE, "--nodes", "222", "--range", "nodes=230", "--edges", "502"], 2, ("given twice",)),
+        (["limits", EXAMPLE, "--range", "nodes=222", "--range", "links=502"], 2, ("links", "nodes, edges")),
+        (["limits", EXAMPLE, "--nodes", str(2**63), "--edges", "502"], 2, ("2**63-1",)),
+        (["limits", EXAMPLE, "--graphs", str(2**63)], 2, ("--graphs",)),
+        (["limits", EXAMPLE, "--multiple-of", str(2**32)], 2, ("--multiple-of",)),
         (["limits", EXAMPLE, "--nodes", "100:222", "--edges", "502"], 1, ("82 of 32901", "100")),
-        (["limits", EXAMPLE, "--target", "95"], 1, ("0.95 for 95 %",)),
+        (["limits", EXAMPLE, "--target", "95"], 2, ("0.95 for 95 %",)),
+        (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
+        (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget cannot be given", "'target'")),
+        (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost cannot be given", "'auto'")),
+        (["limits", EXAMPLE, "--budget", "900", "--cost", "nodes=3"], 2, ("costs", "nodes, edges")),
+        (["limits", EXAMPLE, "--budget", "0"], 2, ("above 0", "--cost")),
+        (["limits", EXAMPLE, "--tolerance", "2"], 2, ("tolerance", "below 1")),
+        (["limits", EXAMPLE, "--heuristic", "sum", "--method", "next_fit"], 2, ("a heuristic is for",)),
         (["limits", EXAMPLE, "--target", "high"], 2, ("'high'",)),
         (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "the best is nodes 0.99")),
-        (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725")),
-        (["limits", EXAMPLE, "--graphs-per-batch", "2"], 1, ("out of reach", "8.8 graphs")),
-        (["limits", EXAMPLE, "--method", "magic"], 1, ("magic", "best_fit")),
+        (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725", "--oversize drop")),
+        (
+            ["limits", EXAMPLE, "--graphs-per-batch", "2"],
+            1,
+            ("out of reach", "8.8 graphs", "--oversize drop", "--graphs"),
+        ),
+        (["limits", EXAMPLE, "--method", "magic"], 2, ("magic", "best_fit")),
     ],
 )
 def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: int, parts: tuple[str, ...]) -> None:

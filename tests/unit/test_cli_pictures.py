@@ -49,8 +49,8 @@ def test_a_picture_of_some_components(run: Run, tmp_path: Path) -> None:
         done = run("plot", kind, tmp_path / "three.json", "--out", out, *chosen)
         assert done.code == 0, done.err
     done = run("plot", "fill", tmp_path / "three.json", "--out", out)
-    assert done.code == 1
-    assert "name two" in done.err
+    assert done.code == 2
+    assert "name two of nodes, edges, triplets" in " ".join(done.err.replace("│", " ").split())
 
 
 def test_a_report_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,20 +96,22 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
     ("arguments", "code", "message"),
     [
         (["report", "-", "--out", "."], 1, "it is a folder"),
-        (["report", "-", "--out", "report.pdf"], 1, "ends in .html"),
+        (["report", "-", "--out", "report.pdf"], 2, "ends in .html"),
         (["report", "-", "--out", "absent/report.html"], 1, "there is no folder absent"),
         (["report", "-", "--nodes", "4", "--edges", "9"], 1, "exceed"),
-        (["report", "-", "--nodes", "12"], 1, "exactly one limit for each component"),
+        (["report", "-", "--nodes", "12"], 2, "exactly one limit for each component"),
+        (["report", "-", "--nodes", "12", "--limit", "nodes=13"], 2, "nodes is given twice"),
         (["report", "-", "--graphs", "12"], 2, "--graphs alone"),
         (["report", "-", "--batch-size", "0"], 2, "--batch-size"),
         (["report", "absent.json"], 1, "absent.json"),
         (["plot", "sizes", "-"], 2, "--out"),
-        (["plot", "sizes", "-", "--out", "picture.gif"], 1, "ends in .png, .svg, .pdf"),
+        (["plot", "sizes", "-", "--out", "picture.gif"], 2, "ends in .png, .svg, .pdf"),
         (["plot", "sizes", "-", "--out", "absent/picture.png"], 1, "cannot write absent/picture.png"),
         (["plot", "colours", "-", "--out", "picture.png"], 2, "sizes, distributions"),
-        (["plot", "sizes", "-", "--out", "picture.png", "--scale", "cubic"], 1, "auto, linear, log"),
-        (["plot", "fill", "-", "--out", "picture.png", "--method", "magic"], 1, "unknown method"),
-        (["plot", "sizes", "-", "--out", "picture.png", "--component", "nodes"], 1, "two different components"),
+        (["plot", "sizes", "-", "--out", "picture.png", "--scale", "cubic"], 2, "auto, linear, log"),
+        (["plot", "fill", "-", "--out", "picture.png", "--method", "magic"], 2, "'magic' is unknown"),
+        (["plot", "sizes", "-", "--out", "picture.png", "--component", "links"], 2, "choose one of nodes, edges"),
+        (["plot", "sizes", "-", "--out", "picture.png", "--component", "nodes"], 2, "two different components"),
     ],
 )
 def test_wrong_input_is_one_clear_error(

@@ -108,3 +108,11 @@ def test_another_version_is_refused(version: object) -> None:
 
 def test_the_right_header_passes() -> None:
     _files.check_header({"format": "ours", "version": 1}, "a.json", "ours", 1)
+
+
+def test_reading_needs_no_space(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="check the path and its permissions") as caught:
+        _files.read_text(tmp_path / "absent")
+    assert "space" not in str(caught.value)
+    with refused(FormatError, "check the path, its permissions and the space left"):
+        _files.write_text(tmp_path / "absent" / "file", "")

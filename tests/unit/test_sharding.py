@@ -582,8 +582,11 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
     assert names("zip://a.bin::s3://b/x.zip", "zip://d/b.bin::s3://b/x.zip", "simplecache::s3://b/c") == ["a", "b", "c"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
-    with refused(SizesError, "two shards", "-x'"):
+    with refused(SizesError, "two shards", "-x'", "in Python a mapping"):
         names("x.bin", "x.bin")
+    for one in ("abc", Path("abc"), b"abc"):
+        with refused(SizesError, "abc", "list"):
+            as_shards(one, {})
     with refused(SizesError, "no shards"):
         names()
     for name in ("manifest.json", "metadata.json", "Manifest.JSON"):
@@ -738,11 +741,18 @@ def test_the_command_line_knows_shards(bins: list[Path], tmp_path: Path) -> None
     # One alone becomes a single store, as ever.
     assert command("preprocess", out / "part-1", tmp_path / "one").exit_code == 0
     assert len(tp.GraphStore(tmp_path / "one")) == 20
+    for place, graphs in ((out, 40), (tmp_path / "one", 20)):
+        assert command("verify", place).output == f"{place}: {graphs} graphs, intact\n"
+    (tmp_path / "one" / "plan.json").unlink()
+    assert "intact; there are no plans" in command("verify", tmp_path / "one").output
 
 
 def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: Path) -> None:
     failed = command("preprocess", *bins, tmp_path / "absent.bin", tmp_path / "out", "--workers", 1)
     assert isinstance(failed.exception, ShardsError)
+    alone = command("preprocess", bins[0])
+    assert alone.exit_code == 2
+    assert "OUT is missing" in alone.output
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 1, "--dask", "tcp://x:1").exit_code == 2
     assert command("preprocess", *bins, tmp_path / "out", "--workers", 0).exit_code == 2
     pytest.importorskip("distributed")

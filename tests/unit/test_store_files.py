@@ -22,7 +22,17 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import FORMAT, StoreMetadata
 from tests.messages import refused
-from tests.stores import LIMITS, SPLITS, checksum_of, data_of, files_of, molecules, purchases, rewrite_metadata
+from tests.stores import (
+    LIMITS,
+    SPLITS,
+    checksum_of,
+    data_of,
+    files_of,
+    molecules,
+    purchases,
+    rewrite_metadata,
+    write_shards,
+)
 
 FILES = [
     "node_offsets", "edge_offsets", "sources", "destinations", "node_feature feat", "node_feature x",
@@ -57,6 +67,27 @@ def test_the_files_are_all_there(originals: Path) -> None:
     assert {p.name for p in data_of(originals / "plain").iterdir()} == {
         p.name for p in files_of(originals / "plain").values()
     }
+
+
+# What is no store --------------------------------------------------------------------------------------------
+
+
+def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    for name in ("nothing", "nothing/below", "file.json", "empty"):
+        with refused(FormatError, f"{tmp_path / name} is no store", "metadata.json"):
+            tp.GraphStore(tmp_path / name)
+        with refused(FormatError, f"{tmp_path / name} is no dataset of shards", "manifest.json"):
+            tp.MultiStore(tmp_path / name)
+    write_shards(tmp_path / "shards", [molecules()])
+    with refused(FormatError, f"{tmp_path / 'shards'} is a dataset of shards", "MultiStore"):
+        tp.GraphStore(tmp_path / "shards")
+    with refused(FormatError, f"{originals / 'plain'} is a single store", "GraphStore"):
+        tp.MultiStore(originals / "plain")
+    # What the system cannot tell is no absence.
+    with refused(FormatError, "cannot read", "name too long"):
+        tp.GraphStore(tmp_path / ("x" * 300))
 
 
 # The format --------------------------------------------------------------------------------------------------
