@@ -113,7 +113,9 @@ def preprocess_shards(
     SizesError
         There are no shards, two have the same name, or one lies where another, or itself, is to be written.
     LimitsError
-        A graph exceeds the limits.
+        A graph exceeds the limits, or they are no `Limits`.
+    InputError
+        Another setting has no such value; nothing was written.
 
     Notes
     -----
