@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.store import GraphStore
+from dgl_tuplepack.store.format import StoreMetadata
 
 # Of the part in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
 _LONGEST_NAME = 200
@@ -80,12 +82,18 @@ def preprocess(
         sizes at once, as an `OgbFolder` does; otherwise the store stays, without plans.
     """
     out, seconds = Path(out), dict[str, float]()
+    # What is wrong with the settings is said before anything is written.
+    limits = None if limits is None else as_limits(limits)
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
     known = getattr(source, "sizes", None)
     if limits is not None and isinstance(known, GraphSizes):
         limits.aligned(known.components).check(known)
     with timed(seconds, "write"):
+        old = plan_files(out)
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
-        _remove_plans(out)
+        for file in old:
+            file.unlink(missing_ok=True)
     try:
         with timed(seconds, "limits"):
             chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
@@ -117,7 +125,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 
 
 def verify_plans(store: GraphStore) -> None:
-    """Check that each part of a store has a plan for its graphs, and that there are no others.
+    """Check that each part of a store has a plan for its graphs, and that nothing else is in the place of one.
 
     Raises
     ------
@@ -151,21 +159,21 @@ def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackP
         As in `pack`.
     """
     plans = {part: pack(histogram, limits, seed=seed) for part, histogram in part_histograms(store).items()}
-    _remove_plans(store.path)
+    for file in plan_files(store.path):
+        file.unlink()
     for part, plan in plans.items():
         plan.save(plan_file(store.path, part))
     return plans
 
 
-def _remove_plans(folder: Path) -> None:
-    """Take away plans of what was there before."""
-    for path in plan_files(folder):
-        path.unlink()
-
-
 def plan_files(folder: Path) -> list[Path]:
-    """Plans beside a store."""
-    return sorted([*folder.glob("plan.json"), *folder.glob("plan-*.json")])
+    """Plans beside a store: for all of it, or named after a part of it. What else is called a plan is not ours."""
+    try:
+        splits = StoreMetadata.load(folder).of_content("split")
+    except FormatError:
+        return []
+    parts = {"", *(str(entry.name) for entry in splits)}
+    return sorted(file for part in parts if (file := plan_file(folder, part)).exists())
 
 
 def plan_file(folder: Path, part: str) -> Path:

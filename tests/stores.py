@@ -48,6 +48,11 @@ def files_of(path: Path) -> dict[str, Path]:
     }
 
 
+def plans_in(path: Path) -> list[str]:
+    """Names of everything in a folder that looks like a plan."""
+    return sorted(file.name for file in path.glob("plan*"))
+
+
 def rewrite_metadata(path: Path, change: Any) -> None:
     """Let `change` edit the document, and give it a checksum that is right again."""
     file = path / "metadata.json"

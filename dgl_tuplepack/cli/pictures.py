@@ -120,9 +120,11 @@ def report(
     limits = _limits(nodes, edges, graphs, limit)
     check_ending("--out", out, (".html", ".htm"))
     check_place(out)
-    histogram = _histogram(source, root, part, limits, oversize)
+    histogram = read_histogram(source, root, part)
     sizes = tuple(batch_size or (8, 32, 128))
-    write_report(histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed)
+    write_report(
+        histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed, oversize=oversize
+    )
     _say(out, "report", as_json)
 
 

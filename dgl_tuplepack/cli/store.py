@@ -93,11 +93,7 @@ def preprocess(
     if len(sources) > 1 or workers is not None or dask is not None:
         shards = [source if root is None else str(root / source.replace("-", "_")) for source in sources]
         with _cluster(dask) as executor:
-            # What is not asked for is no setting: shards are told from changed ones by those.
-            asked = {
-                name: value for name, value in ogb.items() if value is not None and (name, value) != ("labels", True)
-            }
-            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, asked)
+            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, ogb)
     else:
         _preprocess_one(_graph_source(sources[0], root, **ogb), out, as_json, settings)
 

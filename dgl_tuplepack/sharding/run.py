@@ -15,18 +15,19 @@ from typing import Any
 from filelock import FileLock
 from tqdm import tqdm
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
-from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack.errors import FormatError, InputError, SearchError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
-from dgl_tuplepack.sharding.shard import as_shards
+from dgl_tuplepack.sharding.replacing import put_in_place, remove_new
+from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, writing_to
-from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.joined import check_same_schema
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
@@ -80,6 +81,7 @@ def preprocess_shards(
     shards
         Paths or fsspec URLs of OGB folders, stores or ``.bin`` files of `dgl.save_graphs`; or objects that
         `GraphStore.write` takes and pickle knows. A mapping names them, else their paths do.
+        All hold graphs of the same kind, and all or none are split; a shard may have some of the parts only.
     out
         Folder of the dataset, with a folder for each shard; where several machines work, all of them must see it.
     limits
@@ -104,41 +106,57 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; names each, and its cause. There is no new manifest, and the
-        other shards stay done.
+        Shards could not be read, written or planned; names each, and its cause. The dataset that was there, if
+        any, stays as it was, and the other shards stay done.
     FormatError
         The place holds a store or other things, cannot be written, or another run is writing there.
+    SizesError
+        There are no shards, two have the same name, or one lies where another, or itself, is to be written.
     LimitsError
-        A graph exceeds the limits.
+        A graph exceeds the limits, or they are no `Limits`.
+    InputError
+        Another setting has no such value; nothing was written.
 
     Notes
     -----
     Each shard is read once: what is written is counted at the same time. What travels between processes are paths and
     histograms.
     """
+    limits = None if limits is None else as_limits(limits)
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
-    if executor is None:
-        workers = _cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
-    elif workers is not None:
+    if executor is not None and workers is not None:
         raise InputError("workers belong to a pool of our own; leave them out where an executor is given.")
+    processes = _processes(workers)
     named = as_shards(shards, ogb_settings or {})
     out, seconds = Path(out).absolute(), dict[str, float]()
-    with _alone(out), Workers(min(workers or 1, len(named)), executor) as at_work:
+    check_apart(named, out)
+    with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
             done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")
             written = [done[shard.name] for shard in named]
-            _check_schemas(written)
+            _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
             chosen = limits or search_limits(histogram, multiple_of=multiple_of).best.limits
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
-        with timed(seconds, "plan"):
-            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
-        if _manifest(out) != manifest:
+        changed = _manifest(out) != manifest
+        if changed:
+            # It would tell of other shards or plans than there are, if this were interrupted.
+            with writing_to(out):
+                (out / MANIFEST).unlink(missing_ok=True)
+            for shard in written:
+                if shard.is_new:
+                    put_in_place(out, shard.name)
+        with timed(seconds, "plan"):
+            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+        if changed:
             manifest.save(out)
+        remove_new(out)
         return Sharded(
             MultiStore(out), chosen,
             written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
@@ -149,18 +167,30 @@ def preprocess_shards(
 def verify_shards(
     path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
 ) -> MultiStore:
-    """Check every byte of every shard, and that the plans beside it are for its graphs.
+    """Check every byte of every shard, and that its plans are for its graphs, of the manifest's limits and seed.
+
+    Parameters
+    ----------
+    path
+        Folder that `preprocess_shards` made.
+    workers
+        Processes; 1: everything happens in this one. None: as many as there are cores.
+    executor
+        Where to work instead.
 
     Raises
     ------
     ShardsError
         Names each shard that is not as it was written.
+    InputError
+        `workers` is no number of processes.
     FormatError
         The manifest is not as it was written, or does not fit the shards.
     """
-    folder = Path(path).absolute()
-    tasks = {shard.name: (folder, shard) for shard in Manifest.load(folder).shards}
-    with Workers(min(workers or _cores(), len(tasks)), executor) as at_work:
+    folder, processes = Path(path).absolute(), _processes(workers)
+    manifest = Manifest.load(folder)
+    tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
+    with Workers(min(processes, len(tasks)), executor) as at_work:
         _all(at_work, verify_shard, tasks, "shards")
     return MultiStore(folder)
 
@@ -182,10 +212,16 @@ def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) ->
     return {name: found[name] for name in tasks}
 
 
-def _check_schemas(written: Sequence[WrittenShard]) -> None:
-    """Refuse shards whose graphs are of another kind than those of the first."""
+def _check_alike(written: Sequence[WrittenShard]) -> None:
+    """Refuse shards that are of another kind than the first, or that alone have no split."""
     first, failed = written[0], dict[str, str]()
-    for shard in written[1:]:
+    parted = next((shard.name for shard in written if shard.has_parts), None)
+    for shard in written:
+        if parted is not None and not shard.has_parts:
+            failed[shard.name] = (
+                f"it has no split, but {parted} has one; its graphs would be in no part. Give the shard a split "
+                '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
+            )
         try:
             check_same_schema(first.schema, shard.schema, first.name, shard.name)
         except InputError as error:
@@ -243,5 +279,8 @@ def _check_place(out: Path) -> None:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 
 
-def _cores() -> int:
+def _processes(workers: int | None) -> int:
+    """How many processes to work on: `workers`, or as many as there are cores."""
+    if workers is not None:
+        return whole_number("workers", workers, 1, 4096, InputError)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,17 +14,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.sources import OgbFolder
-from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 # Folders of an OGB dataset that are made from the others.
 _DERIVED = ("processed", "mapping")
 # What file systems tell of the version of a file, under different names.
-_VERSION_KEYS = ("ETag", "etag", "mtime", "LastModified", "last_modified", "md5Hash", "created")
+_VERSION_KEYS = (
+    "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
+    "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
+)  # fmt: skip
+# Names of files that lie beside shards, or tell what a folder is.
+_RESERVED = (MANIFEST, METADATA)
+# Bytes read at once.
+_CHUNK = 2**20
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -57,9 +64,23 @@ class Shard:
         """Whether the source is read from files that are known; else it is an object."""
         return self.is_path or isinstance(self.source, OgbFolder)
 
+    def local_path(self) -> Path | None:
+        """Where the source lies, without links; None if it is an object, or on no local file system."""
+        if isinstance(self.source, OgbFolder):
+            return self.source.path.resolve()
+        if not self.is_path:
+            return None
+        try:
+            files, path = _file_system(self.source)
+        except FormatError:
+            # Told when it is read, with those of other shards.
+            return None
+        return Path(path).resolve() if _is_local(files) else None
+
     def identity(self) -> str:
         """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
 
+        Files of which the file system tells no time, tag or checksum are read for it.
         An object whose pickles differ from time to time is taken for changed.
 
         Raises
@@ -116,7 +137,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     Raises
     ------
     SizesError
-        There is no shard, a path stands in the place of several, or the same one stands twice.
+        There is no shard, a path stands in the place of several, the same one stands twice, or a name is reserved.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards are several, but one path {str(shards)!r} was given; put it into a list.")
@@ -132,12 +153,38 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
             names = [_plain("-".join(paths[i][-length:])) if i in paths else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
                 break
+    reserved = [name for name in names if name.lower() in _RESERVED]
+    if reserved:
+        raise SizesError(
+            f"no shard can be called {reserved[0]!r}, which is the name of a file of ours; give a mapping from other "
+            "names to shards."
+        )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
             f"two shards are called {repeated[0]!r}; give each one once, or in Python a mapping of names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
+
+
+def check_apart(shards: Sequence[Shard], out: Path) -> None:
+    """Refuse a source that would be written over while it is read, or is changed by what is written.
+
+    Raises
+    ------
+    SizesError
+        A source is the folder of a shard in `out`, lies in one, or holds it.
+    """
+    folders = {(out / shard.name).resolve(): shard.name for shard in shards}
+    around = {parent for folder in folders for parent in folder.parents}
+    for shard in shards:
+        place = shard.local_path()
+        inside = None if place is None else next((p for p in (place, *place.parents) if p in folders), None)
+        if inside is not None or place in around:
+            raise SizesError(
+                f"the shard {shard.name} is read from {place}, but {inside or out} is to be written; choose another "
+                "folder for the dataset."
+            )
 
 
 def _as_source(source: Any) -> Any:
@@ -153,7 +200,9 @@ def _place_of(source: Any) -> list[str]:
         source = str(source.path)
     if not isinstance(source, str):
         return []
-    return [part for part in source.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
+    # Of an URL of several links, "zip://part.bin::s3://bucket/archive.zip", the first that holds a path.
+    link = next((link for link in source.split("::") if "://" in link), source)
+    return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
 
 def _plain(name: str) -> str:
@@ -162,7 +211,7 @@ def _plain(name: str) -> str:
 
 
 def _listing(url: str) -> dict[str, list[str]]:
-    """Path of each file of a source, below it (empty for the source itself) -> its size and version."""
+    """Path of each file of a source, below it (empty for the source itself) -> its size, and version or checksum."""
     files, path = _file_system(url)
     with _failures_of(url):
         found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
@@ -172,10 +221,20 @@ def _listing(url: str) -> dict[str, list[str]]:
         if any(part in _DERIVED for part in relative.split("/")[:-1]):
             continue
         version = [str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None]
+        if not version:
+            with _failures_of(url), files.open(name) as file:
+                version = [_digest(file)]
         listing["" if relative == "." else relative] = [str(info.get("size")), *version]
     if not listing:
         raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
     return listing
+
+
+def _digest(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _file_system(url: str) -> tuple[Any, str]:

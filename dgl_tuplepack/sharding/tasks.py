@@ -16,26 +16,36 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.folder import check_place, is_begun
+from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
+# Folder in that of a dataset, for stores that are to replace those of the dataset.
+NEW = ".new"
 
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What the run has to know of the store of a shard; `kept` where it was there already."""
+    """What the run has to know of the store of a shard; `has_parts`: its split has a part with graphs.
+
+    `kept`: it was there already. `is_new`: it lies in the folder `NEW`, to be put in its place.
+    """
 
     name: str
     histogram: SizeHistogram
     schema: Schema
+    has_parts: bool
     checksum: str
     kept: bool
+    is_new: bool
 
 
 def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
     """Write the store of a shard, unless it is there, whole, and of the same source.
+
+    A dataset stays as it was: where there is one, the store is written in the folder `NEW`.
 
     Raises
     ------
@@ -44,14 +54,16 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     """
     folder = out / shard.name
     identity = shard.identity()
-    if not overwrite:
-        store = _finished(folder, identity, compact)
+    for place in () if overwrite else (folder, out / NEW / shard.name):
+        store = _finished(place, identity, compact)
         if store is not None:
-            return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=True)
-    if not (folder / METADATA).exists():
-        # What stands beside a store that is no more.
-        for file in (folder / SOURCE, *plan_files(folder)):
-            file.unlink(missing_ok=True)
+            return _written(shard, store, kept=True, is_new=place != folder)
+    _clear_remains(folder)
+    is_new = (out / MANIFEST).exists()
+    if is_new:
+        check_place(folder, overwrite=True)
+        folder = out / NEW / shard.name
+    old = plan_files(folder)
     with shard.opened() as source:
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
@@ -59,7 +71,41 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     content = {"source": identity, "compact": compact, "store": store._arrays.checksum}
     document = {"format": FORMAT, "version": VERSION, **content}
     write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
-    return WrittenShard(shard.name, store.histogram, store.schema, store._arrays.checksum, kept=False)
+    for file in old:
+        file.unlink(missing_ok=True)
+    return _written(shard, store, kept=False, is_new=is_new)
+
+
+def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
+    has_parts = any(map(len, store.splits.values()))
+    return WrittenShard(shard.name, store.histogram, store.schema, has_parts, store._arrays.checksum, kept, is_new)
+
+
+def _clear_remains(folder: Path) -> None:
+    """Take away what we wrote beside a store that is no more, but nothing where other things lie there, too."""
+    if (folder / METADATA).exists() or not _is_ours(folder / SOURCE):
+        return
+    # What tells that the folder is ours goes last.
+    remains = [*(file for file in folder.glob("*.json") if _plan(file) is not None), folder / SOURCE]
+    if is_begun(folder, besides=[file.name for file in remains]):
+        for file in remains:
+            file.unlink()
+
+
+def _is_ours(source: Path) -> bool:
+    try:
+        check_header(read_json(source), source, FORMAT, VERSION)
+    except FormatError:
+        return False
+    return True
+
+
+def _plan(file: Path) -> PackPlan | None:
+    """A plan; None if there is none that can be read."""
+    try:
+        return PackPlan.load(file)
+    except InputError:
+        return None
 
 
 def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
@@ -94,15 +140,16 @@ def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
 
 
 def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) -> bool:
-    try:
-        plan = PackPlan.load(file)
-    except InputError:
-        return False
-    return (plan.histogram, plan.limits, plan.seed) == (histogram, limits.aligned(histogram.components), seed)
+    plan = _plan(file)
+    return plan is not None and (plan.histogram, plan.limits, plan.seed) == (
+        histogram,
+        limits.aligned(histogram.components),
+        seed,
+    )
 
 
-def verify_shard(out: Path, shard: ShardEntry) -> None:
-    """Check every byte of a shard, its plans, and that it is the one that the manifest names.
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
+    """Check every byte of a shard, its plans, and that both are those of which the manifest tells.
 
     Raises
     ------
@@ -113,6 +160,12 @@ def verify_shard(out: Path, shard: ShardEntry) -> None:
     if store._arrays.checksum != shard.store:
         raise FormatError(was_written_anew(out, shard.name))
     verify_plans(store)
+    for part, histogram in part_histograms(store).items():
+        file = plan_file(store.path, part)
+        if not _is_plan(file, histogram, limits, seed):
+            raise FormatError(
+                f"{file} is no plan of {limits} and seed {seed}, of which {out / MANIFEST} tells; preprocess it again."
+            )
 
 
 @dataclass(frozen=True)

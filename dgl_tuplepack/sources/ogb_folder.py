@@ -79,7 +79,8 @@ class OgbFolder:
         split: str | None = None,
         labels: bool = True,
     ) -> None:
-        self.path = _dataset_folder(Path(path), name)
+        # Workers may have another working folder.
+        self.path = _dataset_folder(Path(path).absolute(), name)
         self._raw, self._split = self.path / "raw", split
         self.is_binary = (self._raw / "data.npz").exists()
         self.labels = labels

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -35,14 +35,14 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     """
     created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
     with writing_to(path):
-        _check_place(path, overwrite)
+        check_place(path, overwrite)
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     try:
         with writing_to(path):
             # Another process may have finished a store since the first look.
-            _check_place(path, overwrite)
+            check_place(path, overwrite)
             current = _current(path)
             # What cannot be read may be of a newer version; it stays until it is replaced.
             if current is not None or not (path / METADATA).exists():
@@ -64,6 +64,26 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
         raise
     finally:
         lock.release()
+
+
+def move_store(new: Path, path: Path) -> None:
+    """Put the finished store at `new` in the place of what is at `path`, on the same file system.
+
+    A store that was there is valid until the new one is.
+
+    Raises
+    ------
+    FormatError
+        As `fresh_data`.
+    """
+    data = StoreMetadata.load(new).data
+    with writing_to(path):
+        check_place(path, overwrite=True)
+        path.mkdir(parents=True, exist_ok=True)
+        with FileLock(path / LOCK, timeout=0):
+            os.replace(new / data, path / data)
+            os.replace(new / METADATA, path / METADATA)
+            _remove_data(path, keep=data)
 
 
 @contextlib.contextmanager
@@ -91,7 +111,14 @@ def _current(path: Path) -> str | None:
         return None
 
 
-def _check_place(path: Path, overwrite: bool) -> None:
+def check_place(path: Path, overwrite: bool) -> None:
+    """Refuse a place for a store that is no folder, or holds other things, or a store that is not to be overwritten.
+
+    Raises
+    ------
+    FormatError
+        Says what is there.
+    """
     if not path.is_dir():
         if os.path.lexists(path):
             raise FormatError(f"{path} is no folder; choose another path for the store.")
@@ -112,10 +139,12 @@ def _check_place(path: Path, overwrite: bool) -> None:
         raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
 
 
-def is_begun(path: Path) -> bool:
-    """Whether a folder holds nothing but what writing a store leaves, also where the process is killed."""
+def is_begun(path: Path, besides: Collection[str] = ()) -> bool:
+    """Whether a folder holds nothing but what writing a store leaves, killed or not, and `besides`."""
     return path.is_dir() and all(
-        name in (LOCK, METADATA) or name.startswith(_DATA) or (name.startswith(".") and name.endswith(".partial"))
+        name in (LOCK, METADATA, *besides)
+        or name.startswith(_DATA)
+        or (name.startswith(".") and name.endswith(".partial"))
         for name in os.listdir(path)
     )
 

@@ -97,15 +97,18 @@ class GraphStore(StoredGraphs):
             The place holds something else or cannot be written, or a source file is damaged.
         SchemaError, SizesError
             Graphs differ in types, features or labels, or there are none.
+        InputError
+            `compact` or `overwrite` is neither True nor False.
 
         Notes
         -----
         Memory is bounded by a block of graphs (a ``.bin`` file is loaded by DGL as a whole). Killed at any moment, it
         leaves nothing that opens, or the store that was there.
         """
-        path, compact = Path(path), true_or_false("compact", compact)
+        path = Path(path)
+        compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
         # Before the source is read: that may take long.
-        with fresh_data(path, true_or_false("overwrite", overwrite)) as data:
+        with fresh_data(path, overwrite) as data:
             opened = open_source(source)
             chosen = opened.splits if splits is None else splits
             if not isinstance(chosen, Mapping):

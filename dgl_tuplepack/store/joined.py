@@ -65,7 +65,7 @@ class JoinedArrays:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split, of all stores that have it."""
+        """Ids by name of the split, of all stores that have it: a whole store may be of one part."""
         joined: dict[str, list[IntArray]] = {}
         for first, part in zip(self.first_ids, self.parts, strict=False):
             for name, ids in part.splits.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError
-from dgl_tuplepack.preprocessing import plan_file, plan_files, preprocess, verify, write_plans
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SearchError
+from dgl_tuplepack.preprocessing import plan_file, preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
+from tests.stores import plans_in
 
 SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
 # Of a name that is too long for a file.
@@ -31,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_each_part_of_the_split_gets_a_plan_of_the_same_limits(folder: Path, tmp_path: Path) -> None:
     made = preprocess(folder, tmp_path / "out")
     assert list(made.plans) == ["train", "valid", "test"]
-    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan-test.json", "plan-train.json", "plan-valid.json"]
+    assert plans_in(tmp_path / "out") == ["plan-test.json", "plan-train.json", "plan-valid.json"]
     store = tp.GraphStore(tmp_path / "out")
     for part, ids in store.splits.items():
         plan = tp.PackPlan.load(tmp_path / "out" / f"plan-{part}.json")
@@ -58,7 +60,7 @@ def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     assert list(made.plans) == [""]
     assert made.plans[""].histogram == tp.SizeHistogram.from_sizes(SIZES)
     assert made.plans[""].limits == tp.Limits(12, 22, 3)
-    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan.json"]
+    assert plans_in(tmp_path / "out") == ["plan.json"]
     assert "uint8" in {entry.stored for entry in made.store._arrays.metadata.arrays}
 
 
@@ -66,7 +68,7 @@ def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_p
     preprocess(folder, tmp_path / "out")
     with refused(GraphTooLargeError, "8", f"the store {tmp_path / 'out'} is written, but has no plans", "--overwrite"):
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
-    assert plan_files(tmp_path / "out") == []
+    assert plans_in(tmp_path / "out") == []
     assert tp.GraphStore(tmp_path / "out").splits == {}
 
 
@@ -75,8 +77,23 @@ def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> N
     with refused(FormatError, str(tmp_path / "out"), "overwrite"):
         preprocess(folder, tmp_path / "out")
     preprocess(random_molecules(SIZES), tmp_path / "out", overwrite=True)
-    assert [p.name for p in plan_files(tmp_path / "out")] == ["plan.json"]
+    assert plans_in(tmp_path / "out") == ["plan.json"]
     assert len(verify(tmp_path / "out")) == len(SIZES)
+
+
+def test_files_of_others_called_plans_stay(folder: Path, tmp_path: Path) -> None:
+    preprocess(folder, tmp_path / "out")
+    tp.pack([[3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan-mine.json")
+    (tmp_path / "out" / "plan-notes.json").write_text("to do")
+    verify(tmp_path / "out")
+    preprocess(random_molecules(SIZES), tmp_path / "out", overwrite=True)
+    assert plans_in(tmp_path / "out") == ["plan-mine.json", "plan-notes.json", "plan.json"]
+    # A plan for all graphs is ours, though none is needed where there are parts.
+    preprocess(folder, tmp_path / "out", overwrite=True)
+    assert "plan.json" not in plans_in(tmp_path / "out")
+    tp.pack([[3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
+    with refused(FormatError, "plan.json"):
+        verify(tmp_path / "out")
 
 
 def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
@@ -117,9 +134,24 @@ def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
         store = tp.GraphStore.write(folder, graphs, splits=splits)
         plans = write_plans(store, tp.Limits(30, 60), 0)
         verify(folder)
-        assert len(plan_files(Path(folder))) == len(names)
+        assert len(plans_in(Path(folder))) == len(names)
         for name in names:
             assert tp.PackPlan.load(plan_file(Path(folder), name)).fingerprint == plans[name].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("error", "setting", "value"),
+    [
+        (InputError, "seed", -1), (LimitsError, "limits", (50, 100)), (SearchError, "multiple_of", 0),
+        (InputError, "compact", "no"), (InputError, "overwrite", "no"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_before_anything_is_written(
+    tmp_path: Path, error: Any, setting: str, value: Any
+) -> None:
+    with refused(error, setting, str(value)):
+        preprocess(random_molecules(SIZES), tmp_path / "out", **{setting: value})
+    assert not (tmp_path / "out").exists()
 
 
 def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
@@ -129,4 +161,4 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
     with pytest.raises(InputError):
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100))
     assert len(verify(tmp_path / "out")) == len(SIZES)
-    assert plan_files(tmp_path / "out") == []
+    assert plans_in(tmp_path / "out") == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import threading
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dgl
 import fsspec
@@ -14,19 +18,30 @@ import numpy as np
 import pytest
 from click.testing import Result
 from filelock import FileLock
+from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SchemaError, ShardsError, SizesError
-from dgl_tuplepack.preprocessing import plan_files, preprocess
+from dgl_tuplepack.errors import (
+    FormatError,
+    GraphTooLargeError,
+    InputError,
+    LimitsError,
+    SchemaError,
+    SearchError,
+    ShardsError,
+    SizesError,
+)
+from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import verify_shards
-from dgl_tuplepack.sharding.shard import as_shards
+from dgl_tuplepack.sharding.shard import Shard, as_shards
+from dgl_tuplepack.sharding.tasks import plan_shard
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
 from tests.shards import Misbehaving, molecules, write_bin, write_bins
-from tests.stores import checksum_of, data_of, write_shards
+from tests.stores import checksum_of, data_of, plans_in, write_shards
 
 LIMITS = tp.Limits(30, 30)
 
@@ -94,10 +109,11 @@ def test_a_second_run_writes_nothing(bins: list[Path], tmp_path: Path) -> None:
     assert {name.split("/")[-1] for name, file in snapshot(tmp_path / "out").items() if file != before.get(name)} == {
         "plan.json", "manifest.json",
     }  # fmt: skip
-    # A plan that belongs to no part of the split goes.
-    tp.pack([[1, 1]], LIMITS).save(tmp_path / "out" / "part-0" / "plan-train.json")
-    assert run(bins, tmp_path / "out", limits=tp.Limits(40, 40)).planned == ("part-0",)
-    assert [path.name for path in plan_files(tmp_path / "out" / "part-0")] == ["plan.json"]
+    # A plan that belongs to no part of the split is somebody else's.
+    tp.pack([[1, 1]], LIMITS).save(tmp_path / "out" / "part-0" / "plan-mine.json")
+    verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-0", "part-1", "part-2")
+    assert plans_in(tmp_path / "out" / "part-0") == ["plan-mine.json", "plan.json"]
     made = run(bins, tmp_path / "out", overwrite=True)
     assert made.written == ("part-0", "part-1", "part-2")
 
@@ -161,6 +177,25 @@ def test_a_changed_source_or_setting_is_noticed(bins: list[Path], tmp_path: Path
     assert_holds(made.store, [molecules(9, 7), molecules(0)])
 
 
+def test_a_source_that_changes_while_it_is_read_is_refused(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = tp.GraphStore.write
+
+    def write_late(path: Path, source: Any, **settings: Any) -> tp.GraphStore:
+        store = write(path, source, **settings)
+        write_bin(bins[0], molecules(9))
+        return store
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tp.GraphStore, "write", write_late)
+        with refused(ShardsError, "1 of 1", "part-0", "changed while it was read"):
+            run(bins[:1], tmp_path / "out")
+    made = run(bins[:1], tmp_path / "out")
+    assert made.written == ("part-0",)
+    assert_holds(made.store, [molecules(9)])
+
+
 def test_failed_shards_are_named_and_the_rest_goes_on(bins: list[Path], tmp_path: Path) -> None:
     bins[1].write_bytes(b"no graphs")
     shards = {path.stem: path for path in [*bins, tmp_path / "absent.bin"]} | {"torn": Misbehaving(5, "raise")}
@@ -182,6 +217,81 @@ def test_an_old_shard_outlives_a_source_that_fails(bins: list[Path], tmp_path: P
     assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(i) for i in range(3)])
 
 
+def _other_features(bins: list[Path]) -> Any:
+    return {"part-0": [dgl.graph(([0], [1])) for _ in range(3)], "part-1": bins[1], "part-2": bins[2]}
+
+
+def _one_missing(bins: list[Path]) -> Any:
+    write_bin(bins[0], molecules(9))
+    bins[1].unlink()
+    return bins
+
+
+def _too_large(bins: list[Path]) -> Any:
+    write_bin(bins[0], [(dgl.rand_graph(31, 3), label) for _, label in molecules(9)])
+    return bins[:1]
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [(_other_features, ShardsError), (_one_missing, ShardsError), (_too_large, GraphTooLargeError)],
+)
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_failed_run_leaves_the_dataset_as_it_was(
+    bins: list[Path], tmp_path: Path, change: Any, error: Any, overwrite: bool
+) -> None:
+    out = tmp_path / "out"
+    run(bins, out)
+    before = snapshot(out)
+    with pytest.raises(error):
+        run(change(bins), out, overwrite=overwrite)
+    assert snapshot(out).items() >= before.items()
+    assert_holds(verify_shards(out), [molecules(i) for i in range(3)])
+    # What was written is not written again, unless it is of something else.
+    write_bins(tmp_path, 3)
+    write_bin(bins[1], molecules(5))
+    with refused(ShardsError, "1 of 4"):
+        run([*bins, tmp_path / "absent.bin"], out)
+    made = run(bins, out)
+    assert (made.written, made.planned) == ((), ("part-0", "part-1", "part-2"))
+    assert_holds(verify_shards(out), [molecules(0), molecules(5), molecules(2)])
+    assert not (out / ".new").exists()
+
+
+# After data, metadata and source.json of the first shard.
+@pytest.mark.parametrize("steps", range(4))
+def test_an_interrupt_while_shards_are_replaced_leaves_nothing_that_opens(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    out = tmp_path / "out"
+    tp.GraphStore.write(tmp_path / "store", molecules(0), splits={"train": [1, 2]})
+    run({"part-0": tmp_path / "store"}, out)
+    shards = dict(zip(["part-0", "part-1"], bins, strict=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", _stopping_after(steps, out))
+        with pytest.raises(KeyboardInterrupt):
+            run(shards, out)
+    with refused(FormatError, "manifest.json"):
+        tp.MultiStore(out)
+    assert_holds(run(shards, out).store, [molecules(0), molecules(1)])
+    verify_shards(out)
+    assert plans_in(out / "part-0") == ["plan.json"]
+    assert sorted(path.name for path in out.iterdir()) == [".lock", "manifest.json", "part-0", "part-1"]
+
+
+def _stopping_after(steps: int, out: Path) -> Any:
+    replace, left = os.replace, [steps]
+
+    def stopping(old: Any, new: Any) -> None:
+        if (out / ".new") in Path(old).parents and (out / ".new") not in Path(new).parents:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        replace(old, new)
+
+    return stopping
+
+
 def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path) -> None:
     graphs = [dgl.graph(([0], [1])) for _ in range(3)]
     with refused(ShardsError, "1 of 2", "plain", "node features", "kind", "part-0"):
@@ -190,11 +300,71 @@ def test_shards_of_other_kinds_are_refused(bins: list[Path], tmp_path: Path) -> 
         write_shards(tmp_path / "by-hand", [molecules(0), graphs])
 
 
+def test_shards_have_some_parts_or_none_has_any(bins: list[Path], tmp_path: Path) -> None:
+    splits: dict[str, Any] = {"a": {"train": [3, 1], "test": [2]}, "b": {"test": range(20)}, "c": {"train": []}}
+    for seed, (name, parts) in enumerate(splits.items()):
+        tp.GraphStore.write(tmp_path / name, molecules(seed), splits=parts)
+    with refused(ShardsError, "2 of 4", "c: it has no split, but b has one", "part-0: it has no split"):
+        run([tmp_path / "c", tmp_path / "b", bins[0], tmp_path / "a"], tmp_path / "out")
+    made = run([tmp_path / "a", tmp_path / "b"], tmp_path / "out")
+    assert {name: ids.tolist() for name, ids in made.store.splits.items()} == {
+        "train": [3, 1], "test": [2, *range(20, 40)],
+    }  # fmt: skip
+    assert plans_in(tmp_path / "out" / "a") == ["plan-test.json", "plan-train.json"]
+    assert plans_in(tmp_path / "out" / "b") == ["plan-test.json"]
+    verify_shards(tmp_path / "out")
+    # Where no graph is in any part, there is nothing to leave out.
+    run([tmp_path / "c", bins[0]], tmp_path / "out")
+
+
 def test_limits_below_the_largest_graph_are_refused(bins: list[Path], tmp_path: Path) -> None:
     with refused(GraphTooLargeError, "8"):
         run(bins, tmp_path / "out", limits=tp.Limits(7, 30))
     assert not (tmp_path / "out" / "manifest.json").exists()
     assert run(bins, tmp_path / "out").written == ()
+
+
+@pytest.mark.parametrize("files", [
+    ("plan.json", "plan-b.json", "source.json", "raw.dat"), ("plan.json", "source.json"), ("plan-b.json",),
+])  # fmt: skip
+def test_files_of_others_stay(bins: list[Path], tmp_path: Path, files: tuple[str, ...]) -> None:
+    """Whatever their names; and ours stay where others were put beside them."""
+    out = tmp_path / "out"
+    run(bins[:1], out)
+    (out / "part-1").mkdir()
+    for name in files:
+        (out / "part-1" / name).write_text("{}")
+    (out / "part-0" / "metadata.json").unlink()
+    (out / "part-0" / "raw.dat").touch()
+    before = snapshot(out)
+    with refused(ShardsError, "2 of 2", "part-0: ", "part-1: ", "holds other things"):
+        run(bins[:2], out)
+    assert snapshot(out) == before
+
+
+def test_a_source_is_never_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    made = write_shards(out, [molecules(0), molecules(1)])
+    (tmp_path / "link").symlink_to(out)
+    folders = [store.path for store in made.shards.values()]
+    inside = write_bin(folders[0] / "graphs.bin", molecules(2))
+    before = snapshot(tmp_path)
+    for shards, place in [
+        (folders, out),
+        ([f"file://{folders[0]}"], out),
+        ([tmp_path / "link" / "part-1"], out),
+        (folders, tmp_path / "link"),
+        ({"part-0": inside}, out),
+        # Each other's.
+        ({"part-1": folders[0], "part-0": tmp_path / "absent.bin"}, out),
+        # One in which the dataset lies.
+        ([folders[0]], folders[0]),
+        ([folders[0]], folders[0] / "shards"),
+    ]:
+        with refused(SizesError, "is to be written", "part-"):
+            run(shards, place)
+    assert snapshot(tmp_path) == before
+    assert len(run([folders[0]], tmp_path / "other").store) == 20
 
 
 def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
@@ -293,14 +463,12 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     memory.put(str(bins[0]), "/bucket/part-0.bin")
     memory.put(str(tmp_path / "ogb" / "ogbg_molhiv"), "/bucket/ogbg_molhiv", recursive=True)
     memory.pipe("/bucket/ogbg_molhiv/processed/old", b"of no interest")
-    tp.GraphStore.write(tmp_path / "store", molecules(1), splits={"train": [3, 1]})
+    tp.GraphStore.write(tmp_path / "store", molecules(1))
     memory.put(str(tmp_path / "store"), "/bucket/store", recursive=True)
     urls = ["memory://bucket/part-0.bin", "memory://bucket/store", f"file://{bins[2]}"]
     made = run(urls, tmp_path / "out")
     assert made.written == ("part-0", "store", "part-2")
     assert_holds(made.store, [molecules(0), molecules(1), molecules(2)])
-    assert made.store.splits["train"].tolist() == [23, 21]
-    assert [path.name for path in plan_files(tmp_path / "out" / "store")] == ["plan-train.json"]
     assert run(urls, tmp_path / "out").written == ()
     memory.pipe("/bucket/part-0.bin", bins[1].read_bytes())
     made = run(urls, tmp_path / "out")
@@ -317,6 +485,70 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
         run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
 
+def _in_an_archive(folder: Path, content: bytes) -> str:
+    with zipfile.ZipFile(folder / "archive.zip", "w") as archive:
+        # Always of the same time.
+        archive.writestr(zipfile.ZipInfo("part.bin"), content)
+    return f"zip://part.bin::file://{folder / 'archive.zip'}"
+
+
+def _of_sizes_alone(_: Path, content: bytes) -> str:
+    fsspec.register_implementation("sizes", SizesAlone, clobber=True)
+    fsspec.filesystem("sizes").pipe("/part.bin", content)
+    return "sizes://part.bin"
+
+
+class SizesAlone(MemoryFileSystem):
+    """A place that tells names and sizes of files, and nothing else."""
+
+    protocol = "sizes"
+    store: ClassVar[dict[str, Any]] = {}
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix("sizes://")))
+
+    def info(self, path: str, **settings: Any) -> dict[str, Any]:
+        """Less than there is."""
+        return {key: value for key, value in super().info(path, **settings).items() if key != "created"}
+
+
+@pytest.mark.parametrize("stored", [_in_an_archive, _of_sizes_alone])
+def test_a_change_is_noticed_anywhere_though_sizes_stay(bins: list[Path], tmp_path: Path, stored: Any) -> None:
+    content = bins[0].read_bytes()
+    url = stored(tmp_path, content)
+    assert run([url], tmp_path / "out").written == ("part",)
+    assert run([stored(tmp_path, content)], tmp_path / "out").written == ()
+    graphs, labels = zip(*molecules(0), strict=True)
+    write_bin(bins[1], list(zip(graphs, [label + 1 for label in labels], strict=True)))
+    assert len(bins[1].read_bytes()) == len(content)
+    stored(tmp_path, bins[1].read_bytes())
+    made = run([url], tmp_path / "out")
+    assert made.written == ("part",)
+    assert_same_item(made.store[3], (graphs[3], labels[3] + 1))
+
+
+def test_a_change_is_noticed_over_http(bins: list[Path], tmp_path: Path) -> None:
+    """A plain server tells when a file was changed, and nothing else."""
+    pytest.importorskip("aiohttp")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        shard = Shard("part", f"http://127.0.0.1:{server.server_port}/{bins[0].name}")
+        first, again = shard.identity(), shard.identity()
+        os.utime(bins[0], (1e9, 1e9))
+        changed = shard.identity()
+        server.shutdown()
+    assert first == again != changed
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Says nothing on the terminal."""
+
+    def log_message(self, *_: Any) -> None:
+        """Not said."""
+
+
 def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
     sizes = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3]]))
     roots = [write_ogb_folder(tmp_path / name, sizes, seed) / "ogbg_molhiv" for seed, name in enumerate("ab")]
@@ -325,11 +557,20 @@ def test_folders_and_objects_are_shards_too(tmp_path: Path) -> None:
     assert made.written == ("a-ogbg_molhiv", "b-ogbg_molhiv")
     assert made.store.splits["train"].tolist() == [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]
     plans = ["plan-test.json", "plan-train.json", "plan-valid.json"]
-    assert [path.name for path in plan_files(tmp_path / "out" / "b-ogbg_molhiv")] == plans
+    assert plans_in(tmp_path / "out" / "b-ogbg_molhiv") == plans
     assert run([roots[0], tp.OgbFolder(roots[1])], tmp_path / "out").written == ()
     made = run(roots, tmp_path / "out", ogb_settings={"labels": False})
     assert len(made.written) == 2
     assert made.store.schema.labels == {}
+
+
+def test_a_folder_is_the_same_in_every_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write_ogb_folder(tmp_path / "ogb", tp.GraphSizes(np.array([[3, 4]] * 8)))
+    monkeypatch.chdir(root)
+    shards = as_shards({"a": tp.OgbFolder("ogbg_molhiv"), "b": "ogbg_molhiv"}, {})
+    monkeypatch.chdir(tmp_path)
+    assert [shard.local_path() for shard in shards] == [(root / "ogbg_molhiv").resolve()] * 2
+    assert shards[0].identity() == Shard("x", tp.OgbFolder(root / "ogbg_molhiv")).identity()
 
 
 def test_names_are_plain_and_unique(tmp_path: Path) -> None:
@@ -338,6 +579,7 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
 
     assert names("s3://b/x/part 1.bin", "s3://b/x/../é") == ["part_1", "_"]
     assert names("a/x.bin", "b/x.bin", "c/y.bin") == [*names("a/x.bin", "b/x.bin"), "c-y"]
+    assert names("zip://a.bin::s3://b/x.zip", "zip://d/b.bin::s3://b/x.zip", "simplecache::s3://b/c") == ["a", "b", "c"]
     assert names(["graphs"], "x.bin") == ["shard-00000", "x"]
     assert all("/" not in name and not name.startswith(".") for name in names("../..", ".hidden"))
     with refused(SizesError, "two shards", "-x'", "in Python a mapping"):
@@ -347,19 +589,75 @@ def test_names_are_plain_and_unique(tmp_path: Path) -> None:
             as_shards(one, {})
     with refused(SizesError, "no shards"):
         names()
+    for name in ("manifest.json", "metadata.json", "Manifest.JSON"):
+        with refused(SizesError, f"'{name}'", "mapping"):
+            names(f"a/{name}.bin")
+        with refused(SizesError, f"'{name}'"):
+            as_shards({name: "x.bin"}, {})
 
 
 def test_bad_settings_are_refused_before_anything_is_written(bins: list[Path], tmp_path: Path) -> None:
-    with refused(InputError, "workers", "0"):
-        run(bins, tmp_path / "out", workers=0)
     with ThreadPoolExecutor(1) as executor, refused(InputError, "workers"):
         run(bins, tmp_path / "out", executor=executor)
-    with refused(InputError, "seed"):
-        run(bins, tmp_path / "out", seed=-1)
+    wrong: list[tuple[Any, str, Any]] = [
+        (InputError, "seed", -1), (LimitsError, "limits", (50, 100)), (SearchError, "multiple_of", 0),
+        (InputError, "compact", "no"), (InputError, "overwrite", "no"),
+    ]  # fmt: skip
+    for error, setting, value in wrong:
+        with refused(error, setting, str(value)):
+            run(bins, tmp_path / "out", **{setting: value})
     assert not (tmp_path / "out").exists()
     (tmp_path / "file").touch()
     with refused(FormatError, str(tmp_path / "file")):
         run(bins, tmp_path / "file")
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "x", True])
+def test_numbers_of_processes_are_checked(bins: list[Path], tmp_path: Path, workers: Any) -> None:
+    with refused(InputError, "workers", repr(workers)):
+        run(bins, tmp_path / "out", workers=workers)
+    assert not (tmp_path / "out").exists()
+    with refused(InputError, "workers", repr(workers)):
+        verify_shards(tmp_path / "out", workers=workers)
+
+
+@pytest.mark.parametrize("settings", [{"limits": tp.Limits(40, 40)}, {"seed": 1}])
+def test_an_interrupt_while_planning_anew_leaves_nothing_that_opens(
+    bins: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """Plans would else contradict the manifest."""
+    run(bins, tmp_path / "out")
+
+    def plan_and_stop(*arguments: Any) -> None:
+        plan_shard(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dgl_tuplepack.sharding.run.plan_shard", plan_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(bins, tmp_path / "out", **settings)
+    with refused(FormatError, "manifest.json"):
+        tp.MultiStore(tmp_path / "out")
+    made = run(bins, tmp_path / "out", **settings)
+    assert (made.written, made.planned) == ((), ("part-1", "part-2"))
+    assert (made.store.limits, made.store.manifest.seed) == (settings.get("limits", LIMITS), settings.get("seed", 0))
+    verify_shards(tmp_path / "out")
+
+
+@pytest.mark.parametrize(("limits", "seed"), [(None, 0), (tp.Limits(31, 30), 0), (LIMITS, 1)])
+def test_plans_of_other_limits_or_seeds_are_told(
+    bins: list[Path], tmp_path: Path, limits: tp.Limits | None, seed: int
+) -> None:
+    store = run(bins, tmp_path / "out").store.shards["part-1"]
+    plan = store.path / "plan.json"
+    if limits is None:
+        plan.unlink()
+    else:
+        tp.pack(store.histogram, limits, seed=seed).save(plan)
+    with refused(ShardsError, "1 of 3", "part-1: ", plan.name):
+        verify_shards(tmp_path / "out")
+    assert run(bins, tmp_path / "out").planned == ("part-1",)
+    verify_shards(tmp_path / "out")
 
 
 def _edited(change: Any) -> Any:
