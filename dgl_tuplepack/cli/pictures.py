@@ -13,7 +13,7 @@ from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import OversizeOption, by_name, check_ending, one_of, whole
-from dgl_tuplepack.cli.output import JsonOption, note, print_json
+from dgl_tuplepack.cli.output import JsonOption, note, print_json, warnings_as_notes
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -122,9 +122,10 @@ def report(
     check_place(out)
     histogram = read_histogram(source, root, part)
     sizes = tuple(batch_size or (8, 32, 128))
-    write_report(
-        histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed, oversize=oversize
-    )
+    with warnings_as_notes():
+        write_report(
+            histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed, oversize=oversize
+        )
     _say(out, "report", as_json)
 
 

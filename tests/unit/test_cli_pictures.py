@@ -40,6 +40,16 @@ def test_a_picture_within_given_limits(run: Run, tmp_path: Path) -> None:
     assert done.err == "dgl-tuplepack: 1 graphs exceed the limits and were left out\n"
 
 
+def test_a_report_within_given_limits(run: Run, tmp_path: Path) -> None:
+    """What is left out is said on the page, too."""
+    out = tmp_path / "report.html"
+    done = run("report", "-", "--out", out, "--nodes", 10, "--edges", 20, "--oversize", "drop", text=TEXT)
+    assert done.code == 0, done.err
+    assert "1 of " in done.err
+    assert "graphs exceed Limits(nodes=10, edges=20, graphs=None) and are left out" in done.err
+    assert "exceed these limits and are left out" in out.read_text(encoding="utf-8")
+
+
 def test_a_picture_of_some_components(run: Run, tmp_path: Path) -> None:
     histogram = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7}, ("nodes", "edges", "triplets"))
     histogram.save(tmp_path / "three.json")
