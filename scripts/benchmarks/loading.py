@@ -213,7 +213,7 @@ def _ways(
     yield "floor: the DGLGraph of ready tensors", floor
 
     # The same bytes, from memory that no cache holds any more.
-    nbytes = view[batches[0]].graph_mask.untyped_storage().nbytes()
+    nbytes = view.shape.nbytes
     data, out = torch.ones(max(len(batches), 64) * nbytes, dtype=torch.uint8), torch.empty(nbytes, dtype=torch.uint8)
 
     def copies() -> None:
