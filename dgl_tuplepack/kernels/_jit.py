@@ -13,6 +13,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 # Types of arguments that a kernel only reads; arrays that may be written are accepted too.
 VECTOR = "Array(int64, 1, 'C', readonly=True)"
 MATRIX = "Array(int64, 2, 'C', readonly=True)"
+# The same as VECTOR, for signatures that are no text, since records are among their types.
+READ_VECTOR = numba.types.Array(numba.types.int64, 1, "C", readonly=True)
 
 
 def records(dtype: np.dtype[Any], axes: int) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import jit, records
+from dgl_tuplepack.kernels._jit import READ_VECTOR, jit, records
 from dgl_tuplepack.kernels.address import pointer_at
 from dgl_tuplepack.kernels.gather import INT64, SOURCE, add_loops, gather_endpoints, gather_rows, repeat_bytes
 
@@ -20,19 +20,17 @@ _NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dt
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
 
-_READ = types.Array(types.int64, 1, "C", readonly=True)
-
 
 @jit(
     types.int64(
-        _READ,
+        READ_VECTOR,
         records(FIELD, 1),
         records(SOURCE, 2),
-        _READ,
-        _READ,
-        _READ,
+        READ_VECTOR,
+        READ_VECTOR,
+        READ_VECTOR,
         types.Array(types.int64, 3, "C", readonly=True),
-        _READ,
+        READ_VECTOR,
     )
 )
 def assemble(

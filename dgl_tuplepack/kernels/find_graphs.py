@@ -8,15 +8,13 @@ import numpy as np
 from numba import carray, types  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import jit, records
+from dgl_tuplepack.kernels._jit import READ_VECTOR, jit, records
 from dgl_tuplepack.kernels.address import pointer_at, prefetch
 
 IntArray = NDArray[np.int64]
 
 # The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the rows that they lead through.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
-
-_READ = types.Array(types.int64, 1, "C", readonly=True)
 
 
 @jit()
@@ -34,9 +32,9 @@ def _part_of(graph: int, first_ids: IntArray) -> int:
 
 @jit(
     types.int64(
-        _READ,
-        _READ,
-        _READ,
+        READ_VECTOR,
+        READ_VECTOR,
+        READ_VECTOR,
         types.int64,
         records(OFFSETS, 2),
         types.int64[::1],
