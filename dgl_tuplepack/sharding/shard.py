@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import pickle
-import posixpath
 import re
 import tempfile
 from collections import Counter
@@ -16,8 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.sharding.members import (
+    Member,
+    copy_members,
+    failures_of,
+    file_system,
+    is_local,
+    members,
+    target_name,
+)
 from dgl_tuplepack.sources import OgbFolder
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
@@ -66,16 +73,16 @@ class Shard:
 
     def local_path(self) -> Path | None:
         """Where the source lies, without links; None if it is an object, or on no local file system."""
-        if isinstance(self.source, OgbFolder):
-            return self.source.path.resolve()
-        if not self.is_path:
-            return None
         try:
-            files, path = _file_system(self.source)
-        except FormatError:
-            # Told when it is read, with those of other shards.
+            if isinstance(self.source, OgbFolder):
+                return self.source.path.resolve()
+            if not self.is_path:
+                return None
+            files, path = file_system(self.source)
+            return Path(path).resolve() if is_local(files) else None
+        except (FormatError, OSError, RuntimeError, ValueError):
+            # A loop of links, say. Told when it is read, with those of other shards.
             return None
-        return Path(path).resolve() if _is_local(files) else None
 
     def identity(self) -> str:
         """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
@@ -109,18 +116,15 @@ class Shard:
         if not self.is_path:
             yield self.source
             return
-        files, path = _file_system(self.source)
-        if _is_local(files):
+        files, path = file_system(self.source)
+        if is_local(files):
             yield self._local(Path(path))
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, which says what an OGB dataset is.
-            copy = Path(folder) / posixpath.basename(path.rstrip("/"))
-            with _failures_of(self.source):
-                for relative in _listing(self.source):
-                    target = copy / relative if relative else copy
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    files.get_file(posixpath.join(path, relative) if relative else path, str(target))
+            copy = Path(folder) / target_name(path, self.source)
+            files, found = _found(self.source)
+            copy_members(files, found, copy, self.source)
             yield self._local(copy)
 
     def _local(self, path: Path) -> Any:
@@ -210,23 +214,29 @@ def _plain(name: str) -> str:
     return plain or "_"
 
 
+def _found(url: str) -> tuple[Any, dict[str, Member]]:
+    """The file system of a source, and its files by their paths below it, without those that are made from others."""
+    files, path = file_system(url)
+    found = {
+        relative: member
+        for relative, member in members(files, path, url).items()
+        if not any(part in _DERIVED for part in relative.split("/")[:-1])
+    }
+    if not found:
+        raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
+    return files, found
+
+
 def _listing(url: str) -> dict[str, list[str]]:
     """Path of each file of a source, below it (empty for the source itself) -> its size, and version or checksum."""
-    files, path = _file_system(url)
-    with _failures_of(url):
-        found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
+    files, found = _found(url)
     listing = {}
-    for name, info in sorted(found.items()):
-        relative = posixpath.relpath(name, path)
-        if any(part in _DERIVED for part in relative.split("/")[:-1]):
-            continue
-        version = [str(info[key]) for key in _VERSION_KEYS if info.get(key) is not None]
+    for relative, member in found.items():
+        version = [str(member.info[key]) for key in _VERSION_KEYS if member.info.get(key) is not None]
         if not version:
-            with _failures_of(url), files.open(name) as file:
+            with failures_of(url), files.open(member.name) as file:
                 version = [_digest(file)]
-        listing["" if relative == "." else relative] = [str(info.get("size")), *version]
-    if not listing:
-        raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
+        listing[relative] = [str(member.info.get("size")), *version]
     return listing
 
 
@@ -235,26 +245,3 @@ def _digest(file: BinaryIO) -> str:
     while chunk := file.read(_CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
-    fsspec = load("fsspec")
-    with _failures_of(url):
-        # Names of files are asked for again each time: sources may change.
-        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
-        return files, str(path)
-
-
-def _is_local(files: Any) -> bool:
-    protocols = (files.protocol,) if isinstance(files.protocol, str) else files.protocol
-    return "file" in protocols
-
-
-@contextlib.contextmanager
-def _failures_of(url: str) -> Iterator[None]:
-    """Whatever a file system raises, as an error that names the place."""
-    try:
-        yield
-    except Exception as error:
-        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error

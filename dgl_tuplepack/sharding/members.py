@@ -1,0 +1,154 @@
+"""Files of a source on any file system: which ones there are, and their copies; names in a listing are not trusted."""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import re
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._optional import load
+from dgl_tuplepack.errors import FormatError
+
+# A drive letter of Windows.
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file of a source: its name on the file system, and what that tells of it."""
+
+    name: str
+    info: dict[str, Any]
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    fsspec = load("fsspec")
+    with failures_of(url):
+        # Names of files are asked for again each time: sources may change.
+        files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+        return files, str(path)
+
+
+def is_local(files: Any) -> bool:
+    """Whether a file system is that of this machine."""
+    protocols = (files.protocol,) if isinstance(files.protocol, str) else files.protocol
+    return "file" in protocols
+
+
+def members(files: Any, path: str, url: str) -> dict[str, Member]:
+    """Path of each file of a source, below it (empty for the source itself) -> the file.
+
+    Raises
+    ------
+    FormatError
+        The source cannot be listed; or it lies elsewhere, and a file is not a plain one or would not lie below a
+        folder that it is copied to.
+    """
+    with failures_of(url):
+        found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
+        listed = sorted((str(name), dict(info)) for name, info in found.items())
+    if is_local(files):
+        # Nothing is copied.
+        return {posixpath.relpath(name, path) if name != path else "": Member(name, info) for name, info in listed}
+    irregular = _irregular(files)
+    below: dict[str, Member] = {}
+    for name, info in listed:
+        relative = _below(name, path, files.root_marker)
+        wrong = _unsafe(relative)
+        if not wrong and (name in irregular or not _is_plain(info)):
+            wrong = "is a link, a device or something else, but not a plain file"
+        if not wrong and relative in below:
+            wrong = f"has the same path as {below[relative].name!r:.200}"
+        if wrong or relative is None:
+            raise FormatError(
+                f"{url:.300} holds {name!r:.200}, which {wrong}; do not trust it, or make it again from plain files."
+            )
+        below[relative] = Member(name, info)
+    return below
+
+
+def copy_members(files: Any, found: dict[str, Member], target: Path, url: str) -> None:
+    """Copy all files of a source below `target`; no file takes the place of another.
+
+    Raises
+    ------
+    FormatError
+        A file cannot be read, or two have the same name here.
+    """
+    with failures_of(url):
+        for relative, member in found.items():
+            place = target.joinpath(*relative.split("/")) if relative else target
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if place.exists():
+                raise FileExistsError(f"two files have the name {relative!r:.200}")
+            files.get_file(member.name, str(place))
+
+
+def target_name(path: str, url: str) -> str:
+    """Last part of a path on any file system, as the name of a copy.
+
+    Raises
+    ------
+    FormatError
+        It is not a plain name.
+    """
+    name = posixpath.basename(path.rstrip("/"))
+    if name and _unsafe(name):
+        raise FormatError(f"{url:.300} leads to {path!r:.200}, whose last part is not a plain name; give another path.")
+    # The root of an archive has no name.
+    return name or "source"
+
+
+@contextlib.contextmanager
+def failures_of(url: str) -> Iterator[None]:
+    """Whatever a file system raises, as an error that names the place."""
+    try:
+        yield
+    except Exception as error:
+        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error
+
+
+def _below(name: str, path: str, root: str) -> str | None:
+    """`name` below `path`, as text alone; None if it does not lie there."""
+    if name == path:
+        return ""
+    folder = path.rstrip("/") + "/" if path.rstrip("/") else root
+    # Archives of a whole folder begin their names with "./".
+    below = name.removeprefix(folder).removeprefix("./") if name.startswith(folder) else ""
+    return below or None
+
+
+def _unsafe(relative: str | None) -> str | None:
+    """Why a file of this path might be copied to another place than below its folder; None if it cannot."""
+    if relative is None or relative.startswith("/"):
+        return "lies outside of it"
+    if not relative:
+        return None
+    if any(part in ("", ".", "..") for part in relative.split("/")):
+        return "is not a plain path below it"
+    if "\\" in relative or "\0" in relative or _DRIVE.match(relative):
+        return "may mean a place outside of it"
+    return None
+
+
+def _is_plain(info: dict[str, Any]) -> bool:
+    """Whether a file system tells of a plain file."""
+    if info.get("type", "file") != "file" or info.get("islink") or info.get("linkname"):
+        return False
+    # Of a member of a zip file, which is called a file also where it is a link.
+    return stat.S_IFMT((info.get("external_attr") or 0) >> 16) in (0, stat.S_IFREG)
+
+
+def _irregular(files: Any) -> set[str]:
+    """Names of the members of a tar file that are neither files nor folders, all of which fsspec calls files."""
+    archive = getattr(files, "tar", None)
+    if not isinstance(archive, tarfile.TarFile):
+        return set()
+    return {re.sub("/+", "/", entry.name) for entry in archive.getmembers() if not (entry.isreg() or entry.isdir())}
