@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dgl_tuplepack.errors import FormatError
 
@@ -64,6 +67,27 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open the file `path` for reading.
+
+    Raises
+    ------
+    FormatError
+        It is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
+    """
+    try:
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(mode):
+            raise FormatError(f"cannot read {path}: it is a pipe, a device or a socket; give a plain file.")
+        return open(path, "rb")
+    except (OSError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(cannot("read", path, error)) from error
+
+
 def read_text(path: str | os.PathLike[str]) -> str:
     """Text of the file `path`.
 
@@ -73,7 +97,8 @@ def read_text(path: str | os.PathLike[str]) -> str:
         The file is missing, unreadable or not text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open_file(path) as file:
+            return io.TextIOWrapper(file, encoding="utf-8").read()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 

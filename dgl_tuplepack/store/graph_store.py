@@ -102,7 +102,7 @@ class GraphStore(StoredGraphs):
 
         Notes
         -----
-        Memory is bounded by a block of graphs (a ``.bin`` file is loaded by DGL as a whole). Killed at any moment, it
+        Memory is bounded by a block of graphs (a ``.bin`` file is read as a whole). Killed at any moment, it
         leaves nothing that opens, or the store that was there.
         """
         path = Path(path)

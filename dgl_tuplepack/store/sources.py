@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,12 +19,11 @@ from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
+from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.format import METADATA
 from dgl_tuplepack.store.graph_blocks import graph_blocks
 from dgl_tuplepack.store.stored_blocks import stored_blocks
-
-_DGL_PLACE = re.compile(r"^\[[\d:]+\] \S+ ")
 
 
 @dataclass(frozen=True)
@@ -114,26 +112,64 @@ def _splits(dataset: Any) -> Mapping[str, Any]:
 
 
 def bin_file_items(path: Path) -> list[Any]:
-    """Items of a file that `dgl.save_graphs` wrote; DGL loads it as a whole."""
-    dgl = load("dgl")
-    if not path.is_file():
-        raise FormatError(f"{path} is no file; give a .bin file of dgl.save_graphs.")
-    try:
-        graphs, labels = dgl.load_graphs(str(path))
-    except (dgl.DGLError, RuntimeError, OSError, ValueError) as error:
-        # DGL says when and where in its own code it failed, too.
-        cause = _DGL_PLACE.sub("", " ".join(str(error).partition("Stack trace")[0].split()))
-        raise FormatError(
-            f"{path} cannot be read as a file of dgl.save_graphs ({cause:.200}); it is damaged or of another kind, "
-            "write it again."
-        ) from error
-    wrong = [name for name, values in labels.items() if len(values) != len(graphs)]
+    """Items of a file that `dgl.save_graphs` wrote, which is read as a whole.
+
+    Raises
+    ------
+    FormatError
+        There is no such file, or it is damaged.
+    """
+    load("dgl")
+    saved, arrays = read_saved_graphs(path)
+    labels = {name: _as_tensor(values) for name, values in arrays.items()}
+    wrong = [name for name, values in labels.items() if values.shape[:1] != (len(saved),)]
     if wrong:
-        raise FormatError(
-            f"{path} has {len(graphs)} graphs, but {len(labels[wrong[0]])} labels {wrong[0]!r}; write it again."
-        )
+        number = labels[wrong[0]].shape[:1].numel()
+        raise FormatError(f"{path} has {len(saved)} graphs, but {number} labels {wrong[0]!r:.200}; write it again.")
+    graphs = [_as_graph(graph) for graph in saved]
     if not labels:
-        return list(graphs)
+        return graphs
     if len(labels) == 1:
         return list(zip(graphs, next(iter(labels.values())), strict=True))
     return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]
+
+
+def _as_tensor(array: Array) -> torch.Tensor:
+    if isinstance(array, BFloat16):
+        return torch.from_numpy(np.asarray(array)).view(torch.bfloat16)
+    # Copied only where the bytes are those of another machine.
+    return torch.from_numpy(array)
+
+
+def _as_graph(saved: SavedGraph) -> Any:
+    """DGLGraph with the types in the order in which they were saved, put together as DGL itself does it."""
+    dgl = load("dgl")
+    relations = []
+    formats = dgl._ffi.object_generic.convert_to_object(["coo", "csr", "csc"])
+    for (src, dst), (src_type, dst_type) in zip(saved.endpoints, saved.edge_ends, strict=True):
+        relations.append(
+            dgl.heterograph_index.create_unitgraph_from_coo(
+                1 if src_type == dst_type else 2,
+                saved.num_nodes[src_type],
+                saved.num_nodes[dst_type],
+                torch.from_numpy(src),
+                torch.from_numpy(dst),
+                formats,
+            )
+        )
+    index = relations[0]
+    if len(relations) > 1 or len(saved.node_types) > 1:
+        sources, destinations = zip(*saved.edge_ends, strict=True)
+        types = dgl.graph_index.from_coo(len(saved.node_types), list(sources), list(destinations), True)
+        number = dgl.utils.toindex(list(saved.num_nodes), "int64")
+        index = dgl.heterograph_index.create_heterograph_from_relations(types, relations, number)
+
+    def frames(features: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[Any]:
+        return [
+            dgl.frame.Frame({name: _as_tensor(array) for name, array in named.items()}, num_rows=number)
+            for named, number in zip(features, rows, strict=True)
+        ]
+
+    nodes = frames(saved.node_features, saved.num_nodes)
+    edges = frames(saved.edge_features, [len(src) for src, _ in saved.endpoints])
+    return dgl.DGLGraph(index, list(saved.node_types), list(saved.relations), nodes, edges)
