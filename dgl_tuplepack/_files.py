@@ -19,6 +19,13 @@ from dgl_tuplepack.errors import FormatError
 # It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
 _UMASK = threading.Lock()
 
+# Of a file that is read as a whole; a plan of a million size classes takes a tenth of it.
+_MOST_BYTES = 2**30
+# Of lists and objects in each other; our files have up to five.
+_MOST_LEVELS = 32
+# Of numbers; what is too large for its place is told there.
+_LARGEST = 10**100
+
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `path` as a whole or not at all; see `write_bytes`."""
@@ -94,31 +101,81 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises
     ------
     FormatError
-        The file is missing, unreadable or not text.
+        The file is missing, unreadable, too large or not text.
     """
     try:
         with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MOST_BYTES:
+                raise FormatError(f"{path} has {size} bytes, more than any file that this package writes.")
             return io.TextIOWrapper(file, encoding="utf-8").read()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Value of the JSON file `path`."""
+    """Value of the JSON file `path`, which is not trusted.
+
+    What comes back can be walked through, printed and written again: it is not nested deeply, its numbers are finite
+    and of a hundred digits at most, and no key stands twice.
+
+    Raises
+    ------
+    FormatError
+        The file is missing, unreadable, too large, not JSON, or holds a value that no file of ours does.
+    """
     text = read_text(path)
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise FormatError(f"{path} is no valid JSON ({error}); it is damaged or another kind of file.") from error
+        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        _check_values(value)
+    except (ValueError, RecursionError) as error:
+        # Too many digits, and too many brackets, are errors of Python's own.
+        raise FormatError(
+            f"{path} is no valid JSON ({error!s:.200}); it is damaged or another kind of file."
+        ) from error
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _check_values(value: Any) -> None:
+    """Refuse nesting and numbers that no file of ours has; level by level, so that no depth is too much."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        inner: list[Any] = []
+        kinds = set(map(type, level))
+        if kinds & {int, float}:
+            numbers = [number for number in level if type(number) in (int, float)]
+            if not -_LARGEST <= min(numbers) <= max(numbers) <= _LARGEST:
+                raise ValueError("a number in it is too large")
+        if kinds & {list, dict}:
+            for part in level:
+                if type(part) is list:
+                    inner += part
+                elif type(part) is dict:
+                    inner += part.values()
+        if not inner:
+            return
+        level = inner
+    raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is a file, readable or not."""
+    """Whether there is something, readable or not."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except OSError:
+    except (OSError, ValueError):
         # It cannot be told; reading says why.
         pass
     return True
@@ -129,11 +186,11 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
     found = document.get("format") if isinstance(document, dict) else None
     if found != kind:
         raise FormatError(
-            f"{path} is not a {kind} file (its format is {found!r}); give a file that this package has written."
+            f"{path} is not a {kind} file (its format is {found!r:.100}); give a file that this package has written."
         )
     if document.get("version") != version:
         raise FormatError(
-            f"{path} has version {document.get('version')!r} of {kind}, but this release reads version {version}; "
+            f"{path} has version {document.get('version')!r:.100} of {kind}, but this release reads version {version}; "
             "use the release that wrote it, or write it again."
         )
 

@@ -242,9 +242,9 @@ class SizeHistogram:
                 _check_row(row, cells, f"row {number} of {path}")
             return cls.from_dict(document)
         except KeyError as error:
-            raise FormatError(f"{path} holds no valid histogram: {error} is missing; it is damaged.") from error
+            raise FormatError(f"{path} holds no valid histogram: {error!s:.100} is missing; it is damaged.") from error
         except (SizesError, TypeError) as error:
-            raise FormatError(f"{path} holds no valid histogram: {error}") from error
+            raise FormatError(f"{path} holds no valid histogram: {error!s:.500}") from error
 
     def to_csv(self) -> str:
         """Table of the components and ``count``, one line for each size class."""
@@ -274,7 +274,7 @@ class SizeHistogram:
         try:
             return cls.from_dict({"components": lines[0][:-1], "rows": rows})
         except InputError as error:
-            raise FormatError(f"{name} holds no valid histogram: {error}") from error
+            raise FormatError(f"{name} holds no valid histogram: {error!s:.500}") from error
 
 
 def as_histogram(sizes: SizeHistogram | GraphSizes | Any) -> SizeHistogram:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import dgl_tuplepack as tp
 from dgl_tuplepack import _files
-from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.errors import FormatError, InputError
 from tests.messages import refused
+from tests.stores import molecules, write_shards
 
 
 def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
@@ -116,3 +123,125 @@ def test_reading_needs_no_space(tmp_path: Path) -> None:
     assert "space left" not in str(caught.value)
     with refused(FormatError, "check the path, its permissions and the space left"):
         _files.write_text(tmp_path / "absent" / "file", "")
+
+
+# JSON of others ----------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "many digits": '{"a": ' + "9" * 5000 + "}",
+    "fewer digits": '{"a": [-' + "9" * 4000 + "]}",
+    "deep lists": '{"a": ' + "[" * 400 + "]" * 400 + "}",
+    "deep objects": '{"a": ' * 400 + "1" + "}" * 400,
+    "too deep to parse": "[" * 10**6,
+    "NaN": '{"a": NaN}',
+    "Infinity": '{"a": [-Infinity]}',
+    "infinite": '{"a": 1e999}',
+    "a key twice": '{"a": 1, "a": 2}',
+    "a key twice inside": '[{"b": {"a": 1, "a": 1}}]',
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_json_that_no_file_of_ours_holds_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(HOSTILE[kind])
+    with refused(FormatError, str(path), "no valid JSON", "damaged"):
+        _files.read_json(path)
+
+
+def test_a_file_of_more_than_any_of_ours_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.touch()
+    os.truncate(path, 2**40)
+    with refused(FormatError, str(path), str(2**40), "more than any file"):
+        _files.read_json(path)
+
+
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(-1e99, 1e99) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_other_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
+    path = tmp_path_factory.mktemp("json") / "a.json"
+    _files.write_text(path, json.dumps(value))
+    assert _files.read_json(path) == value
+
+
+def load(kind: str, path: Path) -> object:
+    load = {
+        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load, "search.json": tp.LimitsSearch.load,
+        "metadata.json": lambda file: tp.GraphStore(file.parent),
+        "manifest.json": lambda file: tp.MultiStore(file.parent),
+    }  # fmt: skip
+    return load[kind](path)
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One file of each kind that is read."""
+    folder = tmp_path_factory.mktemp("ours")
+    sizes = tp.GraphSizes([[3, 4], [2, 2], [2, 2]])
+    tp.pack(sizes, tp.Limits(5, 6)).save(folder / "plan.json")
+    tp.SizeHistogram.from_sizes(sizes).save(folder / "histogram.json")
+    tp.search_limits(sizes).save(folder / "search.json")
+    write_shards(folder / "shards", [molecules(2), molecules(3)])
+    files = {file.name: file for file in folder.glob("*.json")}
+    return {
+        **files,
+        "metadata.json": folder / "shards/part-0/metadata.json",
+        "manifest.json": folder / "shards/manifest.json",
+    }
+
+
+KINDS = ["plan.json", "histogram.json", "search.json", "metadata.json", "manifest.json"]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_reader_stumbles_over_hostile_json(ours: dict[str, Path], kind: str, hostile: str) -> None:
+    """In the place of the whole file, and of one value in it."""
+    path = ours[kind]
+    intact = path.read_text()
+    try:
+        for text in (HOSTILE[hostile], intact.replace("{", '{"more": ' + HOSTILE[hostile] + ",", 1)):
+            path.write_text(text)
+            with refused(FormatError, str(path)):
+                load(kind, path)
+    finally:
+        path.write_text(intact)
+    load(kind, path)
+
+
+ODD = st.sampled_from([
+    None, True, False, -1, 0, 1, 2**31, 2**63 - 1, 2**63, 2**64, 10**99, -(10**99), 0.5, 1e300, -0.0, "", "a",
+    "x" * 9999, "\ud800", "\0", "../x", [], {}, [[]], [{}], {"a": 1}, [1, "a"], [[1, 2], [3]], [None], [[[[[[[[[[1]]]]]]]]]], [-1],
+    [2**64], [10**50], [0.5], ["int64"], "int64", [1] * 100,
+])  # fmt: skip
+
+
+@given(data=st.data())
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_of_another_kind_anywhere_is_refused_or_read(
+    ours: dict[str, Path], tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    """With checksums that are right again, so that they do not tell."""
+    document = json.loads(ours[kind].read_text())
+    for _ in range(data.draw(st.integers(1, 2))):
+        inside: Any = document
+        while True:
+            keys = sorted(inside) if isinstance(inside, dict) else range(len(inside))
+            key = data.draw(st.sampled_from(keys))
+            if not isinstance(inside[key], dict | list) or not inside[key] or data.draw(st.booleans()):
+                break
+            inside = inside[key]
+        inside[key] = copy.deepcopy(data.draw(ODD))
+    if "checksum" in document:
+        document["checksum"] = _files.checksum(document)
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / kind).write_text(json.dumps(document))
+    try:
+        load(kind, folder / kind)
+    except InputError as error:
+        assert len(str(error)) < 2000  # noqa: PT017
