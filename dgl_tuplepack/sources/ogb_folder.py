@@ -6,21 +6,21 @@ Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graph
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._files import cannot
+from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._files import cannot, is_there, open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.sources.npz import members_of, reading
 from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
 
 Table = CsvTable | NpzTable
@@ -82,7 +82,7 @@ class OgbFolder:
         # Workers may have another working folder.
         self.path = _dataset_folder(Path(path).absolute(), name)
         self._raw, self._split = self.path / "raw", split
-        self.is_binary = (self._raw / "data.npz").exists()
+        self.is_binary = is_there(self._raw / "data.npz")
         self.labels = labels
         # OGB also calls folders of its DGL datasets ogbg_molhiv_dgl.
         self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
@@ -122,15 +122,21 @@ class OgbFolder:
                 self._raw / {"num_nodes_list": "num-node-list.csv.gz", "num_edges_list": "num-edge-list.csv.gz"}[name]
             )
             found = _read_column(path)
-        if found.dtype.kind not in "iu" or (found < 0).any():
+        if found.size != len(found) or found.dtype.kind not in "iu" or (found < 0).any():
             raise FormatError(f"{name} in {path} holds other values than numbers of 0 and more; it is damaged.")
+        # Each edge may stand for two.
+        if found.size and sum(found.ravel().tolist()) > INT64_MAX // 2:
+            raise FormatError(f"the numbers of {name} in {path} add up to more than any file can hold; it is damaged.")
         return np.asarray(found, dtype=np.int64).reshape(-1)
 
     @property
     def splits(self) -> dict[str, IntArray]:
         """Ids of the parts of the split, where there is one."""
         folder = self.path / "split"
-        found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        try:
+            found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        except OSError as error:
+            raise FormatError(cannot("read", folder, error)) from error
         chosen = self._split or (self._usual_split if self._usual_split in found else None)
         if chosen is None and len(found) == 1:
             chosen = found[0]
@@ -143,7 +149,7 @@ class OgbFolder:
                 f"{folder} holds no split {chosen!r}, but {', '.join(found) or 'none'}; choose one of them."
             )
         folder /= chosen
-        if (folder / "train.csv.gz").exists():
+        if is_there(folder / "train.csv.gz"):
             return {part: _read_column(folder / f"{part}.csv.gz") for part in _PARTS}
         return _saved_splits(folder / "split_dict.pt")
 
@@ -186,8 +192,8 @@ class OgbFolder:
 
         if self.is_binary:
             ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
-            with np.load(raw / "data.npz") as arrays:
-                members = [m for m in arrays.files if m not in ("edge_index", "num_nodes_list", "num_edges_list")]
+            lists = ("edge_index", "num_nodes_list", "num_edges_list")
+            members = [name for name in members_of(raw / "data.npz") if name not in lists]
             tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
             label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
         else:
@@ -248,24 +254,34 @@ def _read_column(path: Path) -> IntArray:
     """All rows of a CSV file of one integer column."""
     pandas = load("pandas")
     try:
-        return np.asarray(pandas.read_csv(path, compression="gzip", header=None, dtype=np.int64)[0], dtype=np.int64)
+        with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
+            rows = np.asarray(pandas.read_csv(file, compression="gzip", header=None, dtype=np.int64), np.int64)
     except pandas.errors.EmptyDataError:
         return np.empty(0, np.int64)
-    except (ValueError, OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"cannot read {path}: {error!s:.200}; is it an OGB file?") from error
+    if rows.shape[1] != 1:
+        raise FormatError(f"{path} has {rows.shape[1]} columns, but must have one; is it an OGB file?")
+    return rows[:, 0]
 
 
 def _saved_splits(path: Path) -> dict[str, IntArray]:
     """Splits as OGB's DatasetSaver stores them."""
     torch: Any = load("torch")
-    if not path.exists():
+    if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
     # What an array of integers is made of when it was saved.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:
-        with torch.serialization.safe_globals(numpy_arrays):
-            found = torch.load(path, weights_only=True)
-        return {str(part): np.asarray(ids, dtype=np.int64).reshape(-1) for part, ids in found.items()}
-    except (UnpicklingError, RuntimeError, OSError, EOFError, TypeError, ValueError, AttributeError) as error:
-        raise FormatError(f"cannot read {path}: {error!s:.200}; store the ids as CSV.") from error
+        with open_file(path) as file, torch.serialization.safe_globals(numpy_arrays):
+            found = torch.load(file, weights_only=True)
+        splits = {str(part): np.asarray(ids).reshape(-1) for part, ids in found.items()}
+        wrong = [part for part, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
+        if len(splits) != len(found) or wrong:
+            raise ValueError(f"the ids of {wrong[0]!r:.100} are no integers" if wrong else "a name stands twice")
+        return {part: ids.astype(np.int64) for part, ids in splits.items()}
+    except FormatError:
+        raise
+    except Exception as error:
+        # What is damaged is told from what torch does not take in no other way: it raises errors of any kind.
+        said = str(error) or type(error).__name__
+        raise FormatError(f"cannot read {path}: {said:.200}; store the ids as CSV.") from error

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import zipfile
-import zlib
+import math
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -12,8 +11,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._files import open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.sources.npz import npy_header, opened_npz, reading
 
 Array = NDArray[Any]
 
@@ -60,13 +61,14 @@ class CsvTable:
             # Asked for no rows between others, pandas skips some.
             return np.empty((0, self._columns), dtype)
         try:
-            if self._reader is None:
-                self._reader = pandas.read_csv(self.path, compression="gzip", header=None, dtype=dtype, iterator=True)
-            rows = np.asarray(self._reader.get_chunk(number), dtype)
+            with reading(str(self.path), but=pandas.errors.EmptyDataError):
+                if self._reader is None:
+                    self._reader = pandas.read_csv(
+                        self.path, compression="gzip", header=None, dtype=dtype, iterator=True
+                    )
+                rows = np.asarray(self._reader.get_chunk(number), dtype)
         except (StopIteration, pandas.errors.EmptyDataError):
             return np.empty((0, self._columns or 1), dtype)
-        except (ValueError, OSError, EOFError, zlib.error) as error:
-            raise FormatError(f"{self.path} is no table of numbers ({error!s:.200}); is it an OGB file?") from error
         self._columns = rows.shape[1]
         return rows
 
@@ -74,8 +76,8 @@ class CsvTable:
 def _looked_through(path: Path) -> tuple[bool, bool]:
     """Whether a CSV file holds integers only, and whether values are missing."""
     is_integer, has_missing, last = True, False, b"\n"
-    try:
-        with gzip.open(path) as file:
+    with reading(str(path)):
+        with open_file(path) as packed, gzip.open(packed) as file:
             while chunk := file.read(_CHUNK):
                 text = (last + chunk).replace(b"\r", b"").lower()
                 has_missing |= any(gap in text for gap in _GAPS)
@@ -83,8 +85,6 @@ def _looked_through(path: Path) -> tuple[bool, bool]:
                 last = text[-3:]
         if last.endswith(b","):
             is_integer, has_missing = False, True
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"cannot read {path}: {error!s:.200}; it is damaged, fetch it again.") from error
     return is_integer, has_missing
 
 
@@ -92,37 +92,37 @@ class NpzTable:
     """Rows of one array of an npz file, in its own dtype; of a row of it, where `row` is given."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
-        self.path, self.member = path, member
+        self.path, self.member, self._row = path, member, row
+        self._where = f"{member!r:.200} in {path}"
         self._opened = ExitStack()
         try:
-            archive = self._opened.enter_context(zipfile.ZipFile(path))
-            self._file: IO[bytes] = self._opened.enter_context(archive.open(f"{member}.npy"))
-            version = np.lib.format.read_magic(self._file)
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-            shape, fortran, self.dtype = read(self._file)
-            if self.dtype.hasobject:
-                raise ValueError("it holds Python objects")
-            if fortran and len(shape) > 1:
+            with reading(self._where):
+                archive = self._opened.enter_context(opened_npz(path))
+                name = f"{member}.npy"
+                self._file: IO[bytes] = self._opened.enter_context(archive.open(name))
+                shape, fortran, dtype = npy_header(self._file, archive.getinfo(name).file_size)
+                if row is not None and (len(shape) < 2 or shape[0] <= row):
+                    raise ValueError(f"its shape is {shape}, but it must have {row + 1} rows or more of numbers")
+                self._stored, self.dtype = dtype, dtype.newbyteorder("=")
                 # Rows of such an array do not lie together.
-                with np.load(path) as arrays:
-                    self._whole: Array | None = arrays[member] if row is None else arrays[member][row]
-            else:
-                self._whole = None
-                if row is not None:
-                    self._file.seek(row * int(np.prod(shape[1:])) * self.dtype.itemsize, 1)
-        except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+                self._whole = self._read_whole() if fortran and len(shape) > 1 else None
+                if row is not None and self._whole is None:
+                    self._file.seek(row * math.prod(shape[1:]) * dtype.itemsize, 1)
+        except FormatError:
             self.close()
-            raise FormatError(f"cannot read {member} in {path}: {error!s:.200}; is it an OGB file?") from error
+            raise
         self.shape = tuple(shape) if row is None else tuple(shape[1:])
         self._position = 0
+
+    def _read_whole(self) -> Array:
+        with reading(self._where), open_file(self.path) as file, np.load(file, allow_pickle=False) as arrays:
+            array = arrays[self.member] if self._row is None else arrays[self.member][self._row]
+            return np.asarray(array, self.dtype)
 
     @property
     def has_missing(self) -> bool:
         """Whether there is a NaN; reads the whole array."""
-        if self.dtype.kind != "f":
-            return False
-        with np.load(self.path) as arrays:
-            return bool(np.isnan(arrays[self.member]).any())
+        return self.dtype.kind == "f" and bool(np.isnan(self._read_whole()).any())
 
     def take(self, number: int) -> Array:
         """Return the next rows, ``[number, ...]``."""
@@ -132,11 +132,9 @@ class NpzTable:
         if self._whole is not None:
             return self._whole[first : self._position]
         shape = (number, *self.shape[1:])
-        try:
-            data = self._file.read(int(np.prod(shape)) * self.dtype.itemsize)
-            return np.frombuffer(data, self.dtype).reshape(shape)
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise FormatError(f"cannot read {self.member} in {self.path}: {error!s:.200}; it is damaged.") from error
+        with reading(self._where):
+            data = self._file.read(math.prod(shape) * self._stored.itemsize)
+            return np.frombuffer(data, self._stored).reshape(shape).astype(self.dtype, copy=False)
 
     def end(self) -> None:
         """Refuse rows that are left over."""
