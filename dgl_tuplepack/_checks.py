@@ -24,15 +24,41 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
     InputError
         Of the class `error`; names `what`, the value and the range.
     """
-    try:
-        # Some versions of numpy take their bool for an index.
-        number = None if isinstance(value, bool | np.bool_) else operator.index(value)
-    except TypeError:
-        number = None
+    number = as_integer(value)
     if number is None or not least <= number <= most:
         allowed = f"{least}..{_NAMES.get(most, most)}"
-        raise error(f"{what} must be an integer in {allowed}, but is {value!r}; give a whole number in that range.")
+        raise error(
+            f"{what} must be an integer in {allowed}, but is {shown(value)}; give a whole number in that range."
+        )
     return number
+
+
+def as_integer(value: Any) -> int | None:
+    """`value` as an int, where it is one integer: of Python or numpy, or a 0-dimensional array or tensor; else None."""
+    # True counts as 1 almost everywhere, also in arrays and tensors; a row of one number is still a row.
+    if isinstance(value, bool | np.bool_) or getattr(value, "ndim", 0) or _is_masked(value):
+        return None
+    if str(getattr(value, "dtype", "")).endswith("bool"):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        # RuntimeError: a tensor without values ("meta").
+        return None
+
+
+def _is_masked(value: Any) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
+
+
+def shown(value: Any, length: int = 100) -> str:
+    """`value` for a message: its repr, cut off, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:
+        # It must not hide the message it is for: Python refuses to write integers of more than 4,300 digits.
+        return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
@@ -44,7 +70,7 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
         Of the class `error`; names `what` and the value.
     """
     if not isinstance(value, bool | np.bool_):
-        raise error(f"{what} must be True or False, but is {value!r:.100}; give one of the two.")
+        raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
 
 
