@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 
 # It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
@@ -30,7 +31,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     FormatError
         The place cannot be written; nothing is left behind.
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     except OSError as error:
@@ -73,7 +74,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         The file is missing, unreadable or not text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return as_path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 

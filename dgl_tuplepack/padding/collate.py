@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.merge import batch_of, edges_by_id
 from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, as_tensors, stack_labels
 from dgl_tuplepack.padding.shape import PaddedShape
-from dgl_tuplepack.sources import Identified, Parts, parts_of
+from dgl_tuplepack.sources import Identified, Parts, is_iterable, parts_of
 
 
 class PaddedCollate:
@@ -78,8 +78,13 @@ class PaddedCollate:
         )
         self.schema = self.shape.schema
 
-    def __call__(self, items: Sequence[Any]) -> PaddedBatch:
+    def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
+        if not is_iterable(items):
+            raise SchemaError(
+                f"a batch is made of a list of items, but got {shown(items)}; give a list, [] for a batch of padding."
+            )
+        items = list(items)
         where = [_place(item, i) for i, item in enumerate(items)]
         parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
         graphs = [part.graph for part in parts]

@@ -153,7 +153,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
                 f"{_named(name, value)}, which is no tensor, array or number ({error!s:.200}); let the dataset return "
                 f"one of them, or a dict of them.{hint}"
             ) from error
-        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
             kind = "a tensor without values" if tensor.is_meta else "no dense tensor"
             raise SchemaError(
                 f"{_named(name, value)}, which is {kind}; let the dataset return a plain one, for instance .to_dense()."
@@ -195,15 +195,15 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
-            f"{what} names {sorted(set(fill) - names)}, but there are {sorted(names - {''})} (a single label has no "
-            "name); correct the names or give one number."
+            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
+            "has no name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
         if not _representable(values[name], spec.dtype):
             raise SchemaError(
-                f"{what} is {values[name]!r} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
     # torch takes integers of 64 bits only, also for floating point.

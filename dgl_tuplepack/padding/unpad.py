@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.build import build_graph
@@ -41,6 +42,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"unpad needs a PaddedBatch, but got {type(batch).__name__}; for a DGLGraph use dgl.unbatch.")
+    with_labels = true_or_false("with_labels", with_labels)
     number = batch.num_real_graphs
     if not number:
         return []

@@ -72,6 +72,12 @@ def is_graph(item: Any) -> bool:
     return dgl is not None and isinstance(item, dgl.DGLGraph)
 
 
+def is_iterable(source: Any) -> bool:
+    """Whether items can be taken from it one by one: not from one graph or number, although they have the methods."""
+    iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+    return iterates and not is_graph(source) and getattr(source, "ndim", 1) != 0 and not isinstance(source, type)
+
+
 class WithIds:
     """Thin view of a dataset: item i is ``Identified(i, dataset[i])``."""
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._checks import as_path
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
@@ -80,7 +81,7 @@ class OgbFolder:
         labels: bool = True,
     ) -> None:
         # Workers may have another working folder.
-        self.path = _dataset_folder(Path(path).absolute(), name)
+        self.path = _dataset_folder(as_path(path).absolute(), name)
         self._raw, self._split = self.path / "raw", split
         self.is_binary = (self._raw / "data.npz").exists()
         self.labels = labels

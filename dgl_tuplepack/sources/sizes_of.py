@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from tqdm import tqdm
 
+from dgl_tuplepack._checks import as_array
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
@@ -66,13 +67,13 @@ def sizes_of(source: Any) -> GraphSizes:
         # A store, or an OgbFolder.
         return cast(GraphSizes, source.sizes)
     if isinstance(source, np.ndarray) or _is_torch_tensor(source):
-        return GraphSizes(np.asarray(source))
+        return GraphSizes(source)
     if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):
         return _from_columns(source)
     if isinstance(source, list) and source and _is_row(source[0]):
         return GraphSizes(cast(Any, source))
     try:
-        number = len(source) if not isinstance(source, Mapping) else None
+        number = len(source) if hasattr(source, "__getitem__") and not isinstance(source, Mapping) else None
     except TypeError:
         number = None
     if number is None:
@@ -97,7 +98,7 @@ def graph_of(item: Any, where: str) -> Any:
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    arrays = [np.asarray(column) for column in columns]
+    arrays = [as_array(column, "sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(
             "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
@@ -161,7 +162,9 @@ def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
 
 
 def _is_row(item: Any) -> bool:
-    return isinstance(item, list | tuple) and bool(item) and all(isinstance(n, int | np.integer) for n in item)
+    return (
+        isinstance(item, list | tuple) and bool(item) and all(isinstance(n, int | np.integer | np.bool_) for n in item)
+    )
 
 
 def _holds_graph(item: Any) -> bool:
