@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 
 # It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
@@ -40,7 +41,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     FormatError
         The place cannot be written; nothing is left behind.
     """
-    path = Path(path)
+    path = as_path(path)
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     except OSError as error:
@@ -82,6 +83,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     FormatError
         It is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
     """
+    path = as_path(path)
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):

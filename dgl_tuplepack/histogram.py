@@ -10,12 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._checks import INT64_MAX, as_path, is_one_of, shown
 from dgl_tuplepack._files import check_header, read_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
@@ -139,11 +138,12 @@ class SizeHistogram:
         3
         """
         if not isinstance(counts, Mapping):
-            raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {counts!r:.100}.")
-        rows = [size if isinstance(size, tuple) else (size,) for size, count in counts.items() if count]
+            raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {shown(counts)}.")
+        some = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
+        rows = [size if isinstance(size, tuple) else (size,) for size in some]
         if len({len(row) for row in rows}) > 1:
-            raise SizesError(f"all sizes need the same number of components, but got {rows[:5]!r}.")
-        return cls(np.array(rows), np.array([c for c in counts.values() if c]), tuple(components))
+            raise SizesError(f"all sizes need the same number of components, but got {shown(rows[:5])}.")
+        return cls(cast(Any, rows), cast(Any, list(some.values())), components)
 
     @functools.cached_property
     def num_graphs(self) -> int:
@@ -302,8 +302,8 @@ def load_example(name: str) -> SizeHistogram:
     >>> len(histogram), histogram.num_graphs, histogram.maxima()
     (795, 32901, {'nodes': 222, 'edges': 502})
     """
-    if name not in _EXAMPLES:
-        raise SizesError(f"there is no example named {name!r}; choose one of {', '.join(_EXAMPLES)}.")
+    if not is_one_of(name, _EXAMPLES):
+        raise SizesError(f"there is no example named {shown(name)}; choose one of {', '.join(_EXAMPLES)}.")
     text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
     return SizeHistogram.from_csv(text, name)
 
@@ -334,7 +334,7 @@ def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:
-    suffix = Path(path).suffix.lower()
+    suffix = as_path(path).suffix.lower()
     if suffix not in (".json", ".csv"):
         raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
     return suffix

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
-from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray, edge_component, exact_sum, node_component
+from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray, as_names, edge_component, exact_sum, node_component
 
 NodeLimits = int | Mapping[str, int]
 EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
@@ -53,11 +53,11 @@ class Limits:
     def __init__(self, nodes: NodeLimits, edges: EdgeLimits | None = None, graphs: int | None = None) -> None:
         maxima: dict[str, int] = {}
         if isinstance(nodes, Mapping):
-            maxima.update({node_component(node_type): value for node_type, value in nodes.items()})
+            maxima.update({node_component(_node_type(key)): value for key, value in nodes.items()})
         else:
             maxima["nodes"] = nodes
         if isinstance(edges, Mapping):
-            maxima.update({edge_component(edge_type): value for edge_type, value in edges.items()})
+            maxima.update({edge_component(_edge_type(key)): value for key, value in edges.items()})
         elif edges is not None:
             maxima["edges"] = edges
         self._set(maxima, graphs)
@@ -97,10 +97,13 @@ class Limits:
 
     def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
         if not isinstance(maxima, Mapping):
-            raise LimitsError(f"limits must be a mapping of components to numbers, but are {maxima!r:.100}.")
+            raise LimitsError(f"limits must be a mapping of components to numbers, but are {shown(maxima)}.")
         if not maxima:
             raise LimitsError("limits need at least one component, but none was given; set nodes=...")
-        object.__setattr__(self, "components", tuple(str(name) for name in maxima))
+        names = as_names(list(maxima))
+        if names is None:
+            raise LimitsError(f"components of limits go by names, but are {shown(list(maxima))}; give texts.")
+        object.__setattr__(self, "components", names)
         object.__setattr__(self, "values", tuple(_as_limit(name, value) for name, value in maxima.items()))
         object.__setattr__(self, "graphs", None if graphs is None else _as_limit("graphs", graphs))
 
@@ -149,6 +152,8 @@ class Limits:
             A component has no limit, or a limit belongs to no component.
         """
         maxima = self.maxima
+        if as_names(components) is None:
+            raise LimitsError(f"components go by names, but are {shown(components)}; give a list of texts.")
         names = {matching_name(component, maxima): component for component in components}
         missing = [component for name, component in names.items() if name is None]
         unknown = [name for name in maxima if name not in names]
@@ -239,7 +244,7 @@ def as_limits(limits: object) -> Limits:
         `limits` is something else.
     """
     if not isinstance(limits, Limits):
-        raise LimitsError(f"limits must be Limits, but are {limits!s:.100}; write Limits(nodes=..., edges=...).")
+        raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
     return limits
 
 
@@ -251,6 +256,21 @@ def _type_of(component: str) -> Any:
 
 def _as_limit(name: str, value: Any) -> int:
     return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
+
+
+def _node_type(key: Any) -> str:
+    if not isinstance(key, str):
+        raise LimitsError(f"a node type must be text, but is {shown(key)}; give the limits of nodes by node type.")
+    return key
+
+
+def _edge_type(key: Any) -> str | tuple[str, str, str]:
+    if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3 and as_names(key)):
+        return key
+    raise LimitsError(
+        f"an edge type must be a relation name, or (source type, relation, destination type), but is {shown(key)}; "
+        "give the limits of edges by edge type."
+    )
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX, as_ids
+from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
@@ -36,13 +36,9 @@ def as_int64(values: Any, what: str) -> IntArray:
     SizesError
         Names the first offending value and where it stands.
     """
-    try:
-        array = np.asarray(values)
-        # numpy turns Python integers beyond int64 into objects or floats; as objects they can be named.
-        if array.dtype.kind in "fO" and not isinstance(values, np.ndarray):
-            array = np.array(values, dtype=object)
-    except ValueError as error:
-        raise SizesError(f"{what} form no array ({error}); give rows of equal length.") from error
+    array = as_array(values, what)
+    if array.dtype.kind in "iu" and has_truths(values):
+        array = np.array(values, dtype=object)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind in "iu":
@@ -60,14 +56,14 @@ def as_int64(values: Any, what: str) -> IntArray:
         bad = np.array([not 0 <= v <= INT64_MAX for v in array.reshape(-1)]).reshape(array.shape)
     if bad.any():
         raise SizesError(
-            f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {array[bad][0]}; "
+            f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {shown(array[bad][0])}; "
             "correct or remove it."
         )
     return array.astype(np.int64)
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
 
 
 def _first(bad: BoolArray) -> int | tuple[int, ...]:
@@ -149,15 +145,23 @@ class GraphSizes:
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
     """Check k component names, or give the usual ones for k = 1 and k = 2."""
-    names = tuple(names)
-    if not names and k <= 2:
+    found = as_names(names)
+    if found == () and k <= 2:
         return HOMOGENEOUS[:k]
-    if len(names) != k or len(set(names)) != k or not all(isinstance(n, str) and n for n in names):
+    if found is None or len(found) != k or len(set(found)) != k:
         raise SizesError(
-            f"sizes with {k} components need {k} distinct component names, but got {names!r}; "
+            f"sizes with {k} components need {k} distinct component names, but got {shown(names)}; "
             "pass components=(...), for example ('nodes', 'edges', 'triplets')."
         )
-    return names
+    return found
+
+
+def as_names(names: Any) -> tuple[str, ...] | None:
+    """Names as a tuple; None where they are not a row of texts, none of them empty."""
+    rows = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
+    if not rows or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
+        return None
+    return tuple(map(str, names))
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:

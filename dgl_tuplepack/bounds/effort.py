@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from numbers import Real
 
+from dgl_tuplepack._checks import as_real, shown
 from dgl_tuplepack.errors import MethodError
 
 # Work units: one step of a search, or a comparable number of elementary operations (some ten nanoseconds).
@@ -58,13 +58,14 @@ def check_effort(effort: object, time_limit: object) -> None:
         Names the value.
     """
     if not _not_negative(effort):
-        raise MethodError(f"the effort must be a number >= 0, but is {effort!r}; 1 is the usual one.")
+        raise MethodError(f"the effort must be a number >= 0, but is {shown(effort)}; 1 is the usual one.")
     if time_limit is not None and not _not_negative(time_limit):
-        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {time_limit!r}.")
+        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {shown(time_limit)}.")
 
 
 def _not_negative(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0
+    number = as_real(value)
+    return number is not None and number >= 0
 
 
 def work_of(effort: float, classes: int) -> int:

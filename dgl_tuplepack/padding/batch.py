@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.padding.build import build_graph
 from dgl_tuplepack.padding.schema import EdgeType
 
@@ -25,6 +26,9 @@ class PaddedBatch:
 
     The attributes without underscore give one value for homogeneous graphs, and a dict keyed by node type or by
     canonical edge type for heterographs. Letters: V node slots, E edge slots, G graph slots.
+
+    The batch and its `graph` have the same features: one that is written, replaced or deleted in one of them is so in
+    the other, moves with the batch, and comes back from `unpad`.
 
     Attributes
     ----------
@@ -55,6 +59,8 @@ class PaddedBatch:
     _node_masks: dict[str, Tensor]
     _edge_masks: dict[EdgeType, Tensor]
     _graph: Any = field(default=None, repr=False)
+    # Features of each type when the batch and its graph last had the same.
+    _agreed: dict[Any, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     def _one_or_all(self, by_type: Mapping[Any, Value]) -> Any:
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
@@ -74,11 +80,13 @@ class PaddedBatch:
     @property
     def node_features(self) -> Any:
         """Feature name -> tensor ``[V, ...]``."""
+        self._exchange_features()
         return self._one_or_all(self._node_features)
 
     @property
     def edge_features(self) -> Any:
         """Feature name -> tensor ``[E, ...]``."""
+        self._exchange_features()
         return self._one_or_all(self._edge_features)
 
     @property
@@ -131,10 +139,13 @@ class PaddedBatch:
     def graph(self) -> Any:
         """The batch as one DGLGraph with ``p x graphs + 1`` graphs, built at first use, where the tensors are.
 
-        Features share memory with those of this batch.
+        Its features are those of this batch, and share memory with them.
         """
         if self._graph is None:
             self._graph = self._build_graph()
+            self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
+        elif not self._changed_shape():
+            self._exchange_features()
         return self._graph
 
     def _build_graph(self) -> Any:
@@ -146,6 +157,40 @@ class PaddedBatch:
         graph.set_batch_num_nodes({t: number.to(idtype) for t, number in self._nodes_per_graph.items()})
         graph.set_batch_num_edges({t: number.to(idtype) for t, number in self._edges_per_graph.items()})
         return graph
+
+    def _features_by_type(self) -> Iterator[tuple[Any, Any, dict[str, Tensor]]]:
+        """Each type, its features in the graph, and its features here."""
+        for node_type, own in self._node_features.items():
+            yield node_type, self._graph.nodes[node_type].data, own
+        for edge_type, own in self._edge_features.items():
+            yield edge_type, self._graph.edges[edge_type].data, own
+
+    def _changed_shape(self) -> list[str]:
+        """What the graph has more or less of than this batch, in words: it may have been changed in place."""
+        found = [(self._graph.num_nodes(t), len(mask), "nodes", t) for t, mask in self._node_masks.items()]
+        found += [(self._graph.num_edges(t), len(mask), "edges", t) for t, mask in self._edge_masks.items()]
+        return [
+            f"{number} {kind} of type {t!r} instead of {slots}" for number, slots, kind, t in found if number != slots
+        ]
+
+    def _exchange_features(self) -> None:
+        """Make features of the batch and of its graph the same: what changed in one, changes in the other.
+
+        Raises
+        ------
+        SchemaError
+            Nodes or edges of the graph were added or removed in place.
+        """
+        if self._graph is None:
+            return
+        if changed := self._changed_shape():
+            raise SchemaError(
+                f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
+                "its shape; change a copy, batch.graph.clone()."
+            )
+        for t, in_graph, own in self._features_by_type():
+            _exchange(in_graph, own, self._agreed[t])
+            self._agreed[t] = dict(own)
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as ``graph, labels = batch``."""
@@ -168,12 +213,18 @@ class PaddedBatch:
                 return {key: mapped(part) for key, part in value.items()}
             return value
 
-        changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name != "_graph"}
-        return replace(self, **changed, _graph=None)
+        self._exchange_features()
+        changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name not in ("_graph", "_agreed")}
+        return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
         # Between processes a batch travels as its tensors; the graph is built again where it is used.
-        return {**self.__dict__, "_graph": None}
+        self._exchange_features()
+        features = {
+            name: {t: dict(own) for t, own in getattr(self, name).items()}
+            for name in ("_node_features", "_edge_features")
+        }
+        return {**self.__dict__, **features, "_graph": None, "_agreed": {}}
 
     def __repr__(self) -> str:
         nodes, edges = (sum(len(m) for m in masks) for masks in (self._node_masks.values(), self._edge_masks.values()))
@@ -182,3 +233,19 @@ class PaddedBatch:
             f"PaddedBatch({nodes} nodes, {edges} edges, {len(self.graph_mask)} graphs; "
             f"real: {real}, {self.num_real_graphs} graphs; device {self.device})"
         )
+
+
+def _exchange(in_graph: Any, own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
+    """Make two dicts of features the same, given what they were before; where both changed, the graph's counts."""
+    found = dict(in_graph)
+    for name in dict.fromkeys([*own, *found]):
+        value = found.get(name)
+        if value is agreed.get(name):
+            value = own.get(name)
+        if value is None:
+            own.pop(name, None)
+            in_graph.pop(name, None)
+        elif own.get(name) is not value:
+            own[name] = value
+        elif found.get(name) is not value:
+            in_graph[name] = value

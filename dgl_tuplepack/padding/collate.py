@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.merge import batch_of, edges_by_id
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, as_tensors, label_of, stack_labels
+from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, as_tensors, stack_labels
 from dgl_tuplepack.padding.shape import PaddedShape
-from dgl_tuplepack.sources import Identified, graph_of
+from dgl_tuplepack.sources import Identified, Parts, is_iterable, parts_of
 
 
 class PaddedCollate:
@@ -25,7 +26,8 @@ class PaddedCollate:
     limits
         Limits of one pack with a cap on graphs, usually ``sampler.limits``.
     example
-        One item of the dataset, DGLGraph or (DGLGraph, label): it tells types, features and labels.
+        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id): it tells types, features and
+        labels, and whether there are ids. An id is an integer >= 0, and goes into ``graph_ids`` (see `with_ids` too).
     packs_per_batch
         p >= 1, that of the sampler.
     label_fill
@@ -76,10 +78,16 @@ class PaddedCollate:
         )
         self.schema = self.shape.schema
 
-    def __call__(self, items: Sequence[Any]) -> PaddedBatch:
-        """Pad `items` (DGLGraph or (DGLGraph, label), with ids or without) to the static shape."""
-        where = [f"graph {item.id}" if isinstance(item, Identified) else f"item {i}" for i, item in enumerate(items)]
-        graphs = [graph_of(item, place) for item, place in zip(items, where, strict=True)]
+    def __call__(self, items: Iterable[Any]) -> PaddedBatch:
+        """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
+        if not is_iterable(items):
+            raise SchemaError(
+                f"a batch is made of a list of items, but got {shown(items)}; give a list, [] for a batch of padding."
+            )
+        items = list(items)
+        where = [_place(item, i) for i, item in enumerate(items)]
+        parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
+        graphs = [part.graph for part in parts]
         batch = batch_of(self.schema, graphs, where)
         device = torch.device("cpu") if batch is None else batch.device
         nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
@@ -92,9 +100,9 @@ class PaddedCollate:
         return PaddedBatch(
             node_types=self.schema.node_types,
             edge_types=self.schema.edge_types,
-            labels=self._labels(items, where, device),
+            labels=self._labels(parts, where, device),
             graph_mask=torch.arange(self.shape.num_graphs, device=device) < len(graphs),
-            graph_ids=self._ids(items, where, device),
+            graph_ids=self._ids(parts, where, device),
             num_real_graphs=len(graphs),
             _num_real_nodes=nodes,
             _num_real_edges=edges,
@@ -159,8 +167,8 @@ class PaddedCollate:
         counts[-1] = padding
         return counts
 
-    def _labels(self, items: Sequence[Any], where: list[str], device: torch.device) -> Any:
-        real = stack_labels([as_tensors(label_of(item)) for item in items], self.schema, where) if items else {}
+    def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Any:
+        real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}
         if not self.schema.labels:
             return None
         labels = {}
@@ -169,10 +177,10 @@ class PaddedCollate:
             labels[name] = torch.cat([real[name].to(device), fill]) if items else fill
         return labels[""] if set(labels) == {""} else labels
 
-    def _ids(self, items: Sequence[Any], where: list[str], device: torch.device) -> Tensor | None:
+    def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # As the example has it, so that a batch without graphs is no exception.
         for item, place in zip(items, where, strict=True):
-            if isinstance(item, Identified) != self.schema.has_ids:
+            if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
                 raise SchemaError(
                     f"{place} has {has} id, but the example has {example}; take both from with_ids(dataset), or "
@@ -183,3 +191,8 @@ class PaddedCollate:
         ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
+
+
+def _place(item: Any, index: int) -> str:
+    """What messages call an item."""
+    return f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {index}"

@@ -11,11 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.sizes import HOMOGENEOUS, edge_component, node_component
-from dgl_tuplepack.sources import Identified, graph_of
+from dgl_tuplepack.sources import parts_of
 
+_HINT_ON_NAMES = (
+    " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
+)
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
 EdgeType = tuple[str, str, str]
@@ -55,10 +59,10 @@ class Schema:
 
     @classmethod
     def of(cls, example: Any) -> Schema:
-        """Schema of one item: DGLGraph or (DGLGraph, label), with an id or without."""
+        """Schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`."""
         load("dgl")
-        graph = graph_of(example, "the example")
-        labels = as_tensors(label_of(example))
+        graph, label, graph_id = parts_of(example, "the example")
+        labels = as_tensors(label)
         return cls(
             node_types=tuple(graph.ntypes),
             edge_types=tuple(graph.canonical_etypes),
@@ -66,7 +70,7 @@ class Schema:
             edge_features={t: _specs(graph.edges[t].data) for t in graph.canonical_etypes},
             labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
             idtype=graph.idtype,
-            has_ids=isinstance(example, Identified),
+            has_ids=graph_id is not None,
         )
 
     @property
@@ -126,29 +130,15 @@ class Schema:
                 yield _specs(graph.edges[edge_type].data), specs, "edge"
 
 
-def label_of(item: Any) -> Any:
-    """Label of a dataset's item, None where it has none.
-
-    Raises
-    ------
-    SchemaError
-        The item has more than two parts.
-    """
-    if isinstance(item, Identified):
-        item = item.item
-    if not isinstance(item, (tuple, list)) or len(item) == 1:
-        return None
-    if len(item) > 2:
-        raise SchemaError(
-            f"an item has {len(item)} parts, but must be a graph or (graph, label); join several labels in one dict."
-        )
-    return item[1]
-
-
 def as_tensors(label: Any) -> dict[str, Tensor]:
     """A label as named tensors; a single one gets the empty name.
 
     Python numbers become int64, bool, or the default floating-point dtype of torch.
+
+    Raises
+    ------
+    SchemaError
+        A value is no number, or no dense tensor or array of numbers.
     """
     if label is None:
         return {}
@@ -156,15 +146,34 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
     tensors = {}
     for name, value in parts.items():
         try:
-            # Read-only arrays (of a memory map, say) are copied: torch has no read-only tensors.
-            copied = isinstance(value, np.ndarray) and not value.flags.writeable
-            tensors[str(name)] = torch.as_tensor(value.copy() if copied else value)
-        except (TypeError, ValueError, RuntimeError) as error:
+            tensor = torch.as_tensor(_readable(value))
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
-                f"the label {f'{name!r} ' if name else ''}is {value!r:.100}, which is no tensor, array or number "
-                f"({error}); let the dataset return one of them, or a dict of them."
+                f"{_named(name, value)}, which is no tensor, array or number ({error!s:.200}); let the dataset return "
+                f"one of them, or a dict of them.{hint}"
             ) from error
+        if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
+            kind = "a tensor without values" if tensor.is_meta else "no dense tensor"
+            raise SchemaError(
+                f"{_named(name, value)}, which is {kind}; let the dataset return a plain one, for instance .to_dense()."
+            )
+        tensors[str(name)] = tensor
     return tensors
+
+
+def _named(name: Any, value: Any) -> str:
+    return f"the label {f'{name!r} ' if name else ''}is {shown(value)}"
+
+
+def _readable(value: Any) -> Any:
+    """The same, but arrays as torch takes them: it knows no read-only ones, byte orders, steps back, or masks."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        raise TypeError("values of it are masked")
+    plain = value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)
+    return value if plain else np.array(value, value.dtype.newbyteorder("="))
 
 
 def stack_labels(labels: Sequence[dict[str, Tensor]], schema: Schema, where: Sequence[str]) -> dict[str, Tensor]:
@@ -186,15 +195,15 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
-            f"{what} names {sorted(set(fill) - names)}, but there are {sorted(names - {''})} (a single label has no "
-            "name); correct the names or give one number."
+            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
+            "has no name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
         if not _representable(values[name], spec.dtype):
             raise SchemaError(
-                f"{what} is {values[name]!r} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
     # torch takes integers of 64 bits only, also for floating point.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._checks import INT64_MAX, true_or_false, whole_number
+from dgl_tuplepack._checks import INT64_MAX, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, fill_values
@@ -44,8 +44,8 @@ class PaddedShape:
         schema, most_graphs = self.schema, as_limits(self.limits).graphs
         if most_graphs is None:
             raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
-        if self.idtype not in (torch.int32, torch.int64):
-            raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {self.idtype}.")
+        if not isinstance(self.idtype, torch.dtype) or self.idtype not in (torch.int32, torch.int64):
+            raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {shown(self.idtype)}.")
         limits = self.limits.aligned(schema.components)
         packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
         true_or_false("cover_padding", self.cover_padding)

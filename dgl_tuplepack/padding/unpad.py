@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.build import build_graph
@@ -11,6 +12,8 @@ from dgl_tuplepack.padding.build import build_graph
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     """List the real graphs of a batch, with their features, in order.
+
+    Features that were written into ``batch.graph`` are among them; those that were deleted there are not.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Raises
     ------
     SchemaError
-        It is no padded batch.
+        It is no padded batch, or nodes or edges of its graph were added or removed in place.
 
     Examples
     --------
@@ -39,9 +42,11 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"unpad needs a PaddedBatch, but got {type(batch).__name__}; for a DGLGraph use dgl.unbatch.")
+    with_labels = true_or_false("with_labels", with_labels)
     number = batch.num_real_graphs
     if not number:
         return []
+    batch._exchange_features()
     # Counts of graphs that were split off the padding; the padding graph itself is what is left over.
     nodes = {t: counts[:number].tolist() for t, counts in batch._nodes_per_graph.items()}
     edges = {t: counts[:number].tolist() for t, counts in batch._edges_per_graph.items()}

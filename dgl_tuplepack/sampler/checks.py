@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from dgl_tuplepack._checks import is_one_of, shown
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -22,8 +23,8 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
     """The content mode, its default filled in; refuse what contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
-    if content not in CONTENTS:
-        raise SamplerError(f"unknown content {content!r}; choose one of {', '.join(CONTENTS)}.")
+    if not is_one_of(content, CONTENTS):
+        raise SamplerError(f"unknown content {shown(content)}; choose one of {', '.join(CONTENTS)}.")
     if content != "fixed" and not shuffle:
         raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
     if content == "repack" and plan is not None:
@@ -33,8 +34,8 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:
     """Ids that fit and ids to drop."""
-    if oversize not in ("error", "drop"):
-        raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
+    if not is_one_of(oversize, ("error", "drop")):
+        raise SamplerError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)

@@ -6,12 +6,12 @@ import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import as_real, is_one_of, shown, whole_number
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.errors import MethodError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
@@ -194,9 +194,9 @@ def way_of(asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     wanted = {**dict.fromkeys(asked), **_DEFAULTS, **given}
     wanted["plans"] = whole_number("plans", wanted["plans"], 1, 1_000_000, SearchError)
     for name, least, most in (("tolerance", 0, 1), ("reach", 1, math.inf)):
-        value = wanted[name]
-        if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < most:
-            raise SearchError(f"{name} must be a number >= {least} and below {most}, but is {value!r}.")
+        value = as_real(wanted[name])
+        if value is None or not least <= value < most:
+            raise SearchError(f"{name} must be a number >= {least} and below {most}, but is {shown(wanted[name])}.")
     if wanted["objective"] is not None and not callable(wanted["objective"]):
         raise SearchError(f"the objective must be a function of a Candidate, but is {wanted['objective']!r}.")
     return way, wanted
@@ -206,8 +206,8 @@ def _planning(method: str | None, heuristic: Heuristic | None, seed: int, effort
     """The method that plans candidates, and its settings."""
     if method is None:
         method = "auto" if heuristic is None else "best_fit"
-    if method not in PACKERS:
-        raise MethodError(f"limits are searched with one of {', '.join(PACKERS)}, but the method is {method!r}.")
+    if not is_one_of(method, PACKERS):
+        raise MethodError(f"limits are searched with one of {', '.join(PACKERS)}, but the method is {shown(method)}.")
     if heuristic is not None and method not in FITS:
         raise MethodError(f"a heuristic is for {' and '.join(FITS)}, but the method is {method!r}; leave one out.")
     return method, Settings("product" if heuristic is None else heuristic, seed, effort=effort)
@@ -217,8 +217,8 @@ def _kept(
     histogram: SizeHistogram, way: str, wanted: dict[str, Any], multiple_of: int, oversize: str
 ) -> tuple[SizeHistogram, int]:
     """The histogram without the graphs that exceed the smallest limits, and how many these are."""
-    if oversize not in ("error", "drop"):
-        raise SearchError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
+    if not is_one_of(oversize, ("error", "drop")):
+        raise SearchError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
     space = space_of(histogram, multiple_of)
     smallest: Row | None = None
     if wanted["ranges"] is not None:

@@ -1,10 +1,13 @@
-"""A dataset whose items know their own id."""
+"""What an item of a dataset may be, and datasets whose items know their own id."""
 
 from __future__ import annotations
 
-import operator
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+from dgl_tuplepack._checks import as_integer, shown, whole_number
+from dgl_tuplepack.errors import InputError, SchemaError
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,66 @@ class Identified:
 
     id: int
     item: Any
+
+
+class Parts(NamedTuple):
+    """What an item of a dataset consists of; no label and no id are None."""
+
+    graph: Any
+    label: Any
+    id: int | None
+
+
+def parts_of(item: Any, where: str) -> Parts:
+    """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one with its id by `with_ids`.
+
+    An id by `with_ids` goes before one inside the item.
+
+    Raises
+    ------
+    SchemaError
+        The item is something else; `where` says which one it is.
+    """
+    if isinstance(item, Identified):
+        graph, label, _ = parts_of(item.item, where)
+        return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
+    given, item = item, item if isinstance(item, tuple | list) else (item,)
+    if not item or not is_graph(item[0]):
+        begins = f" that begins with {type(item[0]).__name__}" if item is given and item else ""
+        raise SchemaError(
+            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
+            "(DGLGraph, label, id); let the dataset return one of them."
+        )
+    if len(item) > 3:
+        raise SchemaError(
+            f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
+            "several labels in one dict."
+        )
+    return Parts(item[0], item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
+
+
+def _id(value: Any, where: str) -> int:
+    number = as_integer(value)
+    if number is None or not 0 <= number < 2**63:
+        raise SchemaError(
+            f"{where} has {shown(value)} ({type(value).__name__}) as its third part, which is its id and must be an "
+            "integer in 0..2**63-1, since a batch holds the ids as a tensor. Let the dataset return (DGLGraph, label) "
+            "and wrap it in with_ids(dataset): ids are positions then, by which a list of yours finds names and all "
+            "else; several labels belong in one dict."
+        )
+    return number
+
+
+def is_graph(item: Any) -> bool:
+    """Whether it is a DGLGraph; where DGL is not imported, nothing is."""
+    dgl = sys.modules.get("dgl")
+    return dgl is not None and isinstance(item, dgl.DGLGraph)
+
+
+def is_iterable(source: Any) -> bool:
+    """Whether items can be taken from it one by one: not from one graph or number, although they have the methods."""
+    iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
+    return iterates and not is_graph(source) and getattr(source, "ndim", 1) != 0 and not isinstance(source, type)
 
 
 class WithIds:
@@ -25,13 +88,20 @@ class WithIds:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Identified:
-        index = operator.index(index)
+        number = as_integer(index)
+        if number is None:
+            raise InputError(
+                f"a dataset with ids is indexed by one integer, but got {shown(index)}; ids are positions in the "
+                "dataset, look up names of your own in a list."
+            )
         # Counted from the end; -1 as an id stands for padding.
-        return Identified(index + len(self) if index < 0 else index, self.dataset[index])
+        return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
 
 def with_ids(dataset: Any) -> WithIds:
     """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from there too.
+
+    Ids are positions in `dataset`, also where its items are (graph, label, id) and tell others.
 
     Examples
     --------

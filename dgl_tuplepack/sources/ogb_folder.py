@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._checks import INT64_MAX, as_path
 from dgl_tuplepack._files import cannot, is_there, open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
@@ -80,7 +80,7 @@ class OgbFolder:
         labels: bool = True,
     ) -> None:
         # Workers may have another working folder.
-        self.path = _dataset_folder(Path(path).absolute(), name)
+        self.path = _dataset_folder(as_path(path).absolute(), name)
         self._raw, self._split = self.path / "raw", split
         self.is_binary = is_there(self._raw / "data.npz")
         self.labels = labels

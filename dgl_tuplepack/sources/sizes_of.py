@@ -10,10 +10,11 @@ from typing import Any, cast
 import numpy as np
 from tqdm import tqdm
 
+from dgl_tuplepack._checks import as_array
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
-from dgl_tuplepack.sources.identified import Identified, WithIds
+from dgl_tuplepack.sources.identified import WithIds, is_graph, parts_of
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 
 _PROGRESS_FROM = 50_000
@@ -25,9 +26,9 @@ def sizes_of(source: Any) -> GraphSizes:
     Parameters
     ----------
     source
-        A list of DGLGraph or (DGLGraph, label); a DGLDataset, OGB's DglGraphPropPredDataset or a subset of
-        one (anything with a length and items of that kind); a `GraphStore`; an `OgbFolder` or the path of one; a
-        pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, 2]`` or a list of such rows; or
+        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); a DGLDataset, OGB's DglGraphPropPredDataset or
+        a subset of one (anything with a length and items of that kind); a `GraphStore`; an `OgbFolder` or the path of
+        one; a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, 2]`` or a list of such rows; or
         `GraphSizes`, handed back as it is.
 
     Returns
@@ -66,13 +67,13 @@ def sizes_of(source: Any) -> GraphSizes:
         # A store, or an OgbFolder.
         return cast(GraphSizes, source.sizes)
     if isinstance(source, np.ndarray) or _is_torch_tensor(source):
-        return GraphSizes(np.asarray(source))
+        return GraphSizes(source)
     if isinstance(source, tuple) and source and not any(_holds_graph(part) for part in source):
         return _from_columns(source)
     if isinstance(source, list) and source and _is_row(source[0]):
         return GraphSizes(cast(Any, source))
     try:
-        number = len(source) if not isinstance(source, Mapping) else None
+        number = len(source) if hasattr(source, "__getitem__") and not isinstance(source, Mapping) else None
     except TypeError:
         number = None
     if number is None:
@@ -86,26 +87,18 @@ def sizes_of(source: Any) -> GraphSizes:
 
 
 def graph_of(item: Any, where: str) -> Any:
-    """Graph of a dataset's item: the item itself, or the first part of (graph, label).
+    """Graph of a dataset's item, see `parts_of`.
 
     Raises
     ------
     SchemaError
-        There is no graph; `where` says which item it is.
+        It is no item of a dataset; `where` says which one it is.
     """
-    if isinstance(item, Identified):
-        item = item.item
-    graph = item[0] if isinstance(item, (tuple, list)) and item else item
-    if not _is_graph(graph):
-        raise SchemaError(
-            f"{where} is {type(item).__name__}, but must be a DGLGraph or a pair (DGLGraph, label); "
-            "let the dataset return one of them."
-        )
-    return graph
+    return parts_of(item, where).graph
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    arrays = [np.asarray(column) for column in columns]
+    arrays = [as_array(column, "sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(
             "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
@@ -122,7 +115,7 @@ class SizeReader:
     Parameters
     ----------
     first
-        An item: DGLGraph or (DGLGraph, label).
+        An item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id).
     where
         What messages call it.
 
@@ -169,16 +162,13 @@ def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
 
 
 def _is_row(item: Any) -> bool:
-    return isinstance(item, list | tuple) and bool(item) and all(isinstance(n, int | np.integer) for n in item)
-
-
-def _is_graph(item: Any) -> bool:
-    dgl = sys.modules.get("dgl")
-    return dgl is not None and isinstance(item, dgl.DGLGraph)
+    return (
+        isinstance(item, list | tuple) and bool(item) and all(isinstance(n, int | np.integer | np.bool_) for n in item)
+    )
 
 
 def _holds_graph(item: Any) -> bool:
-    return _is_graph(item) or (isinstance(item, (tuple, list)) and bool(item) and _is_graph(item[0]))
+    return is_graph(item) or (isinstance(item, (tuple, list)) and bool(item) and is_graph(item[0]))
 
 
 def _is_torch_tensor(item: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.padding.merge import batch_of, edges_by_id
-from dgl_tuplepack.padding.schema import ArraySpec, Schema, as_tensors, label_of, stack_labels
-from dgl_tuplepack.sources import graph_of
+from dgl_tuplepack.padding.schema import ArraySpec, Schema, as_tensors, stack_labels
+from dgl_tuplepack.sources import parts_of
 from dgl_tuplepack.sources.blocks import Array, GraphBlock
 from dgl_tuplepack.store.values import as_array
 
@@ -21,7 +21,7 @@ _GRAPHS = 512
 
 
 def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Schema of the first item, and all items, DGLGraph or (DGLGraph, label), in blocks.
+    """Schema of the first item, and all items, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), in blocks.
 
     Raises
     ------
@@ -43,12 +43,20 @@ def _blocks(items: Iterator[Any], schema: Schema) -> Iterator[GraphBlock]:
         block = list(itertools.islice(items, _GRAPHS))
         if not block:
             return
-        yield _block(block, schema, [f"item {begin + i}" for i in range(len(block))])
+        yield _block(block, schema, begin)
 
 
-def _block(items: Sequence[Any], schema: Schema, where: list[str]) -> GraphBlock:
-    batch = batch_of(schema, [graph_of(item, place) for item, place in zip(items, where, strict=True)], where)
-    labels = stack_labels([as_tensors(label_of(item)) for item in items], schema, where)
+def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
+    where = [f"item {begin + i}" for i in range(len(items))]
+    parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
+    for i, part in enumerate(parts):
+        if part.id is not None and part.id != begin + i:
+            raise SchemaError(
+                f"{where[i]} has the id {part.id}, but ids in a store are positions; keep other ids as a label, "
+                "(graph, {'y': label, 'id': id}), or return (graph, label)."
+            )
+    batch = batch_of(schema, [part.graph for part in parts], where)
+    labels = stack_labels([as_tensors(part.label) for part in parts], schema, where)
     nodes = {t: batch.batch_num_nodes(t).cpu().numpy().astype(np.int64) for t in schema.node_types}
     edges = {t: batch.batch_num_edges(t).cpu().numpy().astype(np.int64) for t in schema.edge_types}
     endpoints = {}

@@ -6,12 +6,11 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from dgl_tuplepack._checks import as_ids, true_or_false
+from dgl_tuplepack._checks import as_ids, as_path, true_or_false
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
@@ -60,7 +59,7 @@ class GraphStore(StoredGraphs):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Workers may have another working folder.
-        path = Path(path).absolute()
+        path = as_path(path).absolute()
         super().__init__(path, StoreArrays.open(path))
 
     @classmethod
@@ -105,7 +104,7 @@ class GraphStore(StoredGraphs):
         Memory is bounded by a block of graphs (a ``.bin`` file is read as a whole). Killed at any moment, it
         leaves nothing that opens, or the store that was there.
         """
-        path = Path(path)
+        path = as_path(path)
         compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
         # Before the source is read: that may take long.
         with fresh_data(path, overwrite) as data:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.arrays import StoreArrays
@@ -52,7 +53,7 @@ class MultiStore(StoredGraphs):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Workers may have another working folder.
-        path = Path(path).absolute()
+        path = as_path(path).absolute()
         self.manifest = Manifest.load(path)
         parts = [StoreArrays.open(path / shard.name) for shard in self.manifest.shards]
         for part, shard in zip(parts, self.manifest.shards, strict=True):

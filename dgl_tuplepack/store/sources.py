@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sources import is_iterable
 from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
@@ -55,7 +56,7 @@ def open_source(source: Any) -> Source:
         number = len(source)
     except TypeError:
         number = None
-    if isinstance(source, Mapping) or not (isinstance(source, Iterable) or hasattr(source, "__getitem__")):
+    if isinstance(source, Mapping) or not is_iterable(source):
         raise SizesError(
             f"graphs cannot be read from {type(source).__name__}; give a list, dataset or iterator of DGLGraph or "
             "(DGLGraph, label), or the path of an OGB folder, of a store, or of a .bin file of dgl.save_graphs."

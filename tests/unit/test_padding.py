@@ -481,7 +481,7 @@ def test_example_without_a_graph(example: Any) -> None:
 @pytest.mark.parametrize("wrong", ["graph", None, 5, {"graph": 1}])
 def test_items_that_are_no_graphs(wrong: Any) -> None:
     with refused(
-        SchemaError, "item 1 is", type(wrong).__name__, "must be a DGLGraph or a pair", "let the dataset return"
+        SchemaError, "item 1 is", type(wrong).__name__, "must be a DGLGraph, a pair", "let the dataset return"
     ):
         collate()([item(), wrong])
 
@@ -496,16 +496,16 @@ def test_batched_graph_as_an_item() -> None:
         collate()([item(), (dgl.batch([graph(), graph()]), torch.tensor([1.0]))])
 
 
-def test_items_of_three_parts() -> None:
-    with refused(SchemaError, "3 parts", "(graph, label)", "dict"):
-        collate(example=(graph(), 1, 2))
-    with refused(SchemaError, "3 parts", "(graph, label)", "dict"):
+def test_items_of_four_parts() -> None:
+    with refused(SchemaError, "4 parts", "(DGLGraph, label)", "dict"):
+        collate(example=(graph(), 1, 2, 3))
+    with refused(SchemaError, "4 parts", "(DGLGraph, label)", "dict"):
+        collate()([(*item(), 5, 6)])
+
+
+def test_an_id_where_none_is_expected() -> None:
+    with refused(SchemaError, "item 0 has an id", "the example has none"):
         collate()([(*item(), 5)])
-
-
-def test_items_of_three_parts_where_labels_are_not_expected() -> None:
-    with refused(SchemaError, "3 parts", "(graph, label)", "dict"):
-        tp.PaddedCollate(LIMITS, example=graph())([(graph(), 1, 2)])
 
 
 def changed(what: str) -> Any:
@@ -608,6 +608,43 @@ def test_unexpected_label_is_not_dropped_silently() -> None:
 def test_labels_that_are_no_numbers(label: Any) -> None:
     with refused(SchemaError, "label", "no tensor, array or number", "let the dataset return"):
         collate(example=(graph(), label))
+
+
+@pytest.mark.parametrize("label", ["mol-7", {"y": 1.0, "id": "mol-7"}])
+def test_a_name_as_a_label_is_told_of_ids(label: Any) -> None:
+    with refused(SchemaError, "'mol-7'", "with_ids(dataset)"):
+        collate(example=(graph(), label))
+
+
+@pytest.mark.parametrize(
+    ("label", "parts"),
+    [
+        (torch.eye(2).to_sparse(), ["no dense tensor", ".to_dense()"]),
+        (torch.ones(2, device="meta"), ["a tensor without values"]),
+        (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
+        (np.array(["a"]), ["no tensor, array or number"]),
+        (10**400, ["no tensor, array or number"]),
+        (10**5000, ["no tensor, array or number", "bits"]),
+    ],
+    ids=lambda value: str(type(value)),
+)  # fmt: skip
+def test_labels_whose_values_are_out_of_reach(label: Any, parts: list[str]) -> None:
+    with refused(SchemaError, "the label is", *parts):
+        collate(example=(graph(), label))
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        np.array([1, 2], ">i8"),
+        np.array([1, 2], ">i8")[()],
+        np.array([2, 1])[::-1],
+        np.ma.array([1, 2]),
+        np.array([1, 5, 2])[::2],
+    ],
+)
+def test_arrays_of_any_layout_are_labels(label: Any) -> None:
+    assert_equal_tensors(collate(example=(graph(), label))([(graph(), label)]).labels[0], torch.tensor([1, 2]))
 
 
 @pytest.mark.parametrize("fill", [0.5, float("nan"), float("inf"), 2**63, "a", None])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import LimitsError, SchemaError, SizesError
-from dgl_tuplepack.sources import Identified, graph_of
+from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, SizesError
+from dgl_tuplepack.sources import Identified, graph_of, parts_of
 from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
 from tests.messages import refused
 
@@ -195,3 +196,88 @@ def test_with_ids_is_a_thin_view() -> None:
 def test_with_ids_can_be_iterated() -> None:
     # Python iterates by index until IndexError, which the dataset below raises itself.
     assert [item.id for item in tp.with_ids(graphs())] == [0, 1, 2, 3]
+
+
+# What an item may be -------------------------------------------------------------------------------------------
+
+IDS = (7, np.int64(7), np.array(7), torch.tensor(7), torch.tensor(7, dtype=torch.uint8))
+NO_IDS = (
+    "mol-7", b"7", 7.0, -1, 2**63, True, np.True_, torch.tensor(True), torch.tensor(7.0), torch.tensor([7]),
+    np.array([7]), torch.tensor(7, device="meta"), [7], {"id": 7}, None, 10**5000,
+)  # fmt: skip
+
+
+def through_collate(items: list[Any]) -> Any:
+    return tp.PaddedCollate(tp.Limits(20, 20, graphs=9), items[0])(items)
+
+
+def through_store(items: list[Any]) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return tp.GraphStore.write(folder, items).sizes
+
+
+LIMITS = tp.Limits(20, 20, graphs=9)
+ENTRANCES: list[Any] = [tp.sizes_of, through_collate, through_store, lambda items: list(tp.StreamPacker(items, LIMITS))]
+LIMITS = tp.Limits(20, 20, graphs=9)
+
+
+@pytest.mark.parametrize("graph_id", IDS, ids=repr)
+def test_the_third_part_of_an_item_is_its_id(graph_id: Any) -> None:
+    item = (graphs()[0], 1.0, graph_id)
+    assert parts_of(item, "here") == (item[0], 1.0, 7)
+    assert type(parts_of(item, "here").id) is int
+    batch = tp.PaddedCollate(LIMITS, item)([item, (graphs()[1], 2.0, 3)])
+    assert batch.graph_ids.tolist() == [7, 3] + [-1] * 8
+    assert batch.labels.tolist() == [1.0, 2.0] + [0.0] * 8
+    assert tp.sizes_of([item]).array.tolist() == [SIZES[0]]
+
+
+@pytest.mark.parametrize("graph_id", NO_IDS, ids=lambda value: str(type(value)))
+def test_a_third_part_that_is_no_id_is_refused_everywhere(graph_id: Any) -> None:
+    for enter in ENTRANCES:
+        with refused(
+            SchemaError, type(graph_id).__name__, "third part", "must be an integer in 0..2**63-1", "with_ids(dataset)"
+        ):
+            enter([(graphs()[0], 1.0, graph_id)])
+
+
+@pytest.mark.parametrize("item", [(), (1,), ("graph", 1), 5, (1, 2, 3)], ids=repr)
+def test_what_is_no_item_is_refused_everywhere(item: Any) -> None:
+    for enter in ENTRANCES[1:]:
+        with refused(SchemaError, "must be a DGLGraph, a pair (DGLGraph, label) or (DGLGraph, label, id)"):
+            enter([item])
+
+
+def test_an_item_of_four_parts_is_refused_everywhere() -> None:
+    for enter in ENTRANCES:
+        with refused(SchemaError, "has 4 parts", "join several labels in one dict"):
+            enter([(graphs()[0], 1.0, 2, 3)])
+
+
+def test_ids_in_a_store_are_positions() -> None:
+    items = [(graph, 1.0, i) for i, graph in enumerate(graphs())]
+    assert through_store(items).array.tolist() == SIZES
+    with refused(SchemaError, "item 1 has the id 2", "ids in a store are positions", "keep other ids as a label"):
+        through_store([items[0], *items[2:]])
+
+
+def test_with_ids_goes_before_ids_of_items() -> None:
+    view = tp.with_ids([(graph, 1.0, 50 + i) for i, graph in enumerate(graphs())])
+    assert through_collate([view[2], view[0]]).graph_ids.tolist() == [2, 0] + [-1] * 8
+
+
+def test_an_item_without_the_id_that_the_example_has() -> None:
+    with refused(SchemaError, "item 1 has no id", "the example has one", "with_ids(dataset)"):
+        through_collate([(graphs()[0], 1.0, 0), (graphs()[1], 1.0)])
+
+
+@pytest.mark.parametrize("index", ["a", 1.5, True, None, [0]])
+def test_with_ids_is_indexed_by_integers(index: Any) -> None:
+    with refused(InputError, "indexed by one integer", repr(index), "ids are positions"):
+        tp.with_ids(graphs())[index]
+
+
+@pytest.mark.parametrize("graph_id", ["mol-7", -1, 2**63, None, True])
+def test_an_identified_item_with_an_id_that_is_none(graph_id: Any) -> None:
+    with refused(SchemaError, "the id of the example", repr(graph_id), "integer in 0..2**63-1"):
+        through_collate([Identified(graph_id, graphs()[0])])

@@ -478,7 +478,7 @@ def test_datasets_of_dgl(tmp_path: Path) -> None:
         (["a"], SchemaError, ["example", "str"]),
         (b"bytes", SchemaError, ["example", "int"]),
         (np.zeros((3, 2)), SchemaError, ["example", "ndarray"]),
-        ([(dgl.graph(([0], [0])), 1, 2)], SchemaError, ["3 parts"]),
+        ([(dgl.graph(([0], [0])), 1, 2)], SchemaError, ["item 0 has the id 2", "positions"]),
         ([(dgl.graph(([0], [0])), object())], SchemaError, ["label", "object"]),
         ([(dgl.graph(([0], [0])), "text")], SchemaError, ["label", "text"]),
         ([(dgl.graph(([0], [0])), torch.zeros(1, dtype=torch.uint32))], SchemaError, ["uint32", "int64"]),

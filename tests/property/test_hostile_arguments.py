@@ -1,0 +1,327 @@
+"""Whatever is handed to a public function instead of one of its arguments: an error of ours, or a result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, SizesError, TuplepackError
+from tests.messages import refused
+
+# By name, since some fail to show themselves.
+HOSTILE: dict[str, Any] = {
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "minus infinity": float("-inf"),
+    "huge": 10**400,
+    "beyond int64": 2**63,
+    "negative": -1,
+    "zero": 0,
+    "half": 0.5,
+    "whole float": 2.0,
+    "true": True,
+    "numpy true": np.True_,
+    "fraction": Fraction(1, 3),
+    "decimal": Decimal(2),
+    "decimal nan": Decimal("sNaN"),
+    "complex": 1j,
+    "text": "text",
+    "null character": "a\0b",
+    "surrogate": "\udcff",
+    "bytes": b"bytes",
+    "none": None,
+    "empty list": [],
+    "empty dict": {},
+    "set": {1, 2},
+    "list": [1, 2],
+    "ragged": [[1, 2], [3]],
+    "mixed truths": [[np.True_, 1]],
+    "huge in a list": [[1, 10**400]],
+    "list of nan": [[float("nan"), 1.0]],
+    "dict of numbers": {5: 5},
+    "dict of lists": {"a": [1]},
+    "nested": [[[[1]]]],
+    "list of text": ["a", "b"],
+    "list of none": [None, None],
+    "iterator": range(3),
+    "object": object(),
+    "class": int,
+    "callable": lambda *_: None,
+    "path": Path("nowhere/at all"),
+    "0-d array": np.array(3),
+    "0-d bool array": np.array(True),
+    "0-d tensor": torch.tensor(3),
+    "0-d bool tensor": torch.tensor(True),
+    "big-endian": np.array([[1, 2], [3, 4]], ">i4"),
+    "masked": np.ma.array([[1, 2]], mask=[[True, False]]),
+    "masked number": np.ma.masked,
+    "object array": np.array([[1, None]], dtype=object),
+    "text array": np.array([["a", "b"]]),
+    "time array": np.array([["2020-01-01"]], "datetime64[D]"),
+    "structured": np.zeros(2, [("a", int), ("b", int)]),
+    "complex array": np.ones((1, 2), complex),
+    "strided": np.arange(12).reshape(3, 4)[::-1, ::2],
+    "no columns": np.empty((3, 0), int),
+    "three dimensions": np.ones((1, 1, 2), int),
+    "sparse": torch.eye(2, dtype=torch.int64).to_sparse(),
+    "meta": torch.ones((2, 2), dtype=torch.int64, device="meta"),
+    "requires grad": torch.ones((2, 2), requires_grad=True),
+    "bfloat16": torch.ones((2, 2), dtype=torch.bfloat16),
+    "dtype": torch.float32,
+    "graph": dgl.graph(([0], [0])),
+    "limits": tp.Limits(9, 9, graphs=4),
+    "sizes": tp.GraphSizes([[1, 2, 3]], ("a", "b", "c")),
+}  # fmt: skip
+
+SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]])
+HISTOGRAM = tp.SizeHistogram.from_sizes(SIZES).without_ids()
+LIMITS = tp.Limits(9, 9, graphs=4)
+GRAPHS = [dgl.graph(([0, 1], [1, 0])) for _ in range(3)]
+ITEMS = [(graph, 1.0) for graph in GRAPHS]
+COLLATE = tp.PaddedCollate(LIMITS, ITEMS[0])
+PLAN = tp.pack(HISTOGRAM, LIMITS)
+
+
+def under(key: Any, value: Any) -> dict[Any, Any]:
+    """A dict of one entry; what cannot be a key is no argument of ours."""
+    try:
+        return {key: value}
+    except TypeError as error:
+        raise InputError("no key") from error
+
+
+# Each call with valid arguments; every one of them is replaced in turn.
+CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
+    "sizes_of": (tp.sizes_of, {"source": GRAPHS}),
+    "sizes_of items": (lambda item: tp.sizes_of([item]), {"item": ITEMS[0]}),
+    "sizes_of columns": (lambda nodes, edges: tp.sizes_of((nodes, edges)), {"nodes": [1, 2], "edges": [0, 1]}),
+    "GraphSizes": (tp.GraphSizes, {"array": [[1, 2]], "components": ("nodes", "edges")}),
+    "GraphSizes.take": (SIZES.take, {"ids": [0, 1]}),
+    "SizeHistogram": (
+        tp.SizeHistogram,
+        {"sizes": [[1, 2], [3, 4]], "counts": [1, 2], "components": ("nodes", "edges")},
+    ),
+    "SizeHistogram.from_sizes": (tp.SizeHistogram.from_sizes, {"sizes": SIZES}),
+    "SizeHistogram.from_counts": (tp.SizeHistogram.from_counts, {"counts": {(1, 2): 3}, "components": ()}),
+    "SizeHistogram.from_counts values": (
+        lambda size, count: tp.SizeHistogram.from_counts(under(size, count)), {"size": (1, 2), "count": 3},
+    ),
+    "SizeHistogram.load": (tp.SizeHistogram.load, {"path": "nowhere"}),
+    "load_example": (tp.load_example, {"name": "ogbg-molhiv"}),
+    "Limits": (tp.Limits, {"nodes": 3, "edges": 4, "graphs": 5}),
+    "Limits of types": (
+        lambda node_type, nodes, edge_type, edges: tp.Limits(under(node_type, nodes), under(edge_type, edges)),
+        {"node_type": "user", "nodes": 3, "edge_type": ("user", "buys", "item"), "edges": 4},
+    ),
+    "Limits.from_components": (tp.Limits.from_components, {"maxima": {"nodes": 3}, "graphs": 5}),
+    "Limits.from_components names": (
+        lambda name, value: tp.Limits.from_components(under(name, value)), {"name": "nodes", "value": 3},
+    ),
+    "Limits.from_padded_shape": (tp.Limits.from_padded_shape, {"nodes": 4, "edges": 4, "graphs": 5}),
+    "Limits.fits": (LIMITS.fits, {"sizes": SIZES}),
+    "Limits.check": (LIMITS.check, {"sizes": SIZES}),
+    "Limits.aligned": (LIMITS.aligned, {"components": ("nodes", "edges")}),
+    "Limits.replace_graphs": (LIMITS.replace_graphs, {"graphs": 4}),
+    "pack": (
+        tp.pack,
+        {
+            "sizes": HISTOGRAM, "limits": LIMITS, "method": "auto", "heuristic": "product", "seed": 0,
+            "random_ties": False, "effort": 0.001, "time_limit": 1.0, "on_interrupt": "raise",
+        },
+    ),
+    "pack by best fit": (
+        tp.pack,
+        {"sizes": HISTOGRAM, "limits": LIMITS, "method": "best_fit", "heuristic": "product", "random_ties": False},
+    ),
+    "weights": (
+        lambda first, second: tp.pack(HISTOGRAM, LIMITS, "best_fit", (first, second)), {"first": 1, "second": 2.5},
+    ),
+    "PackPlan.load": (tp.PackPlan.load, {"path": "nowhere"}),
+    "lower_bound": (tp.lower_bound, {"histogram": HISTOGRAM, "limits": LIMITS}),
+    "search_limits": (
+        tp.search_limits,
+        {
+            "histogram": HISTOGRAM, "ranges": {"nodes": [4, 5], "edges": [4]}, "graphs": 4, "multiple_of": 1,
+            "method": "best_fit", "heuristic": "product", "seed": 0, "effort": 0.0, "oversize": "error",
+        },
+    ),
+    "search_limits for a budget": (tp.search_limits, {"histogram": HISTOGRAM, "plans": 3, "tolerance": 0.1}),
+    "LimitsSearch.load": (tp.LimitsSearch.load, {"path": "nowhere"}),
+    "PackBatchSampler": (
+        tp.PackBatchSampler,
+        {
+            "sizes": SIZES, "limits": LIMITS, "plan": None, "content": "fixed", "packs_per_batch": 1, "shuffle": True,
+            "seed": 0, "num_replicas": 1, "rank": 0, "drop_last": False, "oversize": "error",
+        },
+    ),
+    "PackBatchSampler of a plan": (tp.PackBatchSampler, {"sizes": SIZES, "limits": LIMITS, "plan": PLAN}),
+    "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1}),
+    "PackBatchSampler.state_dict": (tp.PackBatchSampler(SIZES, LIMITS).state_dict, {"delivered": None}),
+    "PackBatchSampler.load_state_dict": (tp.PackBatchSampler(SIZES, LIMITS).load_state_dict, {"state": {}}),
+    "StreamPacker": (
+        lambda **settings: list(tp.StreamPacker(**settings)), {"source": GRAPHS, "limits": LIMITS, "lookahead": 4},
+    ),
+    "PaddedCollate": (
+        tp.PaddedCollate,
+        {
+            "limits": LIMITS, "example": ITEMS[0], "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0,
+            "cover_padding": False, "idtype": torch.int64,
+        },
+    ),
+    "PaddedCollate()": (COLLATE, {"items": ITEMS}),
+    "PaddedCollate of items": (
+        lambda item, label: COLLATE([item, (GRAPHS[0], label)]), {"item": ITEMS[0], "label": 1.0},
+    ),
+    "PaddedCollate of an example": (
+        lambda label, graph_id: tp.PaddedCollate(LIMITS, (GRAPHS[0], label, graph_id)), {"label": 1.0, "graph_id": 0},
+    ),
+    "unpad": (tp.unpad, {"batch": COLLATE(ITEMS), "with_labels": False}),
+    "with_ids": (lambda index: tp.with_ids(ITEMS)[index], {"index": 0}),
+    "OgbFolder": (tp.OgbFolder, {"path": "nowhere"}),
+    "GraphStore": (tp.GraphStore, {"path": "nowhere"}),
+    "MultiStore": (tp.MultiStore, {"path": "nowhere"}),
+}  # fmt: skip
+
+# What goes on rightly, as a test of its own shows, although it looks odd: an index beyond a list is Python's own.
+IN_ORDER = {("with_ids", "index"): IndexError}
+
+
+def outcomes(call: Callable[..., object], given: dict[str, Any], allowed: Callable[[str], Any]) -> list[str]:
+    """What is neither a result nor an error of ours, for every argument and every hostile value."""
+    wrong = []
+    for argument in given:
+        for name, value in HOSTILE.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(**{**given, argument: value})
+            except TuplepackError as error:
+                if len(str(error)) > 1500:
+                    wrong.append(f"{argument} = {name}: a message of {len(str(error))} characters")
+            except allowed(argument):
+                pass
+            except Exception as error:
+                wrong.append(f"{argument} = {name}: {type(error).__name__}: {error!s:.200}")
+    return wrong
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_every_hostile_argument_is_refused_by_us_or_right(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call, given = CALLS[function]
+    wrong = outcomes(call, given, lambda argument: IN_ORDER.get((function, argument), ()))
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part", ["read", "write"])
+def test_every_hostile_argument_of_a_store_is_refused_by_us_or_right(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = tp.GraphStore.write("store", ITEMS)
+    calls: list[tuple[Callable[..., object], dict[str, Any]]] = [
+        (lambda index: store[index], {"index": 0}),
+        (store.subset, {"ids": [0, 1]}),
+        (store.padded(LIMITS).__getitem__, {"ids": [0, 1]}),
+        (
+            store.padded,
+            {
+                "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
+                "idtype": torch.int64, "as_stored": False, "ring": 0,
+            },
+        ),
+    ]  # fmt: skip
+    if part == "write":
+        calls = [
+            (
+                lambda source, **settings: tp.GraphStore.write("new", source, overwrite=True, **settings),
+                {"source": ITEMS, "splits": {}, "compact": False},
+            ),
+            (lambda label: tp.GraphStore.write("new", [(GRAPHS[0], label)], overwrite=True), {"label": 1.0}),
+            (lambda overwrite: tp.GraphStore.write("store", ITEMS, overwrite=overwrite), {"overwrite": True}),
+            (
+                lambda name, ids: tp.GraphStore.write("new", ITEMS, splits=under(name, ids), overwrite=True),
+                {"name": "a", "ids": [0]},
+            ),
+        ]
+    wrong = [line for call, given in calls for line in outcomes(call, given, lambda _: ())]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[True, 1]], [[np.True_, 1]], [(1, False)], [[2, 1], [np.False_, 3]], np.array([[True, False]]),
+        np.ma.array([[1, 2]], mask=[[True, False]]), torch.tensor([[True, False]]),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_truth_values_and_masked_ones_are_no_sizes(values: Any) -> None:
+    for enter in (tp.sizes_of, tp.GraphSizes, tp.SizeHistogram.from_sizes, lambda sizes: tp.pack(sizes, LIMITS)):
+        with pytest.raises(SizesError):
+            enter(values)
+
+
+@pytest.mark.parametrize("ids", [[True, 1], [1, np.True_], np.ma.array([0, 1], mask=[True, False])], ids=repr)
+def test_truth_values_and_masked_ones_are_no_ids(ids: Any) -> None:
+    with refused(SizesError, "ids must be one row of integers"):
+        SIZES.take(ids)
+
+
+def test_arrays_of_any_layout_are_sizes() -> None:
+    wanted = [[3, 4], [2, 2], [1, 0]]
+    rows = np.array(wanted)
+    layouts: list[Any] = [
+        rows.astype(">i4"), rows[::-1][::-1], np.repeat(rows, 2, axis=1)[:, ::2], np.asfortranarray(rows),
+        np.ma.array(rows), rows.astype(object), torch.tensor(wanted), torch.tensor(wanted).T.contiguous().T,
+        [tuple(row) for row in wanted],
+    ]  # fmt: skip
+    rows.setflags(write=False)
+    for layout in [*layouts, rows]:
+        assert tp.sizes_of(layout).array.tolist() == wanted
+        assert tp.sizes_of(layout).array.dtype == np.int64
+
+
+@pytest.mark.parametrize("values", ["sparse", "meta", "requires grad", "bfloat16"])
+def test_tensors_whose_values_are_out_of_reach_are_named(values: str) -> None:
+    with refused(SizesError, "graph sizes form no array", "plain numbers"):
+        tp.sizes_of(HOSTILE[values])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(10**5000, "a number of 16610 bits"), (10**300, "1" + 96 * "0" + "..."), (np.array(True), "array(True)")],
+    ids=["huge", "long", "truth"],
+)
+def test_a_number_that_is_refused_is_shown_as_far_as_it_can_be(value: Any, text: str) -> None:
+    with refused(LimitsError, f"the limit of nodes must be an integer in 1..2**63-1, but is {text}; give"):
+        tp.Limits(value)
+
+
+def test_types_of_limits_are_named() -> None:
+    with refused(LimitsError, "an edge type must be a relation name", "but is 5"):
+        tp.Limits(5, {5: 5})
+    with refused(LimitsError, "a node type must be text", "but is 5"):
+        tp.Limits({5: 5})
+    with refused(LimitsError, "components of limits go by names", "[5, '5']"):
+        tp.Limits.from_components({5: 1, "5": 2})
+
+
+def test_a_batch_of_what_is_no_list() -> None:
+    with refused(SchemaError, "a batch is made of a list of items, but got None", "[] for a batch of padding"):
+        COLLATE(None)
+    assert COLLATE(iter([])).num_real_graphs == 0
+    assert COLLATE(iter(ITEMS)).num_real_graphs == len(ITEMS)
