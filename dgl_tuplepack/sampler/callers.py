@@ -39,7 +39,7 @@ def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
     modules = [module for module in map(sys.modules.get, _FIT_LOOPS) if module is not None]
     kinds = tuple(module._FitLoop for module in modules)
     frames = _methods_in({module.__file__ for module in modules})
-    loop = next((caller for _, caller in frames if isinstance(caller, kinds)), None)
+    name, loop = next((found for found in frames if isinstance(found[1], kinds)), ("", None))
     loaders = [] if loop is None or loop._combined_loader is None else loop._combined_loader.flattened
     taking = [getattr(loader, name, None) for loader in loaders for name in ("batch_sampler", "sampler")]
     if loop is None or not any(found is sampler for found in taking):
@@ -58,7 +58,8 @@ def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
     # A checkpoint of `on_train_batch_end` does not count its batch as completed yet.
     behind_a_batch = batches.ready == batches.started == batches.processed == batches.completed + 1
     done = int(batches.completed) + behind_a_batch
-    if progress.is_last_batch:
+    # Loaders with workers begin in `setup_data`, where nothing is left to ask for behind the last batch.
+    if name == "setup_data" and progress.is_last_batch and done == batches.ready:
         return epoch + 1, 0
     if done and len(loaders) > 1:
         if not all(hasattr(loader, "load_state_dict") for loader in loaders):

@@ -129,12 +129,13 @@ def test_every_batch_comes_once_over_both_runs(tmp_path: Path, kind: str, worker
     assert seen == expected()
 
 
+@pytest.mark.parametrize("stop", [LENGTH + 4, LENGTH - 1], ids=["amid", "last"])
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_batch_that_failed_comes_again(tmp_path: Path, kind: str, workers: int) -> None:
+def test_a_batch_that_failed_comes_again(tmp_path: Path, kind: str, workers: int, stop: int) -> None:
     """The loader has delivered it, but nothing was trained on it."""
     with pytest.raises(Stopped):
-        fit(tmp_path, Model(kind, workers, LENGTH + 4), OnExceptionCheckpoint(tmp_path), False)
+        fit(tmp_path, Model(kind, workers, stop), OnExceptionCheckpoint(tmp_path), False)
     assert fit(tmp_path, Model(kind, workers, None), OnExceptionCheckpoint(tmp_path), True) == expected()
 
 
