@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from dgl_tuplepack.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.sampler.checks import check_plan, chosen_content, planning_versions, split_oversize
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
 from dgl_tuplepack.sampler.epoch import EpochBatches, Packs
+from dgl_tuplepack.sampler.iterator import BatchIterator
 from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
@@ -244,8 +245,8 @@ class PackBatchSampler(Sampler[list[int]]):
         ----------
         delivered
             Batches that the loop got in the iteration that last took any from the sampler (what came before it was
-            resumed is added). Needed with workers of a plain DataLoader, which takes batches long before it delivers
-            them. None: all batches taken from the sampler.
+            resumed is added). None: all batches taken from the sampler. A plain DataLoader with workers takes
+            them long before it delivers them, so None is then refused in mid-epoch.
 
         Returns
         -------
@@ -255,9 +256,17 @@ class PackBatchSampler(Sampler[list[int]]):
         Raises
         ------
         SamplerError
-            `delivered` exceeds the batches of the epoch.
+            `delivered` exceeds the batches of the epoch, or is None where batches are taken early.
         """
         current = self._place.epoch == self.epoch
+        if current and delivered is None and self._place.taken_early:
+            taken = self._place.position - self._place.begun
+            raise SamplerError(
+                f"workers of a loader have taken {taken} batches of epoch {self.epoch}, and how many of them the loop "
+                "got is not known here, so resuming would lose graphs; give state_dict(delivered=number of batches "
+                "that the loop got), or use torchdata's StatefulDataLoader and its state. At the end of an epoch, call "
+                "set_epoch with the next one first."
+            )
         begun, position = (self._place.begun, self._place.position) if current else (0, 0)
         if delivered is not None:
             most = self._length(self.epoch) - begun
@@ -311,79 +320,3 @@ class PackBatchSampler(Sampler[list[int]]):
                 stacklevel=4,
             )
         self._iterated_epoch = self.epoch
-
-
-class BatchIterator(Iterator[list[int]]):
-    """Batches of one epoch of a `PackBatchSampler`; the epoch is settled when the first one is asked for.
-
-    It has the `state_dict` and `load_state_dict` that torchdata's StatefulDataLoader asks for.
-    """
-
-    def __init__(self, sampler: PackBatchSampler) -> None:
-        self._sampler = sampler
-        self._batches: EpochBatches | None = None
-        self._place: Place | None = None
-        self._loaded = False
-
-    def __iter__(self) -> BatchIterator:
-        return self
-
-    def __next__(self) -> list[int]:
-        if self._batches is None:
-            self._begin()
-        assert self._batches is not None
-        assert self._place is not None
-        if self._place.position >= len(self._batches):
-            raise StopIteration
-        batch = self._batches[self._place.position]
-        self._place.position += 1
-        return batch
-
-    def _begin(self) -> None:
-        sampler, resumed, place = self._sampler, self._resumes, self._next_place()
-        if not resumed:
-            sampler._warn_if_repeated()
-        elif place.position:
-            sampler._iterated_epoch = place.epoch
-        self._batches = sampler._batches_of(place.epoch)
-        self._place = sampler._place = Place(place.epoch, place.position, place.position)
-        sampler._resumes = False
-
-    @property
-    def _resumes(self) -> bool:
-        """Whether this goes on with an epoch that a state tells of."""
-        sampler = self._sampler
-        return self._loaded or (sampler._resumes and sampler._place.epoch == sampler.epoch)
-
-    def _next_place(self) -> Place:
-        """Where the next batch is taken from, as things are now."""
-        if self._place is not None:
-            return self._place
-        sampler = self._sampler
-        return sampler._place if self._resumes and not self._loaded else Place(sampler.epoch, 0, 0)
-
-    def state_dict(self) -> dict[str, Any]:
-        """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
-        place = self._next_place()
-        packs = self._sampler._packs_of(place.epoch) if self._batches is None else self._batches.packs
-        return as_state(self._sampler._settings(), packs.plan.fingerprint, place.epoch, place.position)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the batches delivered when the state was saved; the sampler then has nothing to resume.
-
-        A state from the end of an epoch that the sampler has left for a later one leads to the start of the latter.
-
-        Raises
-        ------
-        SamplerError
-            As in `PackBatchSampler.load_state_dict`.
-        """
-        epoch, position = self._sampler._read(state)
-        ended = position == self._sampler._length(epoch)
-        left = ended and self._sampler.epoch > epoch
-        if ended and not left:
-            # Some loaders drop this iterator without asking it, and iterate the epoch anew.
-            self._sampler._iterated_epoch = epoch
-        self._batches, self._place = None, None if left else Place(epoch, position, position)
-        self._loaded = True
-        self._sampler._resumes = False

@@ -14,11 +14,22 @@ VERSION = 1
 
 @dataclass
 class Place:
-    """Where an iteration stands: batches before `begun` came in an earlier one that it resumes."""
+    """Where an iteration stands.
+
+    Parameters
+    ----------
+    epoch, position
+        Batches of that epoch taken from the sampler.
+    begun
+        Batches before it came in an earlier iteration, which this one resumes.
+    taken_early
+        Whether a loader takes batches before it delivers them, so that `position` does not tell what the loop got.
+    """
 
     epoch: int
     begun: int
     position: int
+    taken_early: bool = False
 
 
 def as_state(settings: Mapping[str, Any], plan: str, epoch: int, position: int) -> dict[str, Any]:

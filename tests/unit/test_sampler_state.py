@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch.utils.data
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
@@ -268,3 +269,64 @@ def test_a_refused_state_changes_nothing() -> None:
         s.load_state_dict(after(2, seed=1))
     assert s.epoch == 2
     assert list(s) == epoch_of(2)
+
+
+# Loaders that take batches early ------------------------------------------------------------------------------
+
+
+def loader_of(source: tp.PackBatchSampler, **settings: Any) -> Any:
+    return torch.utils.data.DataLoader(
+        range(len(ROWS)),  # type: ignore[arg-type]
+        batch_sampler=source,
+        collate_fn=list,
+        **settings,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+def test_a_state_with_batches_in_flight_says_what_was_delivered() -> None:
+    """Without a number it would tell of batches that the loop never got."""
+    s = sampler()
+    iterator = iter(loader_of(s, num_workers=2))
+    got = [next(iterator) for _ in range(3)]
+    with refused(SamplerError, "batches of epoch 0", "state_dict(delivered=", "StatefulDataLoader", "set_epoch"):
+        s.state_dict()
+    resumed = sampler()
+    resumed.load_state_dict(s.state_dict(delivered=3))
+    assert [*got, *resumed] == epoch_of(0)
+    # The next epoch has not begun, so nothing is in flight.
+    s.set_epoch(1)
+    assert s.state_dict()["position"] == 0
+
+
+def test_a_loader_without_workers_takes_nothing_early() -> None:
+    s = sampler()
+    iterator = iter(loader_of(s))
+    got = [next(iterator) for _ in range(3)]
+    resumed = sampler()
+    resumed.load_state_dict(s.state_dict())
+    assert [*got, *resumed] == epoch_of(0)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+def test_an_epoch_set_too_late_is_refused() -> None:
+    """The workers have their first batches of epoch 0 already."""
+    s = sampler()
+    iterator = iter(loader_of(s, num_workers=2))
+    s.set_epoch(3)
+    with refused(SamplerError, "set to 3 when this iteration of epoch 0 had begun", "before iter(loader)"):
+        list(iterator)
+
+
+def test_an_epoch_may_be_set_before_the_one_under_way_ends() -> None:
+    """Something else iterates the new one, or the last batch was delivered."""
+    s = sampler()
+    first = iter(s)
+    got = [next(first) for _ in range(4)]
+    s.set_epoch(1)
+    second = iter(s)
+    assert next(second) == epoch_of(1)[0]
+    assert [*got, *first] == epoch_of(0)
+    assert [*second] == epoch_of(1)[1:]
+    s.set_epoch(2)
+    assert next(second, None) is None

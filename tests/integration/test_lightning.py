@@ -1,0 +1,167 @@
+"""A training under Lightning that stops and resumes from a checkpoint takes every batch of every epoch once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytorch_lightning as lightning
+import torch
+from dgl.dataloading import GraphDataLoader
+from pytorch_lightning.callbacks import ModelCheckpoint, OnExceptionCheckpoint
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import dgl_tuplepack as tp
+
+pytestmark = [
+    # Advice of torch and Lightning on this machine and this small model.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    pytest.mark.filterwarnings("ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*ckpt_path:UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+ROWS = np.random.default_rng(0).integers(1, 9, (120, 2))
+EPOCHS = 3
+LOADERS: dict[str, Any] = {"plain": GraphDataLoader, "stateful": StatefulDataLoader}
+
+
+def sampler_of() -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(tp.GraphSizes(ROWS), tp.Limits(40, 44), seed=2)
+
+
+LENGTH = len(sampler_of())
+
+
+class Stopped(Exception):
+    """The process ends here."""
+
+
+class Model(lightning.LightningModule):
+    """Its checkpoints hold the graphs of every step, which tells what the saved weights were trained on."""
+
+    def __init__(self, kind: str, workers: int, stop: int | None, loaders: int = 1) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.kind, self.workers, self.stop, self.loaders = kind, workers, stop, loaders
+        self.seen: list[Any] = []
+
+    def loader(self) -> Any:
+        return LOADERS[self.kind](
+            range(len(ROWS)), batch_sampler=sampler_of(), collate_fn=list, num_workers=self.workers
+        )
+
+    def train_dataloader(self) -> Any:
+        return self.loader() if self.loaders == 1 else [self.loader() for _ in range(self.loaders)]
+
+    def val_dataloader(self) -> Any:
+        return torch.utils.data.DataLoader(torch.zeros(2, 1))
+
+    def training_step(self, ids: Any, _: int) -> Any:
+        if self.trainer.global_step == self.stop:
+            raise Stopped
+        self.seen.append(ids)
+        return self.layer(torch.ones(1, 1)).mean()
+
+    def validation_step(self, values: Any, _: int) -> None:
+        self.log("loss", self.layer(values).mean())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["seen"] = list(self.seen)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.seen = checkpoint["seen"]
+
+
+def fit(folder: Path, model: Model, callback: Any, resumed: bool, **settings: Any) -> list[Any]:
+    """Train from the start, or from the checkpoint in the folder; what the model was trained on."""
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=1, default_root_dir=folder, callbacks=[callback], logger=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        **{"max_epochs": EPOCHS, "limit_val_batches": 0, **settings},
+    )  # fmt: skip
+    (file,) = sorted(folder.glob("*.ckpt")) if resumed else [None]
+    trainer.fit(model, ckpt_path=file, weights_only=False)
+    return model.seen
+
+
+def expected() -> list[Any]:
+    sampler = sampler_of()
+    batches: list[Any] = []
+    for epoch in range(EPOCHS):
+        sampler.set_epoch(epoch)
+        batches += list(sampler)
+    return batches
+
+
+STEPS: dict[str, Any] = {"max_epochs": None, "max_steps": EPOCHS * LENGTH}
+VALIDATED: dict[str, Any] = {"limit_val_batches": 1}
+# When checkpoints are saved, the step that the first run does not take any more, and settings of the Trainer.
+CASES: dict[str, tuple[dict[str, Any], int, dict[str, Any]]] = {
+    "in the first epoch": ({"every_n_train_steps": 3}, 5, {}),
+    "in a later epoch": ({"every_n_train_steps": LENGTH + 3}, LENGTH + 4, {}),
+    "in a later epoch, counted in steps": ({"every_n_train_steps": LENGTH + 3}, LENGTH + 4, STEPS),
+    "behind the last batch": ({"every_n_train_steps": LENGTH}, LENGTH + 2, {}),
+    "behind the last batch, counted in steps": ({"every_n_train_steps": LENGTH}, LENGTH + 2, STEPS),
+    "at the end of an epoch": ({"save_on_train_epoch_end": True}, LENGTH + 2, {}),
+    "validation in mid-epoch": ({"save_on_train_epoch_end": False}, 6, {**VALIDATED, "val_check_interval": 4}),
+    "validation at the end": ({"save_on_train_epoch_end": False}, LENGTH + 2, VALIDATED),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_batch_comes_once_over_both_runs(tmp_path: Path, kind: str, workers: int, case: str) -> None:
+    assert LENGTH > 10
+    when, stop, settings = CASES[case]
+    with pytest.raises(Stopped):
+        fit(tmp_path, Model(kind, workers, stop), ModelCheckpoint(tmp_path, **when), False, **settings)
+    seen = fit(tmp_path, Model(kind, workers, None), ModelCheckpoint(tmp_path, **when), True, **settings)
+    assert seen == expected()
+
+
+@pytest.mark.parametrize("stop", [LENGTH + 4, LENGTH - 1], ids=["amid", "last"])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_batch_that_failed_comes_again(tmp_path: Path, kind: str, workers: int, stop: int) -> None:
+    """The loader has delivered it, but nothing was trained on it."""
+    with pytest.raises(Stopped):
+        fit(tmp_path, Model(kind, workers, stop), OnExceptionCheckpoint(tmp_path), False)
+    assert fit(tmp_path, Model(kind, workers, None), OnExceptionCheckpoint(tmp_path), True) == expected()
+
+
+def test_an_epoch_that_lightning_cuts_short_is_warned_of(tmp_path: Path) -> None:
+    """Counted in steps, it takes the batches of the epoch that has ended for those of the next."""
+    checkpoint = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
+    with pytest.raises(Stopped):
+        fit(tmp_path, Model("plain", 0, LENGTH + 2), checkpoint, False, **STEPS)
+    with pytest.warns(UserWarning, match=f"counts its {LENGTH} batches as done in epoch 1 too.*max_epochs"):
+        seen = fit(tmp_path, Model("plain", 0, None), checkpoint, True, **STEPS)
+    # Otherwise the warning were wrong.
+    assert seen[LENGTH : LENGTH + 2] == [expected()[LENGTH], expected()[2 * LENGTH]]
+
+
+def test_several_loaders_are_warned_of(tmp_path: Path) -> None:
+    """How many batches each of them has delivered depends on how Lightning combines them."""
+    with pytest.raises(Stopped):
+        fit(tmp_path, Model("plain", 0, 5, 2), ModelCheckpoint(tmp_path, every_n_train_steps=4), False)
+    with pytest.warns(UserWarning, match="behind batch 4 of epoch 0 with 2 loaders.*StatefulDataLoader"):
+        fit(tmp_path, Model("plain", 0, None, 2), ModelCheckpoint(tmp_path), True)
+
+
+def test_several_stateful_loaders_resume_by_themselves(tmp_path: Path) -> None:
+    """What the loaders saved counts, so nothing needs a warning."""
+    checkpoint = ModelCheckpoint(tmp_path, every_n_train_steps=4)
+    with pytest.raises(Stopped):
+        fit(tmp_path, Model("stateful", 0, 5, loaders=2), checkpoint, False)
+    seen = fit(tmp_path, Model("stateful", 0, None, loaders=2), checkpoint, True)
+    assert seen == [[batch, batch] for batch in expected()]
