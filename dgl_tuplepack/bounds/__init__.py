@@ -8,7 +8,7 @@ import numpy as np
 
 from dgl_tuplepack._checks import is_one_of, shown
 from dgl_tuplepack.bounds.effort import Effort, check_effort, work_of
-from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
+from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
 from dgl_tuplepack.bounds.pricing import Priced, pricing_work
 from dgl_tuplepack.bounds.quick import quick_bound
@@ -72,9 +72,10 @@ def lower_bound(
         deadline = None if time_limit is None else time.monotonic() + time_limit
         allowed = Effort(work_of(effort, len(histogram)), deadline)
         bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
-        for relaxed, point in points[:1]:
-            if len(relaxed.counts) <= _MOST_LP_CLASSES:
-                program = PatternLP(relaxed, np.zeros((0, len(relaxed.counts)), dtype=np.int64), point)
+        for relaxation, point in points[:1]:
+            classes = len(relaxation.instance.counts)
+            if classes <= _MOST_LP_CLASSES:
+                program = PatternLP(relaxation.instance, np.zeros((0, classes), dtype=np.int64), point)
                 program.solve(histogram.num_graphs, allowed)
                 bound = max(bound, program.bound)
     return bound
@@ -82,7 +83,7 @@ def lower_bound(
 
 def lifted_bound(
     instance: Instance, bound: int, target: int, effort: Effort
-) -> tuple[int, list[tuple[Instance, Priced]]]:
+) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Best bound from lifted duals of relaxations with few enough cells, and these with their duals, best first.
 
     Relaxations heed all components, pairs or single ones. It stops early once the bound reaches `target`.
@@ -91,15 +92,15 @@ def lifted_bound(
     columns = [list(every)]
     columns += [[a, b] for a in every for b in range(a)] if len(every) > 2 else []
     columns += [[a] for a in every] if len(every) > 1 else []
-    points: list[tuple[Instance, Priced]] = []
+    points: list[tuple[Relaxation, Priced]] = []
     for chosen in columns:
-        relaxed = projected(instance, chosen)
-        work = 2 * len(chosen) * pricing_work(relaxed)
+        relaxation = projected(instance, chosen)
+        work = 2 * len(chosen) * pricing_work(relaxation.instance)
         if bound >= target or work > effort.left // 4 or effort.exhausted:
             continue
-        point = starting_point(relaxed)
+        point = starting_point(relaxation.instance)
         effort.spend(work)
-        points.append((relaxed, point))
+        points.append((relaxation, point))
         bound = max(bound, point.bound)
     points.sort(key=lambda pair: -pair[1].exact)
     return bound, points

@@ -97,18 +97,41 @@ def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> NDArray[np.
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
-def projected(instance: Instance, columns: list[int]) -> Instance:
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """An instance whose packs every packing of another one fits into.
+
+    Parameters
+    ----------
+    instance
+        Size classes of its own, C' of them, in an order of its own.
+    rows
+        Its class that stands for each class of the other instance, int64 ``[C]``; -1 for graphs that are left out.
+    whole
+        Whether it heeds all components, so that its packings are packings of the other instance too.
+    """
+
+    instance: Instance
+    rows: IntArray
+    whole: bool
+
+
+def projected(instance: Instance, columns: list[int]) -> Relaxation:
     """Relaxation that heeds some components alone; graphs of no size are left out and equal sizes merged."""
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
+    rows = np.full(len(sizes), -1, dtype=np.int64)
     if not present.any():
-        return Instance(np.ones((1, 1), dtype=np.int64), np.ones(1, dtype=np.int64), np.ones(1, dtype=np.int64))
+        ones = np.ones(1, dtype=np.int64)
+        return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
     distinct, members = np.unique(sizes[present], axis=0, return_inverse=True)
+    rows[present] = members.reshape(-1)
     counts = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(counts, members.reshape(-1), instance.counts[present])
+    np.add.at(counts, rows[present], instance.counts[present])
     limits = np.ascontiguousarray(instance.limits[columns])
     common = np.maximum(np.gcd.reduce(distinct, axis=0), 1)
-    return Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
+    merged = Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
+    return Relaxation(merged, rows, whole=set(columns) == set(range(len(instance.limits))))
 
 
 def needed_packs(instance: Instance) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dgl_tuplepack.bounds import lifted_bound
 from dgl_tuplepack.bounds.effort import Effort, work_of
-from dgl_tuplepack.bounds.instance import Instance, as_instance
+from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.bounds.pricing import Priced
 from dgl_tuplepack.bounds.quick import quick_bound
@@ -24,6 +24,7 @@ from dgl_tuplepack.packing.level_filling import level_filling
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
 from dgl_tuplepack.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.packing.relaxed import merged, spread
 from dgl_tuplepack.packing.repacking import repacked
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
@@ -146,7 +147,7 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int)
     if stage == 0 and graphs_per_pack > _MANY_GRAPHS and not state.done:
         state.offer(level_filling(instance, state.bound, effort), "level_filling")
     steps = _FIRST_STEPS
-    relaxations: list[tuple[Instance, Priced]] = []
+    relaxations: list[tuple[Relaxation, Priced]] = []
     for turn in range(_MOST_TURNS):
         before = effort.left
         state.search(steps, turn)
@@ -171,16 +172,16 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int)
         steps = min(int(growth * steps), _MOST_STEPS)
 
 
-def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> None:
+def _pattern_lp(state: State, relaxations: list[tuple[Relaxation, Priced]]) -> None:
     """Better bounds from relaxations, and patterns from the LP of all components."""
-    for relaxed, point in relaxations:
+    for relaxation, point in relaxations:
+        relaxed = relaxation.instance
         classes = len(relaxed.counts)
         if state.done or classes > _MOST_LP_CLASSES:
             return
-        whole = relaxed.sizes.shape == state.instance.sizes.shape
         columns = np.zeros((0, classes), dtype=np.int64)
-        if whole and state.patterns is not None:
-            columns = state.patterns.dense(classes, _MOST_START_COLUMNS)
+        if relaxation.whole and state.patterns is not None:
+            columns = merged(state.patterns, relaxation, _MOST_START_COLUMNS)
         # Rounding pays where patterns repeat; else the LP is for its bound alone.
         repeating = state.instance.num_graphs >= 4 * classes
         share = _LP_SHARE if repeating else _LP_SHARE / 3
@@ -189,9 +190,9 @@ def _pattern_lp(state: State, relaxations: list[tuple[Instance, Priced]]) -> Non
         program.solve(state.packs, effort)
         state.bound = max(state.bound, program.bound)
         columns, repeats = program.solution()
-        if whole and len(columns) and not state.done:
-            for found in rounded(state.instance, columns, repeats, state.turn, state.effort):
-                state.offer(found, "pattern_lp")
+        if relaxation.whole and len(columns) and not state.done:
+            for found in rounded(relaxed, columns, repeats, state.turn, state.effort):
+                state.offer(spread(found, relaxation, state.instance.counts), "pattern_lp")
 
 
 def _split(state: State, trial: int) -> None:

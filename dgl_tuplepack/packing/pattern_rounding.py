@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, needed_packs
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns, collected, joined
 from dgl_tuplepack.sizes import IntArray
 
 # Fractions from which a pattern is rounded up; above 1: never.
@@ -55,19 +55,11 @@ def rounded(
 def _taken(counts: IntArray, columns: IntArray, wanted: NDArray[np.float64]) -> tuple[Patterns, IntArray]:
     """Repeat each pattern as often as wanted and as the graphs allow; the patterns, and the graphs left."""
     remaining = counts.copy()
-    offsets, classes, multiplicities, repeats = [0], [], [], []
+    rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, wanted.tolist(), strict=True):
         entries = np.flatnonzero(column)
         most = min(int(number), int((remaining[entries] // column[entries]).min()))
         if most > 0:
             remaining[entries] -= most * column[entries]
-            offsets.append(offsets[-1] + len(entries))
-            classes.append(entries)
-            multiplicities.append(column[entries])
-            repeats.append(most)
-    empty = np.zeros(0, dtype=np.int64)
-    kept = Patterns(
-        np.array(offsets), np.concatenate([empty, *classes]), np.concatenate([empty, *multiplicities]),
-        np.array(repeats, dtype=np.int64),
-    )  # fmt: skip
-    return kept, remaining
+            rows.append((dict(zip(entries.tolist(), column[entries].tolist(), strict=True)), most))
+    return collected(rows), remaining

@@ -69,6 +69,20 @@ def joined(parts: Iterable[Patterns]) -> Patterns:
     )
 
 
+def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
+    """Patterns of contents, each as class -> graphs, and their repeats."""
+    rows = list(rows)
+    lengths = [len(content) for content, _ in rows]
+    classes = [row for content, _ in rows for row in content]
+    multiplicities = [number for content, _ in rows for number in content.values()]
+    return Patterns(
+        np.cumsum([0, *lengths], dtype=np.int64),
+        np.array(classes, dtype=np.int64),
+        np.array(multiplicities, dtype=np.int64),
+        np.array([repeats for _, repeats in rows], dtype=np.int64),
+    )
+
+
 def as_plan(
     patterns: Patterns,
     histogram: SizeHistogram,

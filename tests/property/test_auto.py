@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.packing.heuristics import NAMES
+from tests.engine_helpers import NAMES as NAMES_OF_COMPONENTS
 from tests.engine_helpers import exact_optimum, random_histogram, small_instances
 
 
@@ -28,6 +29,34 @@ def test_auto_lies_between_the_optimum_and_best_fit(case):
     optimum = exact_optimum(histogram, limits)
     assert plan.lower_bound <= optimum <= plan.num_packs <= best_of_best_fit(histogram, limits)
     assert lower_bound(histogram, limits, effort=0.02) <= optimum
+
+
+@st.composite
+def loose_instances(draw):
+    """Few classes with large counts, of which some components never bind, and some graphs have no size at all."""
+    k = draw(st.integers(2, 3))
+    size = st.tuples(*[st.integers(0, 20)] * k)
+    counts = draw(st.dictionaries(size, st.sampled_from([1, 84, 1000, 33_482, 10**6]), min_size=2, max_size=6))
+    histogram = SizeHistogram.from_counts(counts, NAMES_OF_COMPONENTS[:k])
+    maxima = {name: draw(st.integers(max(1, most), 60)) for name, most in histogram.maxima().items()}
+    loose = draw(st.sets(st.sampled_from(histogram.components), max_size=k - 1))
+    maxima |= {name: draw(st.sampled_from([100, 10_000, 2**62])) for name in loose}
+    return histogram, Limits.from_components(maxima, draw(st.none() | st.integers(1, 40)))
+
+
+@given(loose_instances())
+@settings(max_examples=60)
+def test_limits_that_do_not_bind_never_spoil_a_plan(case):
+    histogram, limits = case
+    plan = pack(histogram, limits, effort=0.3)
+    plan.validate()
+    assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
+
+
+def test_a_first_limit_that_does_not_bind_leaves_the_order_of_the_sizes_alone():
+    plan = pack(SizeHistogram([[2, 17], [3, 5], [9, 8]], [84, 33482, 1000]), Limits(58, 42))
+    plan.validate()
+    assert plan.gap == 0
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 40), st.none() | st.integers(1, 12))

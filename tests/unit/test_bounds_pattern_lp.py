@@ -17,7 +17,7 @@ from tests.engine_helpers import exact_optimum, random_histogram, small_instance
 
 def relaxed_of(histogram, limits):
     instance = as_instance(histogram, limits)
-    return projected(instance, list(range(len(instance.limits))))
+    return projected(instance, list(range(len(instance.limits)))).instance
 
 
 def literal_best_pack(sizes, values, room):

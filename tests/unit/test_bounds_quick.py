@@ -57,10 +57,14 @@ def test_a_cap_that_never_binds_and_an_implied_component_are_left_out():
 
 def test_projection_merges_equal_sizes_and_divides_by_the_common_divisor():
     histogram = SizeHistogram.from_counts({(2, 4): 1, (3, 4): 2, (3, 8): 5, (1, 0): 9})
-    relaxed = projected(as_instance(histogram, Limits(7, 13)), [1])
+    relaxation = projected(as_instance(histogram, Limits(7, 13)), [1])
+    relaxed = relaxation.instance
     assert relaxed.sizes.tolist() == [[1], [2]]
     assert relaxed.counts.tolist() == [3, 5]
     assert relaxed.limits.tolist() == [3]
+    rows = dict(zip(histogram.to_counts(), relaxation.rows.tolist(), strict=True))
+    assert rows == {(1, 0): -1, (2, 4): 0, (3, 4): 0, (3, 8): 1}
+    assert not relaxation.whole
 
 
 def test_bounds_of_huge_limits_do_not_overflow():

@@ -1,0 +1,71 @@
+"""Patterns of an instance as those of a relaxation that merges its classes, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack.bounds.instance import Relaxation
+from dgl_tuplepack.packing.patterns import Patterns, collected
+from dgl_tuplepack.sizes import IntArray
+
+
+def merged(patterns: Patterns, relaxation: Relaxation, most: int) -> IntArray:
+    """The first `most` patterns of an instance as patterns of its relaxation, int64 ``[M, C']``."""
+    dense = patterns.dense(len(relaxation.rows), most)
+    kept = np.flatnonzero(relaxation.rows >= 0)
+    found = np.zeros((len(dense), len(relaxation.instance.counts)), dtype=np.int64)
+    np.add.at(found.T, relaxation.rows[kept], dense.T[kept])
+    return found[found.any(axis=1)]
+
+
+def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
+    """Patterns of a whole relaxation, which hold every graph once, as patterns of the instance itself.
+
+    The graphs of merged classes are dealt in turn. Those that the relaxation leaves out have no size at all and go
+    into the first pack.
+
+    Notes
+    -----
+    Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
+    """
+    assert relaxation.whole
+    order = np.argsort(relaxation.rows, kind="stable")
+    begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
+    # For each class of the relaxation: where the class of the instance stands that is being dealt.
+    at, left = begins.tolist(), counts.tolist()
+    rows: list[tuple[dict[int, int], int]] = []
+    for pattern, repeats in enumerate(patterns.repeats.tolist()):
+        entries = range(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
+        asked = [(int(patterns.classes[entry]), int(patterns.multiplicities[entry])) for entry in entries]
+        while repeats > 0:
+            content, number = _dealt(asked, repeats, order, at, left)
+            rows.append((content, number))
+            repeats -= number
+    without_size = np.flatnonzero(relaxation.rows < 0).tolist()
+    if without_size:
+        content, number = rows[0]
+        rows[:1] = [(content, number - 1)] if number > 1 else []
+        rows.append((content | {row: int(counts[row]) for row in without_size}, 1))
+    return collected(rows)
+
+
+def _dealt(
+    asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
+) -> tuple[dict[int, int], int]:
+    """Content of the next packs of a pattern, class by class, and how many packs can be equal; counts them off."""
+    content: dict[int, int] = {}
+    number = repeats
+    for row, multiplicity in asked:
+        missing = multiplicity
+        while missing:
+            member = int(order[at[row]])
+            taken = min(missing, left[member])
+            if taken:
+                content[member] = taken
+                number = min(number, left[member] // taken) if taken == multiplicity else 1
+            missing -= taken
+            # More of the next class are asked for: this one is used up.
+            at[row] += missing > 0
+    for member, taken in content.items():
+        left[member] -= number * taken
+    return content, number
