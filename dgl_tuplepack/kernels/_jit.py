@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+
+from dgl_tuplepack.kernels._cache import keep_compiled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,6 +34,13 @@ def jit(*signatures: Any) -> Callable[[Function], Function]:
     """
 
     def decorate(function: Function) -> Function:
-        return cast(Function, numba.njit(list(signatures) or None, cache=True, nogil=True)(function))
+        dispatcher: Any = numba.njit(nogil=True)(function)
+        if dispatcher is not function:  # as NUMBA_DISABLE_JIT leaves it
+            keep_compiled(dispatcher, cast(FunctionType, function))
+            for signature in signatures:
+                dispatcher.compile(signature)
+            if signatures:
+                dispatcher.disable_compile()
+        return cast(Function, dispatcher)
 
     return decorate
