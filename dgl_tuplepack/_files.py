@@ -85,16 +85,27 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     """
     path = as_path(path)
     try:
-        mode = os.stat(path).st_mode
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if not stat.S_ISREG(mode):
-            raise FormatError(f"cannot read {path}: it is a pipe, a device or a socket; give a plain file.")
-        return open(path, "rb")
+        return open_plain(path)
     except (OSError, ValueError) as error:
-        if isinstance(error, FormatError):
-            raise
         raise FormatError(cannot("read", path, error)) from error
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """As `open_file`, with errors of the system.
+
+    Raises
+    ------
+    OSError
+        The file is missing, unreadable, or not a plain file.
+    ValueError
+        The path holds a character that no path can.
+    """
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a plain file")
+    return open(path, "rb")
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
@@ -181,6 +192,14 @@ def is_there(path: Path) -> bool:
         # It cannot be told; reading says why.
         pass
     return True
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a plain file; False where it cannot be told: reading says why."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:

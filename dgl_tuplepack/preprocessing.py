@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
@@ -21,10 +19,9 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.format import StoreMetadata
-
-# Of the part in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
-_LONGEST_NAME = 200
+from dgl_tuplepack.store.folder import remove_partial, writing_to
+from dgl_tuplepack.store.plan_files import plan_file as plan_file
+from dgl_tuplepack.store.plan_files import plan_files as plan_files
 
 
 @dataclass(frozen=True)
@@ -90,10 +87,8 @@ def preprocess(
     if limits is not None and isinstance(known, GraphSizes):
         limits.aligned(known.components).check(known)
     with timed(seconds, "write"):
-        old = plan_files(out)
+        # The plans of what was there go with it.
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
-        for file in old:
-            file.unlink(missing_ok=True)
     try:
         with timed(seconds, "limits"):
             chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
@@ -159,30 +154,13 @@ def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackP
         As in `pack`.
     """
     plans = {part: pack(histogram, limits, seed=seed) for part, histogram in part_histograms(store).items()}
-    for file in plan_files(store.path):
-        file.unlink()
+    with writing_to(store.path):
+        remove_partial(store.path)
+        for file in plan_files(store.path):
+            file.unlink()
     for part, plan in plans.items():
         plan.save(plan_file(store.path, part))
     return plans
-
-
-def plan_files(folder: Path) -> list[Path]:
-    """Plans beside a store: for all of it, or named after a part of it. What else is called a plan is not ours."""
-    try:
-        splits = StoreMetadata.load(folder).of_content("split")
-    except FormatError:
-        return []
-    parts = {"", *(str(entry.name) for entry in splits)}
-    return sorted(file for part in parts if (file := plan_file(folder, part)).exists())
-
-
-def plan_file(folder: Path, part: str) -> Path:
-    """Where the plan of a part lies: names of splits are free, those of files are not; no two parts share one."""
-    name = quote(part, safe="", errors="surrogatepass")
-    if len(name) > _LONGEST_NAME:
-        # A quoted name holds "%" before two digits alone.
-        name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
-    return folder / (f"plan-{name}.json" if part else "plan.json")
 
 
 @contextmanager

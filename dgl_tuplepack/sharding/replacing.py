@@ -7,7 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-from dgl_tuplepack.preprocessing import plan_files
 from dgl_tuplepack.sharding.tasks import NEW, SOURCE
 from dgl_tuplepack.store.folder import is_begun, move_store, writing_to
 
@@ -23,9 +22,6 @@ def put_in_place(out: Path, name: str) -> None:
         Another process writes to the place, or it cannot be written.
     """
     folder, new = out / name, out / NEW / name
-    with writing_to(folder):
-        for file in plan_files(folder):
-            file.unlink()
     move_store(new, folder)
     with writing_to(folder):
         os.replace(new / SOURCE, folder / SOURCE)

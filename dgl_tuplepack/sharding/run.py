@@ -258,6 +258,8 @@ def _alone(out: Path) -> Iterator[None]:
     try:
         with writing_to(out):
             _check_place(out)
+            for file in out.glob(f".{MANIFEST}.*.partial"):
+                file.unlink(missing_ok=True)
         yield
     finally:
         lock.release()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from dgl_tuplepack._files import cannot, is_file
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.sharding.members import (
     Member,
@@ -128,7 +129,7 @@ class Shard:
             yield self._local(copy)
 
     def _local(self, path: Path) -> Any:
-        if path.suffix == ".bin" or (path / METADATA).is_file():
+        if path.suffix == ".bin" or is_file(path / METADATA):
             return path
         return OgbFolder(path, **self.settings)
 
@@ -178,8 +179,14 @@ def check_apart(shards: Sequence[Shard], out: Path) -> None:
     ------
     SizesError
         A source is the folder of a shard in `out`, lies in one, or holds it.
+    FormatError
+        There can be no such folder.
     """
-    folders = {(out / shard.name).resolve(): shard.name for shard in shards}
+    try:
+        folders = {(out / shard.name).resolve(): shard.name for shard in shards}
+    except (OSError, RuntimeError, ValueError) as error:
+        # A loop of links, say.
+        raise FormatError(cannot("write", out, error)) from error
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         place = shard.local_path()

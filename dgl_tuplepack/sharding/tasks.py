@@ -13,12 +13,13 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.preprocessing import part_histograms, plan_file, plan_files, verify, verify_plans, write_plans
+from dgl_tuplepack.preprocessing import part_histograms, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, is_begun
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
+from dgl_tuplepack.store.plan_files import plan_file, plan_files
 
 FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
@@ -63,7 +64,6 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     if is_new:
         check_place(folder, overwrite=True)
         folder = out / NEW / shard.name
-    old = plan_files(folder)
     with shard.opened() as source:
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
@@ -71,8 +71,6 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     content = {"source": identity, "compact": compact, "store": store._arrays.checksum}
     document = {"format": FORMAT, "version": VERSION, **content}
     write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
-    for file in old:
-        file.unlink(missing_ok=True)
     return _written(shard, store, kept=False, is_new=is_new)
 
 

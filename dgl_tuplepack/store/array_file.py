@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._files import cannot
+from dgl_tuplepack._files import cannot, open_plain
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.padding.schema import EdgeType
 from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
@@ -139,7 +139,7 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
     header = npy_header(entry.stored, entry.shape)
     number = int(np.prod([1, *entry.shape], dtype=object))
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             if file.read(len(header)) != header:
                 raise FormatError(
                     f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
@@ -172,7 +172,7 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
     path, found = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             # The file may have changed since it was opened, its header too.
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Collection, Iterator
@@ -14,10 +15,12 @@ from filelock import FileLock, Timeout
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
+from dgl_tuplepack.store.plan_files import plan_files
 
 LOCK = ".lock"
-# The last is what writing the metadata leaves where the process is killed.
-_DATA, _PARTIAL = "data-", f".{METADATA}."
+_DATA = "data-"
+# What writing the metadata, a plan, or what a shard was made from, leaves where the process is killed.
+_PARTIAL = re.compile(r"\.(metadata|source|plan(-.*)?)\.json\..*\.partial")
 
 
 @contextlib.contextmanager
@@ -33,8 +36,8 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
         There is a store already and `overwrite` is False, the folder holds other things or shards, another process
         writes to it, or the place cannot be written.
     """
-    created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
     with writing_to(path):
+        created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
         check_place(path, overwrite)
         path.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -82,6 +85,7 @@ def move_store(new: Path, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         with FileLock(path / LOCK, timeout=0):
             os.replace(new / data, path / data)
+            _remove_plans(path, StoreMetadata.load(new))
             os.replace(new / METADATA, path / METADATA)
             _remove_data(path, keep=data)
 
@@ -95,6 +99,8 @@ def writing_to(path: Path) -> Iterator[None]:
     FormatError
         Instead of the system's error.
     """
+    if "\0" in str(path):
+        raise FormatError(cannot("write", repr(str(path)), ValueError("no path holds the character \\0")))
     try:
         yield
     except Timeout as error:
@@ -134,9 +140,29 @@ def check_place(path: Path, overwrite: bool) -> None:
                 f"{path} holds a store already; choose another path, or overwrite it (overwrite=True, --overwrite)."
             )
         return
-    others = [name for name in names if name != LOCK and name not in data and not name.startswith(_PARTIAL)]
+    others = [name for name in names if name != LOCK and name not in data and not _PARTIAL.fullmatch(name)]
     if others:
         raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
+
+
+def commit(path: Path, metadata: StoreMetadata) -> None:
+    """Make the new store in the folder `path` the one that is seen.
+
+    Plans of the store that was there go first, so that those beside a store are never for another one.
+
+    Raises
+    ------
+    FormatError
+        The place cannot be written.
+    """
+    with writing_to(path):
+        _remove_plans(path, metadata)
+    metadata.save(path)
+
+
+def _remove_plans(path: Path, new: StoreMetadata) -> None:
+    for file in plan_files(path, new):
+        file.unlink(missing_ok=True)
 
 
 def is_begun(path: Path, besides: Collection[str] = ()) -> bool:
@@ -153,5 +179,11 @@ def _remove_data(path: Path, keep: str | None) -> None:
     for folder in path.iterdir():
         if folder.name.startswith(_DATA) and folder.name != keep:
             shutil.rmtree(folder, ignore_errors=True)
-        elif folder.name.startswith(_PARTIAL):
-            folder.unlink(missing_ok=True)
+    remove_partial(path)
+
+
+def remove_partial(path: Path) -> None:
+    """Take away half-written small files that killed processes left in the folder of a store."""
+    for file in path.iterdir():
+        if _PARTIAL.fullmatch(file.name):
+            file.unlink(missing_ok=True)

@@ -49,7 +49,8 @@ _MOST_AXES = 64
 # Content, type and name of an array.
 Key = tuple[Any, ...]
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# File systems take 255 bytes.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class ArrayEntry:
         if not all(isinstance(text, str) for text in (entry.file, entry.content, entry.dtype, entry.stored)):
             raise ValueError(f"an entry of the arrays is {found!r:.200}")
         if not _PLAIN_NAME.fullmatch(entry.file):
-            raise ValueError(f"{entry.file!r} is no plain file name")
+            raise ValueError(f"{entry.file!r:.100} is no plain file name")
         if not 1 <= len(entry.shape) <= _MOST_AXES:
             raise ValueError(f"{entry.file} has {len(entry.shape)} axes, but 1..{_MOST_AXES} are possible")
         if entry.content not in CONTENTS or entry.stored not in allowed_storage(entry.content, entry.dtype):

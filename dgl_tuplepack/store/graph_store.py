@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources.blocks import GraphBlock
 from dgl_tuplepack.store.arrays import StoreArrays
-from dgl_tuplepack.store.folder import fresh_data
+from dgl_tuplepack.store.folder import commit, fresh_data
 from dgl_tuplepack.store.sources import open_source
 from dgl_tuplepack.store.stored_graphs import StoredGraphs
 from dgl_tuplepack.store.write import write_store
@@ -88,7 +89,7 @@ class GraphStore(StoredGraphs):
             Store int64 and int32 features and labels as narrow as their values allow; they are handed out as
             they were.
         overwrite
-            Replace an existing store; it stays valid until the new one is complete.
+            Replace an existing store; it stays valid until the new one is complete. Plans beside it go with it.
 
         Raises
         ------
@@ -112,11 +113,17 @@ class GraphStore(StoredGraphs):
             chosen = opened.splits if splits is None else splits
             if not isinstance(chosen, Mapping):
                 raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
+            names = Counter(str(name) for name in chosen)
+            if len(names) != len(chosen):
+                raise SizesError(
+                    f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
+                    "each a name of its own."
+                )
             if opened.num_graphs is not None:
                 for ids in chosen.values():
                     as_ids(ids, opened.num_graphs)
             blocks = _with_progress(opened.blocks, opened.num_graphs)
-            write_store(data, opened.schema, blocks, chosen, compact).save(path)
+            commit(path, write_store(data, opened.schema, blocks, chosen, compact))
         return cls(path)
 
 

@@ -19,7 +19,7 @@ from dgl_tuplepack.store.format import MANIFEST, METADATA
 FORMAT, VERSION = "dgl_tuplepack.manifest", 1
 
 # Names of shards, which are names of folders.
-PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset
 
+from dgl_tuplepack._files import is_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.padding.schema import ArraySpec, Schema
@@ -47,7 +48,7 @@ def open_source(source: Any) -> Source:
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        if (path / METADATA).is_file():
+        if is_file(path / METADATA):
             return _stored(StoreArrays.open(path))
         source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
     if isinstance(source, OgbFolder):

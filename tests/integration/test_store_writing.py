@@ -251,6 +251,14 @@ def test_wrong_splits_are_refused(store: Path) -> None:
     assert_holds(store, OLD)
 
 
+def test_splits_of_the_same_name_as_text_are_refused(store: Path) -> None:
+    """One of them would be lost."""
+    for splits in ({5: [0, 1], "5": [2]}, {None: [0], "None": [1], "x": [2]}):
+        with refused(SizesError, "2 splits", repr(str(next(iter(splits))))):
+            tp.GraphStore.write(store, NEW, splits=splits, overwrite=True)
+    assert_holds(store, OLD)
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(5, "of the disk")], ids=repr)
 def test_an_interrupt_when_all_is_done_keeps_the_new_store(
     store: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException

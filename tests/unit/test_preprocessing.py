@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import multiprocessing
+import os
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,11 +18,11 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SearchError
-from dgl_tuplepack.preprocessing import plan_file, preprocess, verify, write_plans
+from dgl_tuplepack.preprocessing import part_histograms, plan_file, preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
-from tests.stores import plans_in
+from tests.stores import data_of, plans_in
 
 SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
 # Of a name that is too long for a file.
@@ -161,4 +165,72 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
     with pytest.raises(InputError):
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100))
     assert len(verify(tmp_path / "out")) == len(SIZES)
+    assert plans_in(tmp_path / "out") == []
+
+
+# Killed ------------------------------------------------------------------------------------------------------
+
+
+def preprocess_until_killed(source: Path, out: Path, left: int) -> None:
+    """Preprocess, and be killed right before the call number `left` that changes something on the disk."""
+    calls = itertools.count()
+
+    def counted(function: Any) -> Any:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            if next(calls) == left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return call
+
+    for name in ("replace", "fsync", "unlink", "chmod", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    preprocess(source, out, overwrite=True)
+
+
+def test_a_killed_run_leaves_no_plans_of_another_store(tmp_path: Path) -> None:
+    """At each step on the disk: beside the old store or the new one there are plans for it alone, or none, or some."""
+    old = write_ogb_folder(tmp_path / "old", tp.GraphSizes(np.array([[4, 6], [6, 10]] * 8))) / "ogbg_molhiv"
+    new = tp.GraphStore.write(tmp_path / "new", old, splits={"train": range(9), "extra": [9]}).path
+    out, seen = tmp_path / "out", []
+    for step in itertools.count():
+        preprocess(old, out, overwrite=True)
+        process = multiprocessing.get_context("fork").Process(target=preprocess_until_killed, args=(new, out, step))
+        process.start()
+        process.join(120)
+        store = tp.GraphStore(out)
+        store.verify()
+        needed = part_histograms(store)
+        names = {plan_file(out, part).name: histogram for part, histogram in needed.items()}
+        found = plans_in(out)
+        assert all(tp.PackPlan.load(out / name).histogram == names[name] for name in found)
+        if found and set(found) != set(names):
+            with refused(FormatError, "missing"):
+                verify(out)
+        else:
+            verify(out)
+        seen.append((sorted(needed), len(found)))
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        # What was left over goes with the next write.
+        tp.GraphStore.write(out, old, overwrite=True)
+        assert {path.name for path in out.iterdir()} == {".lock", "metadata.json", data_of(out).name}
+    stages = [stage for stage, _ in itertools.groupby(seen)]
+    parts = ["test", "train", "valid"], ["extra", "train"]
+    assert stages == [(parts[0], n) for n in (3, 2, 1, 0)] + [(parts[1], n) for n in (0, 1, 2)]
+
+
+def test_left_overs_of_plans_go_with_the_next_plans(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out")
+    for name in (".plan-train.json.abcdefgh.partial", ".plan.json.abcdefgh.partial", ".plan-notes.txt.partial"):
+        (tmp_path / "out" / name).touch()
+    write_plans(made.store, made.limits, 0)
+    assert [path.name for path in (tmp_path / "out").glob(".plan*")] == [".plan-notes.txt.partial"]
+
+
+def test_a_store_that_is_written_over_takes_its_plans_with_it(folder: Path, tmp_path: Path) -> None:
+    """Also those of parts that the new store does not have."""
+    preprocess(folder, tmp_path / "out")
+    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [0]}, overwrite=True)
     assert plans_in(tmp_path / "out") == []
