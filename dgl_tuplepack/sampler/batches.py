@@ -18,19 +18,24 @@ from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.ranks import compared, in_process_group, replicas
-from dgl_tuplepack.sampler.checks import check_plan, chosen_content, planning_versions, split_oversize
+from dgl_tuplepack.sampler.checks import (
+    check_plan,
+    chosen_content,
+    chosen_period,
+    default_period,
+    planning_versions,
+    split_oversize,
+)
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
-from dgl_tuplepack.sampler.epoch import EpochBatches, Packs
+from dgl_tuplepack.sampler.epoch import EpochBatches
 from dgl_tuplepack.sampler.iterator import BatchIterator
+from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
-# A plan for one epoch is worth less search than one for all of them.
-_REPACK_EFFORT = 0.1
-
-# Purposes of random streams; each has its own.
-_CONTENT, _ORDER, _TIES, _STEPS = 1, 2, 3, 4
+# Purposes of random streams; each has its own, and 3 is that of later plans.
+_CONTENT, _ORDER, _STEPS = 1, 2, 4
 
 
 class PackBatchSampler(Sampler[list[int]]):
@@ -48,9 +53,10 @@ class PackBatchSampler(Sampler[list[int]]):
     plan
         A plan for exactly these sizes; made by `pack` if not given.
     content
-        "resample": the shapes of packs stay, each slot gets a random graph of its size, anew each epoch.
+        "resample": the shapes of packs stay, each slot gets a random graph of its size, another one each epoch.
         "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, found by a
-        search of other samples. None: "resample", or "fixed" without `shuffle`.
+        search of other samples. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a
+        batch, graphs whose sizes share no pack of the plan never meet: see `replan_every`.
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
@@ -61,19 +67,23 @@ class PackBatchSampler(Sampler[list[int]]):
         Number of processes and the number of this one; from torch.distributed where it is initialised.
         All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
         near-equal work share a step (see `balance`), unless ``shuffle=False``. Where torch.distributed tells the
-        ranks, all of them must make the sampler, and compare settings, sizes and plan once; "repack" needs the
-        same versions and machines, too, since each rank makes the later plans for itself.
+        ranks, all of them must make the sampler, and compare settings, sizes and plan once; `replan_every`
+        and "repack" need the same versions and machines, too, since each rank makes the later plans for itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
         one step.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
+    replan_every
+        Epochs, >= 1, that share a plan; with "resample" or "repack". The later plans keep `limits`. None: 1 for
+        "repack", and all epochs share the plan otherwise. The next plan is made in a thread while the last epoch of
+        the one before is iterated.
 
     Attributes
     ----------
     limits
-        What batches are padded to: the limits, the cap on graphs lowered to the most that any pack holds
-        (of the first plan, for "repack").
+        What batches are padded to: the limits, the cap on graphs lowered to the most that any pack of the first
+        plan holds. Later plans keep to it.
     plan
         The plan of the current epoch.
     epoch
@@ -94,6 +104,9 @@ class PackBatchSampler(Sampler[list[int]]):
     Notes
     -----
     Time and memory O(N) at the start and for each epoch's order, and O(P log P) for P packs on several ranks.
+
+    Of all pairs of ogbg-molhiv's training graphs (222/502, one pack a batch), 65 % can never share a batch with
+    "resample"; see ``docs/training.md``. Several packs a batch bring any two graphs together.
 
     Examples
     --------
@@ -117,11 +130,13 @@ class PackBatchSampler(Sampler[list[int]]):
         rank: int | None = None,
         drop_last: bool = False,
         oversize: str = "error",
+        replan_every: int | None = None,
     ) -> None:
         with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
             self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
             self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
             self.content = chosen_content(content, self.shuffle, plan)
+            self.replan_every = chosen_period(replan_every, self.content, plan)
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
@@ -137,7 +152,7 @@ class PackBatchSampler(Sampler[list[int]]):
                     "packs_per_batch or smaller limits."
                 )
             facts.update(self._settings(), plan=self.plan.fingerprint)
-            if self.content == "repack":
+            if self.replan_every is not None:
                 facts["versions"] = planning_versions()
 
         # Where the latest iteration stands, or what was loaded and the next one resumes.
@@ -163,18 +178,7 @@ class PackBatchSampler(Sampler[list[int]]):
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.aligned(self._histogram.components)
         self.limits: Limits = self._asked_limits.replace_graphs(plan.max_graphs)
-        self._first_packs = self._packs = Packs.of(plan, self._class_offsets)
-        self._packs_epoch = 0
-
-    def _packs_of(self, epoch: int) -> Packs:
-        """What is packed in an epoch; with "repack" a plan is made if it is not at hand."""
-        if self.content != "repack" or epoch == 0:
-            return self._first_packs
-        if self._packs_epoch != epoch:
-            seed = int(self._key(_TIES, epoch))
-            plan = pack(self._histogram, self.limits, seed=seed, effort=_REPACK_EFFORT)
-            self._packs, self._packs_epoch = Packs.of(plan, self._class_offsets), epoch
-        return self._packs
+        self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
     def _key(self, purpose: int, epoch: int) -> np.uint64:
         return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))
@@ -182,7 +186,7 @@ class PackBatchSampler(Sampler[list[int]]):
     @property
     def plan(self) -> PackPlan:
         """The plan of the current epoch."""
-        return self._packs_of(self.epoch).plan
+        return self._plans.of(self.epoch).plan
 
     @property
     def sampler(self) -> PackBatchSampler:
@@ -194,11 +198,11 @@ class PackBatchSampler(Sampler[list[int]]):
         self.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
 
     def __len__(self) -> int:
-        """Batches in an epoch, equal on all ranks (with "repack", in the current epoch)."""
+        """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:
-        packs = self._packs_of(epoch).plan.num_packs
+        packs = self._plans.of(epoch).plan.num_packs
         return num_steps(packs, self.num_replicas, self.packs_per_batch, self.drop_last)
 
     def __iter__(self) -> BatchIterator:
@@ -207,7 +211,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
-        packs, members = self._packs_of(epoch), self._members
+        packs, members = self._plans.of(epoch), self._members
         if self.shuffle:
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
@@ -216,7 +220,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def _dealt(self, epoch: int) -> IntArray:
         """Packs of each batch of each rank, ``[S, R, p]``; NONE where there is no pack."""
-        packs = self._packs_of(epoch)
+        packs = self._plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
@@ -235,7 +239,7 @@ class PackBatchSampler(Sampler[list[int]]):
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
         dealt = self._dealt(self.epoch)
-        work = self._packs_of(self.epoch).work
+        work = self._plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
     def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
@@ -292,13 +296,13 @@ class PackBatchSampler(Sampler[list[int]]):
     def _read(self, state: Any) -> tuple[int, int]:
         """Epoch and position of a state that suits this sampler."""
         epoch, position = read_state(state, self._settings())
-        # Last, since "repack" has to make the plan of that epoch.
-        check_same("plan", state["plan"], self._packs_of(epoch).plan.fingerprint)
+        # Last, since the plan of that epoch may have to be made.
+        check_same("plan", state["plan"], self._plans.of(epoch).plan.fingerprint)
         return epoch, whole_number("position of a state", position, 0, self._length(epoch), SamplerError)
 
     def _settings(self) -> dict[str, Any]:
         """What decides, beside the plan, which graphs a batch holds; plain values."""
-        return {
+        settings = {
             "seed": self.seed,
             "content": self.content,
             "shuffle": self.shuffle,
@@ -309,6 +313,10 @@ class PackBatchSampler(Sampler[list[int]]):
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
         }
+        # Left out where the content says it, as in states of samplers that knew no other period.
+        if self.replan_every != default_period(self.content):
+            settings["replan_every"] = self.replan_every
+        return settings
 
     def _warn_if_repeated(self) -> None:
         if self.content != "fixed" and self._iterated_epoch == self.epoch and not self._warned:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from dgl_tuplepack._checks import is_one_of, shown
+from dgl_tuplepack._checks import is_one_of, shown, whole_number
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -30,6 +30,26 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
     if content == "repack" and plan is not None:
         raise SamplerError("content='repack' makes a new plan each epoch, but a plan was given; leave one of them out.")
     return content
+
+
+def default_period(content: str) -> int | None:
+    """Epochs that share a plan unless told otherwise; None: all of them."""
+    return 1 if content == "repack" else None
+
+
+def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
+    """Epochs that share a plan, the default filled in; refuse what contradicts `content` or `plan`."""
+    if replan_every is None:
+        return default_period(content)
+    period = whole_number("replan_every", replan_every, 1, error=SamplerError)
+    if content == "fixed":
+        raise SamplerError(
+            f"replan_every={period} changes which graphs share a pack, but content='fixed' keeps it; use "
+            "content='resample', or leave replan_every out."
+        )
+    if plan is not None:
+        raise SamplerError(f"replan_every={period} makes new plans, but a plan was given; leave one of them out.")
+    return period
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:

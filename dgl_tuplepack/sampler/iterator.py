@@ -61,6 +61,7 @@ class BatchIterator(Iterator[list[int]]):
             # Before the Trainer sets the epoch, it may ask for batches and drop them.
             sampler._warn_if_repeated()
         self._batches = sampler._batches_of(place.epoch)
+        sampler._plans.prepare(place.epoch)
         self._place = sampler._place = Place(place.epoch, place.position, place.position, is_taken_early())
         self._epoch_set = sampler.epoch
         sampler._resumes = False
@@ -81,7 +82,7 @@ class BatchIterator(Iterator[list[int]]):
     def state_dict(self) -> dict[str, Any]:
         """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
         place = self._next_place()
-        packs = self._sampler._packs_of(place.epoch) if self._batches is None else self._batches.packs
+        packs = self._sampler._plans.of(place.epoch) if self._batches is None else self._batches.packs
         return as_state(self._sampler._settings(), packs.plan.fingerprint, place.epoch, place.position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -11,6 +11,9 @@ from dgl_tuplepack.errors import SamplerError
 
 VERSION = 1
 
+# The setting that a state holds only where `content` does not tell it.
+_PERIOD = "replan_every"
+
 
 @dataclass
 class Place:
@@ -55,11 +58,11 @@ def read_state(state: Any, settings: Mapping[str, Any]) -> tuple[int, int]:
             f"the state has version {state['version']!r}, but this release reads version {VERSION}; "
             "use the release that saved it, or start the epoch anew."
         )
-    missing = [name for name in as_state(settings, "", 0, 0) if name not in state]
+    missing = [name for name in as_state(settings, "", 0, 0) if name not in state and name != _PERIOD]
     if missing:
         raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned.")
-    for name, value in settings.items():
-        check_same(name, state[name], value)
+    for name in (*settings, _PERIOD):
+        check_same(name, state.get(name), settings.get(name))
     epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
     return epoch, whole_number("position of a state", state["position"], 0, error=SamplerError)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,16 @@ def test_the_setup_script_says_how_it_is_used(arguments: list[str]) -> None:
     done = run(ROOT / "scripts" / "run.py", *arguments)
     assert done.returncode == 2
     assert "{demo,tests}" in done.stderr
+
+
+def test_the_page_on_training_tells_the_pairs_that_the_script_counts() -> None:
+    done = run("scripts/pairs.py")
+    assert done.returncode == 0, done.stderr
+    counted = {number: [all_pairs, large] for number, all_pairs, large in map(str.split, done.stdout.splitlines()[1:])}
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)[^|]* \| ([\d.]+) % \| ([\d.]+) % \|$", page, re.MULTILINE)
+    assert [number for number, *_ in rows] == ["1", "2", "3", "5", "9"]
+    for number, *shares in rows:
+        for said, found in zip(shares, counted[number], strict=True):
+            # A better search changes plans, and with them the last digits.
+            assert float(said) == pytest.approx(float(found.rstrip("%")), abs=2)

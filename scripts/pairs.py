@@ -1,0 +1,60 @@
+"""Count the pairs of graphs that can never share a pack, by content mode: `python scripts/pairs.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+import dgl_tuplepack as tp
+
+LARGE = 50
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
+    """Which size classes share a pack of the plan, ``[C, C]``; with itself: a pack that holds two of the class."""
+    met = np.zeros((len(plan.histogram), len(plan.histogram)), dtype=bool)
+    for begin, end in zip(plan.offsets[:-1], plan.offsets[1:], strict=True):
+        classes, twice = plan.classes[begin:end], plan.multiplicities[begin:end] > 1
+        among = met[np.ix_(classes, classes)]
+        np.fill_diagonal(among, among.diagonal() | twice)
+        off_diagonal = ~np.eye(len(classes), dtype=bool)
+        met[np.ix_(classes, classes)] = among | off_diagonal
+    return met
+
+
+def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArray[np.bool_]) -> float:
+    """Share of the pairs of a chosen graph and any other one whose size classes never share a pack."""
+    pairs = counts[:, None].astype(float) * counts
+    np.fill_diagonal(pairs, counts * (counts - 1.0))
+    return float((pairs * ~met)[chosen].sum() / max(pairs[chosen].sum(), 1.0))
+
+
+@app.command()
+def pairs(
+    nodes: Annotated[int, typer.Option(help="Nodes of a pack.")] = 222,
+    edges: Annotated[int, typer.Option(help="Edges of a pack.")] = 502,
+    every: Annotated[int, typer.Option(help="Epochs that share a plan.")] = 1,
+    epochs: Annotated[int, typer.Option(help="Epochs to count.")] = 9,
+    seed: int = 0,
+) -> None:
+    """Print a row for each epoch of ogbg-molhiv's training graphs, one pack a batch, with all epochs up to it."""
+    histogram = tp.load_example("ogbg-molhiv")
+    sizes = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
+    sampler = tp.PackBatchSampler(sizes, tp.Limits(nodes, edges), seed=seed, replan_every=every)
+    everyone, large = np.ones(len(histogram), dtype=bool), histogram.sizes[:, 0] >= LARGE
+    met = np.zeros((len(histogram), len(histogram)), dtype=bool)
+    typer.echo(f"{'epochs':>6} {'all pairs':>10} {f'with a graph of {LARGE}+ nodes':>27}")
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        met |= together(sampler.plan)
+        apart, apart_large = (share_apart(met, histogram.counts, chosen) for chosen in (everyone, large))
+        typer.echo(f"{epoch + 1:6} {apart:10.1%} {apart_large:27.1%}")
+
+
+if __name__ == "__main__":
+    app()
