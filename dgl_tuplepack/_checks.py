@@ -39,7 +39,8 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 def as_integer(value: Any) -> int | None:
     """`value` as an int, where it is one integer: of Python or numpy, or a 0-dimensional array or tensor; else None."""
     # True counts as 1 almost everywhere, also in arrays and tensors; a row of one number is still a row.
-    if isinstance(value, bool | np.bool_) or getattr(value, "ndim", 0) or _is_masked(value):
+    dimensions: Any = getattr(value, "ndim", 0)
+    if isinstance(value, bool | np.bool_) or dimensions or _is_masked(value):
         return None
     if str(getattr(value, "dtype", "")).endswith("bool"):
         return None

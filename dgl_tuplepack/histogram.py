@@ -143,7 +143,7 @@ class SizeHistogram:
         rows = [size if isinstance(size, tuple) else (size,) for size in some]
         if len({len(row) for row in rows}) > 1:
             raise SizesError(f"all sizes need the same number of components, but got {shown(rows[:5])}.")
-        return cls(cast(Any, rows), cast(Any, list(some.values())), components)
+        return cls(cast(Any, rows), cast(Any, list(some.values())), cast(Any, components))
 
     @functools.cached_property
     def num_graphs(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import shown, whole_number
+from dgl_tuplepack._checks import INT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
 from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray, as_names, edge_component, exact_sum, node_component
 
@@ -26,7 +26,8 @@ class Limits:
         Most nodes in a pack, >= 1; for heterographs a dict keyed by node type.
     edges
         Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation
-        name where that is unambiguous). None: edges are not counted.
+        name where that is unambiguous). None: no limit on edges, of whatever types; a sampler then takes the most
+        edges that any pack of its plan holds, as its batches need one shape.
     graphs
         Most graphs in a pack, >= 1; None: no cap.
 
@@ -130,7 +131,7 @@ class Limits:
 
     @property
     def edges(self) -> Any:
-        """Most edges, None where edges are not counted; a dict keyed by canonical edge type for heterographs."""
+        """Most edges, None for no limit; a dict keyed by canonical edge type for heterographs."""
         return self._of_kind("edges") or None
 
     def _of_kind(self, kind: str) -> Any:
@@ -149,7 +150,7 @@ class Limits:
         Raises
         ------
         LimitsError
-            A component has no limit, or a limit belongs to no component.
+            A component has no limit, also where there is none on edges; or a limit belongs to no component.
         """
         maxima = self.maxima
         if as_names(components) is None:
@@ -170,10 +171,27 @@ class Limits:
             {component: maxima[name] for name, component in names.items() if name is not None}, self.graphs
         )
 
+    def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
+        """Like `aligned`, but where there is no limit on edges at all, those of `fill` (at least 1) are taken.
+
+        Examples
+        --------
+        >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
+        Limits(nodes=222, edges=2000, graphs=None)
+        """
+        if as_names(components) is None or self.edges is not None:
+            return self.aligned(components)
+        edges = {name: max(1, fill[name]) for name in components if _counts_edges(name)}
+        return Limits.from_components({**self.maxima, **edges}, self.graphs).aligned(components)
+
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
         """Whether each graph alone stays inside the limits, bool ``[N]``."""
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
-        return np.asarray((sizes.array <= self.aligned(sizes.components).array).all(axis=1), dtype=np.bool_)
+        return np.asarray((sizes.array <= self._of(sizes).array).all(axis=1), dtype=np.bool_)
+
+    def _of(self, sizes: GraphSizes) -> Limits:
+        """The limits aligned with sizes, which no limit on edges exceeds."""
+        return self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
         """Raise unless every graph fits.
@@ -206,12 +224,18 @@ class Limits:
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
-        needed = named(np.maximum(sizes.array.max(axis=0), self.aligned(sizes.components).array))
+        needed = named(self._needed(sizes))
         return (
             f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(shown)}{more}. "
             f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
             "dataset; PackBatchSampler, StreamPacker and search_limits do so with oversize='drop'."
         )
+
+    def _needed(self, sizes: GraphSizes) -> IntArray:
+        """The smallest limits, not below these, that hold every graph."""
+        largest = sizes.array.max(axis=0)
+        fill = dict(zip(sizes.components, largest.tolist(), strict=True))
+        return np.asarray(np.maximum(largest, self.filled(sizes.components, fill).array), dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -256,6 +280,10 @@ def _type_of(component: str) -> Any:
 
 def _as_limit(name: str, value: Any) -> int:
     return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
+
+
+def _counts_edges(component: str) -> bool:
+    return component == "edges" or component.startswith("edges:")
 
 
 def _node_type(key: Any) -> str:

@@ -81,7 +81,7 @@ class PackPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", self.histogram.without_ids())
-        object.__setattr__(self, "limits", self.limits.aligned(self.histogram.components))
+        object.__setattr__(self, "limits", self.limits.filled(self.histogram.components, self.histogram.totals()))
         for name in ("offsets", "classes", "multiplicities", "repeats"):
             array = as_int64(getattr(self, name), f"{name} of a plan")
             array.setflags(write=False)
@@ -230,7 +230,7 @@ class PackPlan:
         PlanError
             Names the first such pattern and its content.
         """
-        limits = limits.aligned(self.histogram.components)
+        limits = limits.filled(self.histogram.components, self.histogram.totals())
         # Contents cannot overflow: every graph is there once, and the totals fit int64.
         exceeded = self.pattern_contents > limits.array
         over_cap = self.pattern_graphs > (INT64_MAX if limits.graphs is None else limits.graphs)

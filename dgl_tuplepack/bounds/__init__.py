@@ -64,7 +64,7 @@ def lower_bound(
     """
     check_effort(effort, time_limit)
     histogram = as_histogram(histogram)
-    limits = as_limits(limits).aligned(histogram.components)
+    limits = as_limits(limits).filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     instance = as_instance(histogram, limits)
     bound = quick_bound(instance)

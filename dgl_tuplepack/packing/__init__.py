@@ -101,6 +101,6 @@ def pack(
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
     settings = Settings(heuristic, seed, random_ties, effort, time_limit, on_interrupt)
     histogram = as_histogram(sizes)
-    limits = as_limits(limits).aligned(histogram.components)
+    limits = as_limits(limits).filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     return METHODS[method](histogram, limits, settings)

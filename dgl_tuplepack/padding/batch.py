@@ -167,6 +167,7 @@ class PaddedBatch:
 
     def _changed_shape(self) -> list[str]:
         """What the graph has more or less of than this batch, in words: it may have been changed in place."""
+        found: list[tuple[int, int, str, Any]]
         found = [(self._graph.num_nodes(t), len(mask), "nodes", t) for t, mask in self._node_masks.items()]
         found += [(self._graph.num_edges(t), len(mask), "edges", t) for t, mask in self._edge_masks.items()]
         return [

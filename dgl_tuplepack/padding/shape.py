@@ -46,6 +46,10 @@ class PaddedShape:
             raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
         if not isinstance(self.idtype, torch.dtype) or self.idtype not in (torch.int32, torch.int64):
             raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {shown(self.idtype)}.")
+        if self.limits.edges is None and schema.edge_types:
+            raise LimitsError(
+                "padding needs a limit on edges, but limits.edges is None; use sampler.limits, those of its packs."
+            )
         limits = self.limits.aligned(schema.components)
         packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
         true_or_false("cover_padding", self.cover_padding)

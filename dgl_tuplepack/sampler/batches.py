@@ -176,8 +176,10 @@ class PackBatchSampler(Sampler[list[int]]):
             plan = pack(self._histogram, limits, seed=self.seed)
         else:
             check_plan(plan, self._histogram, limits)
-        self._asked_limits = limits.aligned(self._histogram.components)
-        self.limits: Limits = self._asked_limits.replace_graphs(plan.max_graphs)
+        components = self._histogram.components
+        self._asked_limits = limits.filled(components, self._histogram.totals())
+        # What has no limit gets the most that any pack holds, so that batches have one shape.
+        self.limits: Limits = limits.filled(components, plan.effective_limits.maxima).replace_graphs(plan.max_graphs)
         self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
     def _key(self, purpose: int, epoch: int) -> np.uint64:

@@ -10,10 +10,9 @@ from typing import Any, cast
 import numpy as np
 from tqdm import tqdm
 
-from dgl_tuplepack._checks import as_array
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
+from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, as_int64, edge_component, node_component
 from dgl_tuplepack.sources.identified import WithIds, is_graph, parts_of
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 
@@ -98,15 +97,14 @@ def graph_of(item: Any, where: str) -> Any:
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    arrays = [as_array(column, "sizes") for column in columns]
+    # Each for itself: stacked first, a pair of integers and floats would hide which one is wrong.
+    arrays = [as_int64(column, "graph sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(
             "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
             f"{len(arrays)} arrays of shapes {[array.shape for array in arrays]}; for other components use GraphSizes."
         )
-    # Stacking would turn a pair of an integer and a float array into floats and hide which one is wrong.
-    wrong = [a for a in arrays if a.dtype.kind not in "iu" and a.size]
-    return GraphSizes(wrong[0] if wrong else np.stack(arrays, axis=1))
+    return GraphSizes(np.stack(arrays, axis=1))
 
 
 class SizeReader:

@@ -1,4 +1,7 @@
-"""The memory of a padded batch: one stretch for all tensors of a dtype, which travels, and is freed, as a whole."""
+"""The memory of a padded batch: one stretch for all tensors of a dtype, which travels, and is freed, as a whole.
+
+Or one stretch for each tensor, for layers that free the storage of what they are given.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class Field:
         return prod(self.shape)
 
 
-def fields_of(shape: PaddedShape) -> list[Field]:
-    """All tensors of a batch; those of one dtype lie one after the other in one stretch, without gaps."""
+def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
+    """All tensors of a batch; those of one dtype, unless `separate`, lie one after the other in one stretch."""
     slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
@@ -44,12 +47,17 @@ def fields_of(shape: PaddedShape) -> list[Field]:
     fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(shape.schema)]
     fields.sort(key=lambda field: str(field.dtype))
     placed = []
-    for stretch, (dtype, run) in enumerate(itertools.groupby(fields, lambda field: field.dtype)):
+    runs = ([field] for field in fields) if separate else (list(run) for _, run in itertools.groupby(fields, _dtype_of))
+    for stretch, run in enumerate(runs):
         first = 0
         for field in run:
             placed.append(replace(field, stretch=stretch, first=first))
-            first += field.length * dtype.itemsize
+            first += field.length * field.dtype.itemsize
     return placed
+
+
+def _dtype_of(field: Field) -> torch.dtype:
+    return field.dtype
 
 
 class BatchMemory:
@@ -58,10 +66,10 @@ class BatchMemory:
     def __init__(self, fields: list[Field], ring: int = 0) -> None:
         # Of each stretch: dtype, lengths of its tensors, and their keys and shapes; no shape where they are flat.
         self._stretches: list[tuple[torch.dtype, list[int], list[tuple[Key, tuple[int, ...] | None]]]] = []
-        for dtype, group in itertools.groupby(fields, lambda field: field.dtype):
+        for _, group in itertools.groupby(fields, lambda field: field.stretch):
             run = list(group)
             shapes = [(field.key, field.shape if len(field.shape) > 1 else None) for field in run]
-            self._stretches.append((dtype, [field.length for field in run], shapes))
+            self._stretches.append((run[0].dtype, [field.length for field in run], shapes))
         # Filled when first used: a view that is sent to a worker needs none.
         self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
@@ -76,7 +84,8 @@ class BatchMemory:
     def _next(self) -> list[Tensor]:
         self._turn = (self._turn + 1) % len(self._ring)
         memory = self._ring[self._turn]
-        if memory is None:
+        # A layer may have freed the storage of what it was given: compiled code must not write there.
+        if memory is None or any(stretch.untyped_storage().nbytes() < stretch.nbytes for stretch in memory):
             memory = self._ring[self._turn] = self._new(torch.cuda.is_available())
         return memory
 

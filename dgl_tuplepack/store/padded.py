@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
@@ -45,15 +45,15 @@ class PaddedStore:
         For an item: what was read cannot be right, since the files were damaged after opening.
     """
 
-    def __init__(self, store: StoredGraphs, shape: PaddedShape, ring: int = 0) -> None:
-        self.store, self.shape = store, shape
+    def __init__(self, store: StoredGraphs, shape: PaddedShape, ring: int = 0, separate: bool = False) -> None:
+        self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
         self.ring = whole_number("ring", ring, 0, error=SamplerError)
         if self.ring == 1:
             raise SamplerError("a ring of 1 would overwrite each batch by the next; use 0 (no ring), or 2 and more.")
         self._prepare()
 
     def _prepare(self) -> None:
-        self._tensors, self._parts = fields_of(self.shape), self.store._arrays.parts
+        self._tensors, self._parts = fields_of(self.shape, self.separate), self.store._arrays.parts
         self._memory = BatchMemory(self._tensors, self.ring)
         self._finder = Finder(self.store, self.shape)
         # Kept, as the parts are, since what compiled code knows is their addresses alone.
@@ -68,7 +68,7 @@ class PaddedStore:
                 sources[:] = [_source(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "shape": self.shape, "ring": self.ring}
+        return {"store": self.store, "shape": self.shape, "ring": self.ring, "separate": self.separate}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

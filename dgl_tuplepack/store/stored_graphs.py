@@ -116,6 +116,7 @@ class StoredGraphs:
         idtype: torch.dtype = torch.int64,
         as_stored: bool = False,
         ring: int = 0,
+        separate: bool = False,
     ) -> PaddedStore:
         """View whose item for a list of ids is one `PaddedBatch`: for a loader with ``batch_size=None``.
 
@@ -129,10 +130,13 @@ class StoredGraphs:
             Take the memory of batches in turn from so many (>= 2) buffers, pinned where there is CUDA; 0: each batch
             has its own. A batch is overwritten when `ring` more have been taken: use it up before, or copy it.
             In the main process only.
+        separate
+            Give each tensor of a batch a memory of its own, instead of one for all of a dtype: for layers that free the
+            storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer than their batch.
         """
         schema = self._arrays.stored_schema if true_or_false("as_stored", as_stored) else self.schema
         shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
-        return PaddedStore(self, shape, ring)
+        return PaddedStore(self, shape, ring, separate)
 
     def batch(
         self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any

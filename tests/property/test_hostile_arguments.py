@@ -241,6 +241,7 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us_or_right(
             {
                 "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
                 "idtype": torch.int64, "as_stored": False, "ring": 0,
+                "separate": False,
             },
         ),
     ]  # fmt: skip

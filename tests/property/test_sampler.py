@@ -236,3 +236,20 @@ def test_other_seeds_are_other_streams(case: SamplerCase, difference: int) -> No
         for seed in (case.seed, (case.seed + difference) % 2**64)
     )
     assert list(first) != list(second)
+
+
+@given(seed=st.integers(0, 9), content=st.sampled_from(["fixed", "resample", "repack"]))
+def test_without_a_limit_on_edges_batches_have_one_shape(seed: int, content: str) -> None:
+    """The sampler takes the most edges of any pack of its plan; later epochs keep to them."""
+    gen = np.random.default_rng(seed)
+    sizes = tp.GraphSizes(np.stack([gen.integers(1, 9, 40), gen.integers(0, 60, 40)], axis=1))
+    sampler = tp.PackBatchSampler(sizes, tp.Limits(nodes=12), content=content, seed=seed)
+    plan, found = sampler.plan, []
+    assert sampler.limits.nodes == 12
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        batches = list(sampler)
+        found.append([sizes.num_edges[ids].sum() for ids in batches])
+        assert all(sizes.num_nodes[ids].sum() <= 12 for ids in batches)
+        assert max(found[-1]) <= sampler.limits.edges
+    assert max(found[0]) == sampler.limits.edges == plan.effective_limits.edges

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+import dgl_tuplepack as tp
 from dgl_tuplepack import GraphSizes, Limits
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
 from dgl_tuplepack.sizes import INT64_MAX
@@ -158,3 +159,32 @@ def test_what_has_no_limit_or_no_component_is_named() -> None:
     limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5})
     with refused(LimitsError, "two components go by one relation", "full names"):
         limits.aligned(["nodes:user", "edges:user:buys:item", "edges:user:buys:user"])
+
+
+# No limit on edges ---------------------------------------------------------------------------------------------
+
+
+@given(problems(cap=None))
+def test_no_limit_on_edges_is_one_that_no_pack_can_exceed(problem: Problem) -> None:
+    """For any components: without limits on edges, plans, bounds and fits are those of the totals as limits."""
+    maxima = problem.limits.maxima
+    others = {name: value for name, value in maxima.items() if name.split(":")[0] != "edges"}
+    if not others:
+        return
+    totals = problem.histogram.totals()
+    without = Limits.from_components(others, problem.cap)
+    loose = Limits.from_components(
+        {name: others.get(name, max(1, totals[name])) for name in maxima}, problem.cap
+    )  # fmt: skip
+    sizes = GraphSizes(np.array(problem.graphs), problem.components)
+    assert without.edges is None
+    assert without.fits(sizes).tolist() == loose.fits(sizes).tolist()
+    assert tp.lower_bound(problem.histogram, without, effort=0) == tp.lower_bound(problem.histogram, loose, effort=0)
+    plan = tp.pack(problem.histogram, without, "best_fit", "sum")
+    assert plan.fingerprint == tp.pack(problem.histogram, loose, "best_fit", "sum").fingerprint
+    plan.check_limits(without)
+
+
+def test_graphs_that_exceed_other_limits_are_named_where_edges_have_none() -> None:
+    with refused(GraphTooLargeError, "graph 1 (9 nodes, 20 edges)", "that hold every graph: 9 nodes, 30 edges"):
+        Limits(5).check(GraphSizes([[1, 30], [9, 20]]))

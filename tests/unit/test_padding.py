@@ -419,8 +419,10 @@ def test_limits_without_a_cap() -> None:
 
 
 def test_limits_of_other_components() -> None:
-    with refused(LimitsError, "['nodes', 'edges']", "exactly one limit for each component"):
+    with refused(LimitsError, "padding needs a limit on edges", "use sampler.limits"):
         collate(limits=tp.Limits(nodes=6, graphs=4))
+    with refused(LimitsError, "['nodes', 'edges']", "exactly one limit for each component"):
+        collate(limits=tp.Limits.from_components({"edges": 6}, graphs=4))
     with refused(LimitsError, "nodes:item", "exactly one limit for each component"):
         collate(example=hetero())
 

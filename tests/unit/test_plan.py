@@ -59,7 +59,7 @@ def test_limits_take_the_order_of_the_components() -> None:
     assert plan.limits == Limits(6, 10, 4)
     assert plan.fingerprint == plan_with().fingerprint
     with refused(LimitsError, "one limit for each"):
-        plan_with(limits=Limits(6))
+        plan_with(limits=Limits.from_components({"edges": 10}))
 
 
 def test_limits_are_inclusive() -> None:

@@ -279,8 +279,8 @@ def test_the_drop_warning_points_at_the_caller() -> None:
 
 
 def test_limits_of_other_components() -> None:
-    with refused(LimitsError, "['nodes']", "['nodes', 'edges']", "exactly one limit for each component"):
-        tp.PackBatchSampler(SIZES, tp.Limits(nodes=6))
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']", "exactly one limit for each component"):
+        tp.PackBatchSampler(SIZES, tp.Limits.from_components({"edges": 6}))
 
 
 def test_no_graphs() -> None:

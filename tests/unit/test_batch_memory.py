@@ -1,0 +1,134 @@
+"""Memory of a store's batches: shared by all tensors of a dtype or separate, and layers that free it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dgl
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError
+from tests.graphs import assert_same_batch, generator, random_graph, random_tensor
+from tests.messages import refused
+from tests.stores import molecules, purchases
+
+FEATURES = {"x": ((8,), torch.float32), "other": ((2,), torch.float32)}
+LIMITS = tp.Limits(nodes=20, edges=40, graphs=6)
+
+
+def labelled() -> list[Any]:
+    """Graphs with two features of the same dtype, and a label of it."""
+    gen = generator(0)
+    return [(random_graph(gen, 4, 7, FEATURES), random_tensor(gen, (2,), torch.float32)) for _ in range(8)]
+
+
+def tensors_of(batch: tp.PaddedBatch) -> list[Tensor]:
+    """All tensors of a batch."""
+    parts = [value for value in vars(batch).values() if value is not None]
+    found: list[Tensor] = []
+    while parts:
+        part = parts.pop()
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, dict):
+            parts.extend(part.values())
+    return found
+
+
+@pytest.mark.parametrize("items", [molecules(), purchases(), labelled()], ids=["molecules", "purchases", "labelled"])
+@pytest.mark.parametrize("ring", [0, 2])
+def test_separate_memory_holds_the_same_batches(items: list[Any], ring: int, tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path, items)
+    limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 60), graphs=9)
+    shared, separate = store.padded(limits), store.padded(limits, ring=ring, separate=True)
+    for ids in ([], [0], [3, 1, 2], list(range(7)), [5]):
+        assert_same_batch(separate[ids], shared[ids])
+        assert_same_batch(pickle.loads(pickle.dumps(separate))[ids], shared[ids])
+        tensors = tensors_of(separate[ids])
+        assert len({t.untyped_storage().data_ptr() for t in tensors if t.numel()}) == sum(
+            bool(t.numel()) for t in tensors
+        )
+        assert len({t.untyped_storage().data_ptr() for t in tensors_of(shared[ids])}) < len(tensors)
+
+
+class Layer(nn.Module):
+    """A layer as DGL's documentation gives to GroupRevRes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv = dgl.nn.GraphConv(width, width, allow_zero_in_degree=True)
+
+    def forward(self, graph: Any, x: Tensor) -> Tensor:
+        return self.conv(graph, x.relu())
+
+
+def gradients(batch: tp.PaddedBatch, frees: bool) -> list[Tensor]:
+    """Gradients of a network whose first layer frees the storage of the input, or computes the same and does not."""
+    torch.manual_seed(0)
+    layer = dgl.nn.GroupRevRes(Layer(4), 2)
+    x = batch.node_features["x"]
+    if not frees:
+        # A copy: what is freed is not in the batch.
+        x = x.clone()
+    h = layer(batch.graph, x.requires_grad_())
+    per_graph = dgl.nn.SumPooling()(batch.graph, h) + batch.labels.sum(1, keepdim=True)
+    rest = batch.node_features["other"].sum()
+    (tp.nn.masked_mean(per_graph.square(), batch.graph_mask) + rest).backward()
+    return [p.grad for p in layer.parameters()]
+
+
+def test_a_layer_that_frees_its_input_leaves_other_tensors_of_a_separate_batch(tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path, labelled())
+    expected = gradients(store.batch([0, 1, 2], LIMITS), frees=False)
+    batch = store.batch([0, 1, 2], LIMITS, separate=True)
+    for found, right in zip(gradients(batch, frees=True), expected, strict=True):
+        torch.testing.assert_close(found, right)
+    again = store.batch([0, 1, 2], LIMITS)
+    assert batch.labels.equal(again.labels)
+    assert batch.node_features["other"].equal(again.node_features["other"])
+
+
+def test_a_layer_that_frees_its_input_frees_a_shared_memory(tmp_path: Path) -> None:
+    """What the documentation warns of."""
+    batch = tp.GraphStore.write(tmp_path, labelled()).batch([0, 1], LIMITS)
+    with torch.no_grad():
+        dgl.nn.GroupRevRes(Layer(4), 2)(batch.graph, batch.node_features["x"])
+    assert batch.labels.untyped_storage().nbytes() == 0
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_ring_whose_memory_was_freed_takes_another(separate: bool, tmp_path: Path) -> None:
+    """Compiled code would write where nothing is."""
+    store = tp.GraphStore.write(tmp_path, labelled())
+    padded, layer = store.padded(LIMITS, ring=2, separate=separate), dgl.nn.GroupRevRes(Layer(4), 2)
+    for i in range(6):
+        batch = padded[[i]]
+        assert_same_batch(batch, store.batch([i], LIMITS))
+        with torch.no_grad():
+            layer(batch.graph, batch.node_features["x"])
+
+
+@pytest.mark.parametrize("separate", [None, 1, "yes"])
+def test_separate_is_true_or_false(separate: Any, tmp_path: Path) -> None:
+    with refused(InputError, "separate must be True or False", repr(separate)):
+        tp.GraphStore.write(tmp_path, labelled()).padded(LIMITS, separate=separate)
+
+
+def test_top_edges_need_a_padding_edge() -> None:
+    """DGL looks at the edge behind the last graph's first one; with `cover_padding` there always is one."""
+    gen = generator(0)
+    spec = {"w": ((2,), torch.float32)}
+    full, bare = random_graph(gen, 3, 4, {}, spec), random_graph(gen, 2, 0, {}, spec)
+    with pytest.raises(IndexError):
+        dgl.topk_edges(dgl.batch([full, bare]), "w", 2)
+    limits = tp.Limits(nodes=4, edges=4, graphs=2)
+    with pytest.raises(IndexError):
+        dgl.topk_edges(tp.PaddedCollate(limits, full)([full]).graph, "w", 2)
+    batch = tp.PaddedCollate(limits, full, cover_padding=True)([full])
+    values, _ = dgl.topk_edges(batch.graph, "w", 2)
+    assert values[0].equal(dgl.topk_edges(full, "w", 2)[0][0])
