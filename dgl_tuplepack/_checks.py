@@ -1,8 +1,10 @@
-"""The one check of whole numbers, of switches, and of ids, that callers hand in."""
+"""The checks of arguments that many modules share: numbers, switches, choices and ids."""
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ from dgl_tuplepack.errors import InputError, SizesError
 
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
+
+# What to do with graphs that exceed the limits.
+OVERSIZE = ("error", "drop")
 
 _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
 
@@ -30,9 +35,75 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
     except TypeError:
         number = None
     if number is None or not least <= number <= most:
-        allowed = f"{least}..{_NAMES.get(most, most)}"
-        raise error(f"{what} must be an integer in {allowed}, but is {value!r}; give a whole number in that range.")
+        allowed, given = f"{least}..{_NAMES.get(most, most)}", _shown(value)
+        raise error(f"{what} must be an integer in {allowed}, but is {given}; give a whole number in that range.")
     return number
+
+
+def real_number(
+    what: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+    hint: str = "give a number in that range.",
+    error: type[InputError] = InputError,
+) -> float:
+    """Return `value` as a Python number, integers as int; refuse values that are not finite or outside the range.
+
+    Parameters
+    ----------
+    what
+        Name of the value in the message.
+    value
+        Any real number of Python or numpy that a float can represent, but no bool.
+    least, most
+        Inclusive bounds.
+    above, below
+        Exclusive bounds.
+    hint
+        End of the message: what to do.
+    error
+        Class of the error.
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names `what`, the value and the range.
+    """
+    try:
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        number = math.nan
+    if not (math.isfinite(number) and least <= number <= most and above < number < below):
+        bounds = ((">=", least), ("above", above), ("at most", most), ("below", below))
+        allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
+        raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {_shown(value)}; {hint}")
+    return int(value) if isinstance(value, Integral) else number
+
+
+def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
+    """Refuse anything but "error" and "drop".
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names the value.
+    """
+    if not isinstance(oversize, str) or oversize not in OVERSIZE:
+        raise error(f"unknown oversize {_shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it stands in a message, shortened."""
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python does not write out integers of thousands of digits.
+        return "an integer of thousands of digits"
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
