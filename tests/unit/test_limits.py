@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -158,3 +159,25 @@ def test_what_has_no_limit_or_no_component_is_named() -> None:
     limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5})
     with refused(LimitsError, "two components go by one relation", "full names"):
         limits.aligned(["nodes:user", "edges:user:buys:item", "edges:user:buys:user"])
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(7), Limits(7, 3), Limits(7, 3, 2), Limits.from_components({"a": 1, "nodes": 2}, 3), HETERO]
+)
+def test_plain_data_gives_the_same_limits(limits: Limits) -> None:
+    assert Limits.from_dict(json.loads(json.dumps(limits.to_dict()))) == limits
+
+
+@pytest.mark.parametrize(
+    "document", [None, 3, [], {}, {"maxima": {"nodes": 3}}, {"graphs": 3}, {"maxima": [3], "graphs": None},
+    {"maxima": {"nodes": 0}, "graphs": None}, {"maxima": {"nodes": 3}, "graphs": "2"}]
+)  # fmt: skip
+def test_plain_data_of_no_limits_is_refused(document: Any) -> None:
+    with pytest.raises(LimitsError):
+        Limits.from_dict(document)
+
+
+def test_a_component_whose_name_begins_like_nodes_does_not_count_nodes() -> None:
+    limits = Limits.from_components({"nodesets": 4, "nodes:u": 5, "edges_of_rings": 6})
+    assert limits.nodes == {"u": 5}
+    assert limits.edges is None
