@@ -8,6 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from dgl_tuplepack._checks import check_oversize
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -33,8 +34,7 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:
     """Ids that fit and ids to drop."""
-    if oversize not in ("error", "drop"):
-        raise SamplerError(f"unknown oversize {oversize!r}; choose 'error' or 'drop'.")
+    check_oversize(oversize, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)
