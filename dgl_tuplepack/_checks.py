@@ -35,7 +35,7 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
     except TypeError:
         number = None
     if number is None or not least <= number <= most:
-        allowed, given = f"{least}..{_NAMES.get(most, most)}", _shown(value)
+        allowed, given = f"{least}..{_NAMES.get(most, most)}", shown(value)
         raise error(f"{what} must be an integer in {allowed}, but is {given}; give a whole number in that range.")
     return number
 
@@ -80,7 +80,7 @@ def real_number(
     if not (math.isfinite(number) and least <= number <= most and above < number < below):
         bounds = ((">=", least), ("above", above), ("at most", most), ("below", below))
         allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
-        raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {_shown(value)}; {hint}")
+        raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {shown(value)}; {hint}")
     return int(value) if isinstance(value, Integral) else number
 
 
@@ -93,10 +93,10 @@ def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
         Of the class `error`; names the value.
     """
     if not isinstance(oversize, str) or oversize not in OVERSIZE:
-        raise error(f"unknown oversize {_shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
+        raise error(f"unknown oversize {shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """Return a value as it stands in a message, shortened."""
     try:
         text = repr(value)

@@ -13,12 +13,11 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX
-from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack._checks import INT64_MAX, real_number, shown
+from dgl_tuplepack.errors import InputError, MethodError
 from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray, components_of_kind
@@ -85,7 +84,8 @@ def check_heuristic(heuristic: object) -> None:
     known = heuristic in NAMES if isinstance(heuristic, str) else ordered or callable(heuristic)
     if not known:
         raise MethodError(
-            f"unknown heuristic {heuristic!r}; choose one of {', '.join(NAMES)}, a tuple of weights, or a callable."
+            f"unknown heuristic {shown(heuristic)}; choose one of {', '.join(NAMES)}, a tuple of weights, or a "
+            "callable."
         )
 
 
@@ -104,17 +104,17 @@ def _checked_priority(
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
     """The smallest integers in the same proportion, to six digits of the largest."""
     k = len(limits.values)
-    if (
-        len(weights) != k
-        or not all(isinstance(w, Real | np.integer) and math.isfinite(w) and w >= 0 for w in weights)
-        or not any(weights)
-    ):
+    try:
+        numbers = [float(real_number("a weight", w, least=0)) for w in weights]
+    except InputError:
+        numbers = []
+    if len(numbers) != k or not any(numbers):
         raise MethodError(
             f"weights must be {k} finite numbers >= 0 (for {', '.join(limits.components)}), not all 0, "
-            f"but are {weights!r}."
+            f"but are {shown(weights)}."
         )
-    largest = Fraction(float(max(weights)))
-    fractions = [(Fraction(float(w)) / largest).limit_denominator(10**6) for w in weights]
+    largest = Fraction(max(numbers))
+    fractions = [(Fraction(w) / largest).limit_denominator(10**6) for w in numbers]
     scaled = [f * math.lcm(*(f.denominator for f in fractions)) for f in fractions]
     common = math.gcd(*(int(s) for s in scaled)) or 1
     return [int(s) // common for s in scaled]

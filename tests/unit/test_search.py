@@ -338,6 +338,7 @@ def test_a_search_is_a_sequence() -> None:
         ({"multiple_of": 0}, SearchError, ("multiple_of", "0")),
         ({"graphs": 0}, SearchError, ("graphs", "0")),
         ({"oversize": "ignore"}, SearchError, ("oversize", "'error' or 'drop'")),
+        ({"oversize": ["drop"]}, SearchError, ("oversize ['drop']", "'error' or 'drop'")),
         ({"method": "node_only"}, MethodError, ("node_only", "best_fit", "auto")),
         ({"heuristic": "volume"}, MethodError, ("volume", "product")),
         ({"method": "auto", "heuristic": "sum"}, MethodError, ("heuristic", "best_fit", "'auto'")),

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgl_tuplepack import SizeHistogram, search_limits
-from dgl_tuplepack.errors import InputError, SearchError
+from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack, search_limits
+from dgl_tuplepack.errors import InputError, MethodError, SearchError
+from dgl_tuplepack.plots import save_picture
 from dgl_tuplepack.search import WAYS, way_of
 from dgl_tuplepack.search.auto import Auto
 from dgl_tuplepack.search.budget import Budget
@@ -22,6 +23,7 @@ from dgl_tuplepack.search.target import Target
 from tests.messages import refused
 
 SMALL = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 4, (6, 10): 1})
+LIMITS = Limits(6, 10)
 RANGES = {"nodes": [6], "edges": [10]}
 TYPED = SizeHistogram(np.array([[1, 2], [3, 4]]), np.array([4, 5]), ("nodes:u", "edges:u:likes:u"))
 
@@ -38,6 +40,12 @@ NUMBERS: list[tuple[Callable[[Any], object], type[InputError], str]] = [
     (lambda number: search_limits(SMALL, tolerance=number), SearchError, "tolerance"),
     (lambda number: search_limits(SMALL, reach=number), SearchError, "reach"),
     (lambda number: search_limits(SMALL, objective=lambda c: number), SearchError, "the objective"),
+    (lambda number: search_limits(SMALL, effort=number), MethodError, "the effort"),
+    (lambda number: pack(SMALL, LIMITS, effort=number), MethodError, "the effort"),
+    (lambda number: pack(SMALL, LIMITS, time_limit=number), MethodError, "the time limit"),
+    (lambda number: lower_bound(SMALL, LIMITS, effort=number), MethodError, "the effort"),
+    (lambda number: pack(SMALL, LIMITS, "best_fit", (number, 1)), MethodError, "weights must be 2"),
+    (lambda number: save_picture(None, "picture.png", dpi=number), InputError, "dpi"),
 ]
 
 
@@ -46,7 +54,7 @@ NUMBERS: list[tuple[Callable[[Any], object], type[InputError], str]] = [
 def test_what_is_not_a_finite_number_is_refused(
     number: Any, use: Callable[[Any], object], error: type[InputError], what: str
 ) -> None:
-    with refused(error, what, "finite", "but is"):
+    with refused(error, what, "finite", "but "):
         use(number)
 
 
