@@ -1,10 +1,11 @@
-"""The one check of numbers, switches, choices, paths, arrays and ids that callers hand in."""
+"""The checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Container
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
+
+# What to do with graphs that exceed the limits.
+OVERSIZE = ("error", "drop")
 
 _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
 
@@ -63,6 +67,59 @@ def shown(value: Any, length: int = 100) -> str:
         # It must not hide the message it is for: Python refuses to write integers of more than 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def real_number(
+    what: str,
+    value: Any,
+    *,
+    least: float = -math.inf,
+    above: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+    hint: str = "give a number in that range.",
+    error: type[InputError] = InputError,
+) -> float:
+    """Return `value` as a Python number, integers as int; refuse values that are not finite or outside the range.
+
+    Parameters
+    ----------
+    what
+        Name of the value in the message.
+    value
+        Any real number of Python or numpy that a float can represent, but no bool.
+    least, most
+        Inclusive bounds.
+    above, below
+        Exclusive bounds.
+    hint
+        End of the message: what to do.
+    error
+        Class of the error.
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names `what`, the value and the range.
+    """
+    number = as_real(value)
+    if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
+        bounds = ((">=", least), ("above", above), ("at most", most), ("below", below))
+        allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
+        raise error(f"{what} must be a finite number{allowed and ' '}{allowed}, but is {shown(value)}; {hint}")
+    return int(value) if isinstance(value, Integral) else number
+
+
+def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
+    """Refuse anything but "error" and "drop".
+
+    Raises
+    ------
+    InputError
+        Of the class `error`; names the value.
+    """
+    if not is_one_of(oversize, OVERSIZE):
+        raise error(f"unknown oversize {shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:

@@ -282,6 +282,30 @@ def as_histogram(sizes: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
     return sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
 
 
+def quantiles(values: IntArray, counts: IntArray, shares: Sequence[float]) -> list[int]:
+    """Return, for each share, the smallest value that at least this share of all graphs does not exceed.
+
+    Parameters
+    ----------
+    values
+        int64 ``[C]``, in any order; repeated values are allowed.
+    counts
+        int64 ``[C]``, graphs of each value, >= 1.
+    shares
+        In [0, 1]; 0 gives the smallest value, 0.5 the median, 1 the largest value.
+
+    Examples
+    --------
+    >>> quantiles(np.array([7, 3, 5]), np.array([1, 2, 1]), (0, 0.5, 0.75, 1))
+    [3, 3, 5, 7]
+    """
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(counts[order])
+    at = np.searchsorted(up_to, [max(1.0, share * int(up_to[-1])) for share in shares])
+    found: list[int] = values[order][at].tolist()
+    return found
+
+
 def _is_row(row: object) -> bool:
     """Whether this can be the size of a graph: a number or some; not a graph, nor a pair of a graph and a label."""
     cells = row if isinstance(row, list | tuple) else [row]

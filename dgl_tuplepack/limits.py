@@ -9,7 +9,16 @@ import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
-from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray, as_names, edge_component, exact_sum, node_component
+from dgl_tuplepack.sizes import (
+    BoolArray,
+    GraphSizes,
+    IntArray,
+    as_names,
+    components_of_kind,
+    edge_component,
+    exact_sum,
+    node_component,
+)
 
 NodeLimits = int | Mapping[str, int]
 EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
@@ -138,7 +147,7 @@ class Limits:
         maxima = self.maxima
         if kind in maxima:
             return maxima[kind]
-        return {_type_of(name): value for name, value in maxima.items() if name.startswith(kind + ":")}
+        return {_type_of(self.components[i]): self.values[i] for i in components_of_kind(self.components, kind)}
 
     def replace_graphs(self, graphs: int | None) -> Limits:
         """The same limits with another cap on graphs."""
@@ -240,6 +249,19 @@ class Limits:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"maxima": self.maxima, "graphs": self.graphs}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Limits:
+        """Inverse of `to_dict`.
+
+        Raises
+        ------
+        LimitsError
+            `document` is not a mapping with ``"maxima"`` and ``"graphs"``, or a limit is malformed.
+        """
+        if not isinstance(document, Mapping) or not {"maxima", "graphs"} <= document.keys():
+            raise LimitsError(f"limits as plain data have 'maxima' and 'graphs', but are {document!r:.100}.")
+        return cls.from_components(document["maxima"], document["graphs"])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Limits):

@@ -266,7 +266,7 @@ class PackPlan:
         document = read_json(path)
         check_header(document, path, _FORMAT, _VERSION)
         try:
-            limits = Limits.from_components(document["limits"]["maxima"], document["limits"]["graphs"])
+            limits = Limits.from_dict(document["limits"])
             made = {name: document[name] for name in _MADE}
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dgl_tuplepack._checks import INT64_MAX, is_one_of, shown, true_or_false, whole_number
+from dgl_tuplepack._checks import INT64_MAX, check_oversize, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
@@ -94,8 +94,7 @@ class StreamPacker(IterableDataset[list[Item]]):
             raise SamplerError(f"source must be an iterable of graphs, but is {source!r:.100}; give a list or dataset.")
         if not (size_of is None or callable(size_of)):
             raise SamplerError(f"size_of must be a function of an item, but is {size_of!r:.100}; give one, or None.")
-        if not is_one_of(oversize, ("error", "drop")):
-            raise SamplerError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
+        check_oversize(oversize, SamplerError)
         self.source, self.limits, self.size_of = source, as_limits(limits), size_of
         self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
         self.oversize, self.shard = oversize, true_or_false("shard", shard, SamplerError)

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from dgl_tuplepack._checks import is_one_of, shown
+from dgl_tuplepack._checks import check_oversize
 from dgl_tuplepack.bounds.effort import Effort, check_effort, work_of
 from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
@@ -138,8 +138,7 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
     LimitsError
         `oversize` is something else.
     """
-    if not is_one_of(oversize, ("error", "drop")):
-        raise LimitsError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
+    check_oversize(oversize, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
     if oversize == "error" or not fits.any():
         check_sizes(histogram, limits)

@@ -1,21 +1,21 @@
-"""How long a search may go on: work done, or a wall clock where the caller gave one."""
+"""How long a search may continue: counted work, and a deadline if the caller gives one."""
 
 from __future__ import annotations
 
 import time
 
-from dgl_tuplepack._checks import as_real, shown
+from dgl_tuplepack._checks import real_number
 from dgl_tuplepack.errors import MethodError
 
-# Work units: one step of a search, or a comparable number of elementary operations (some ten nanoseconds).
+# In work units; one is a step of a search, or as many elementary operations (about ten nanoseconds).
 SLICE = 2_000_000
 
 
 class Effort:
-    """What is left of the work that is allowed.
+    """The work that a search may still do.
 
-    A part is an allowance of its own that also draws on the whole. What a search decides depends on what is left of
-    its part alone; the whole only cuts it off. So a search with a larger whole goes the same way, and further.
+    A part of an effort has its own allowance; work done counts for the part and for the whole. A search decides by what
+    is left of its part; the whole only stops it. So a search with a larger whole takes the same steps, and more.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Effort:
     deadline
         ``time.monotonic()`` at which to stop as well, or None.
     whole
-        What this is a part of.
+        The effort that this is a part of, or None.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -45,30 +45,25 @@ class Effort:
         return self.left <= 0 or late or (self._whole is not None and self._whole.exhausted)
 
     def part(self, work: int) -> Effort:
-        """An allowance of `work`, drawn on this one."""
+        """Return a part of this effort, with an allowance of `work`."""
         return Effort(work, whole=self)
 
 
 def check_effort(effort: object, time_limit: object) -> None:
-    """Refuse an effort or a time limit that is no number >= 0.
+    """Refuse an effort or a time limit that is not a finite number >= 0; a time limit may be None.
 
     Raises
     ------
     MethodError
         Names the value.
     """
-    if not _not_negative(effort):
-        raise MethodError(f"the effort must be a number >= 0, but is {shown(effort)}; 1 is the usual one.")
-    if time_limit is not None and not _not_negative(time_limit):
-        raise MethodError(f"a time limit must be a number of seconds >= 0 or None, but is {shown(time_limit)}.")
-
-
-def _not_negative(value: object) -> bool:
-    number = as_real(value)
-    return number is not None and number >= 0
+    real_number("the effort", effort, least=0, hint="1 is the default of pack.", error=MethodError)
+    if time_limit is not None:
+        hint = "give seconds, or None for no time limit."
+        real_number("the time limit", time_limit, least=0, hint=hint, error=MethodError)
 
 
 def work_of(effort: float, classes: int) -> int:
-    """Work units of an effort for a number of size classes; an effort of 1 is a few seconds' worth at most."""
+    """Return the work units of an effort for a number of size classes; an effort of 1 takes a few seconds at most."""
     usual = min(40_000_000 + 150_000 * classes, 400_000_000)
     return int(min(effort, 1e9) * usual)

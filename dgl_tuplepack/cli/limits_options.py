@@ -1,4 +1,4 @@
-"""Limits and other settings as written on the command line; what is wrong in themselves is bad usage."""
+"""Limits and other settings as texts of the command line; values that are wrong in themselves are bad usage."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from dgl_tuplepack._checks import OVERSIZE
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.packing.heuristics import NAMES
 
@@ -16,7 +17,7 @@ Value = TypeVar("Value")
 
 
 def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
-    """Callback of an option that takes one of a few names."""
+    """Return the callback of an option that takes one of a few names."""
 
     def check(name: str | None) -> str | None:
         if name is not None and name not in names:
@@ -28,9 +29,7 @@ def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
 
 OversizeOption = Annotated[
     str,
-    typer.Option(
-        help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(("error", "drop"))
-    ),
+    typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
 ]
 HeuristicOption = Annotated[
     str | None,
@@ -45,7 +44,7 @@ HeuristicOption = Annotated[
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Whatever settings are refused for is bad usage."""
+    """Report settings that are refused as bad usage."""
     try:
         yield
     except InputError as error:
@@ -55,7 +54,7 @@ def usage_errors() -> Iterator[None]:
 def by_name(
     plain: Mapping[str, Value | None], option: str, texts: Sequence[str], parse: Callable[[str], Value]
 ) -> dict[str, Value]:
-    """Options of their own, as --nodes, and ``NAME=VALUE`` ones, together; each component once."""
+    """Merge options of single components, such as --nodes, with those of the form ``NAME=VALUE``."""
     given = {name: value for name, value in plain.items() if value is not None}
     others = named(option, texts, parse)
     twice = sorted(given.keys() & others.keys())
@@ -65,52 +64,44 @@ def by_name(
 
 
 def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Refuse a file whose name asks for no kind that can be written."""
+    """Refuse a file whose ending is not one of `endings`."""
     if path is not None and not path.is_dir() and path.suffix.lower() not in endings:
         raise typer.BadParameter(f"{option} ends in {', '.join(endings)}, but is {path}; rename it.")
 
 
 def named(option: str, texts: Sequence[str], parse: Callable[[str], Value]) -> dict[str, Value]:
-    """``NAME=VALUE`` options as a mapping."""
+    """Return ``NAME=VALUE`` options as a mapping."""
     found: dict[str, Value] = {}
     for text in texts:
-        # Component names may hold "=" no more than values do.
+        # A name may contain "=", a value may not.
         name, equals, value = text.rpartition("=")
         if not equals or not name or name in found:
-            raise typer.BadParameter(f"{option} {text!r} must be written once for each component, as NAME=VALUE.")
+            raise typer.BadParameter(f"{option} must be NAME=VALUE, once for each component, but is {text!r}.")
         found[name] = parse(value)
     return found
 
 
 def whole(text: str) -> int:
-    """A whole number >= 1."""
+    """Parse a whole number >= 1."""
     try:
         number = int(text)
     except ValueError:
         number = 0
     if number < 1:
-        raise typer.BadParameter(f"{text!r} is no whole number above 0.")
+        raise typer.BadParameter(f"{text!r} is not a whole number above 0.")
     return number
 
 
 def real(text: str) -> float:
-    """A number."""
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no number.") from None
-
-
-def fraction(text: str) -> float:
-    """A number above 0, and up to 1."""
-    number = real(text)
-    if not 0 < number <= 1:
-        raise typer.BadParameter(f"{text!r} is no fraction above 0 and up to 1; write 0.95 for 95 %.")
-    return number
+        raise typer.BadParameter(f"{text!r} is not a number.") from None
 
 
 def value_range(text: str) -> Sequence[int]:
-    """``20:59``, ``54:160:2`` (both ends inclusive), ``256,512`` or ``256``."""
+    """Parse ``20:59`` or ``54:160:2`` (both ends inclusive), ``256,512`` or ``256``."""
     if ":" not in text:
         return [whole(part) for part in text.split(",")]
     parts = [whole(part) for part in text.split(":")]
@@ -120,9 +111,9 @@ def value_range(text: str) -> Sequence[int]:
 
 
 def heuristic(text: str | None) -> str | tuple[float, ...] | None:
-    """A name, or weights separated by commas."""
+    """Parse a name, or weights separated by commas."""
     if text is None or text in NAMES:
         return text
     if not any(c.isdigit() for c in text):
-        raise typer.BadParameter(f"{text!r} is no heuristic; choose one of {', '.join(NAMES)}, or weights as 1,0.5.")
+        raise typer.BadParameter(f"{text!r} is not a heuristic; choose one of {', '.join(NAMES)}, or weights as 1,0.5.")
     return tuple(real(part) for part in text.split(","))

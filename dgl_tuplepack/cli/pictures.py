@@ -24,6 +24,7 @@ from dgl_tuplepack.plots._drawing import SCALES
 from dgl_tuplepack.plots.saving import KINDS as PICTURE_KINDS
 from dgl_tuplepack.report import check_place, write_report
 from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.sizes import components_of_kind
 
 NodesOption = Annotated[
     int | None, typer.Option(min=1, help="Most nodes of a pack; default: advised.", show_default=False)
@@ -203,7 +204,7 @@ def _has(histogram: SizeHistogram, heuristic: str) -> bool:
     """Whether a heuristic can be used: "node" and "edge" need components of that kind."""
     if heuristic not in ("node", "edge"):
         return True
-    return any(name.partition(":")[0] == heuristic + "s" for name in histogram.components)
+    return bool(components_of_kind(histogram.components, heuristic + "s"))
 
 
 def _limits(nodes: int | None, edges: int | None, graphs: int | None, others: list[str] | None) -> Limits | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import check_ending
 from dgl_tuplepack.cli.output import CsvOption, JsonOption, check_output, note, print_json, print_table
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
-from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.histogram import SizeHistogram, quantiles
 
 _QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
@@ -54,11 +53,7 @@ def summarise_sizes(histogram: SizeHistogram) -> dict[str, Any]:
     components = {}
     totals = histogram.totals()
     for column, name in enumerate(histogram.components):
-        order = np.argsort(histogram.sizes[:, column], kind="stable")
-        filled = np.cumsum(histogram.counts[order])
-        at = {
-            label: int(histogram.sizes[order, column][np.searchsorted(filled, max(1.0, share * histogram.num_graphs))])
-            for label, share in _QUANTILES.items()
-        }
+        found = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))
+        at = dict(zip(_QUANTILES, found, strict=True))
         components[name] = {"total": totals[name], "mean": totals[name] / histogram.num_graphs, **at}
     return {"graphs": histogram.num_graphs, "size_classes": len(histogram), "components": components}

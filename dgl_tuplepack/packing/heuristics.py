@@ -16,8 +16,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX, as_real, shown
-from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack._checks import INT64_MAX, real_number, shown
+from dgl_tuplepack.errors import InputError, MethodError
 from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray, components_of_kind
@@ -106,8 +106,11 @@ def _checked_priority(
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
     """The smallest integers in the same proportion, to six digits of the largest."""
     k = len(limits.values)
-    numbers = [w for w in map(as_real, weights) if w is not None and 0 <= w < math.inf]
-    if not len(numbers) == len(weights) == k or not any(numbers):
+    try:
+        numbers = [float(real_number("a weight", w, least=0)) for w in weights]
+    except InputError:
+        numbers = []
+    if len(numbers) != k or not any(numbers):
         raise MethodError(
             f"weights must be {k} finite numbers >= 0 (for {', '.join(limits.components)}), not all 0, "
             f"but are {shown(weights)}."

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.histogram import quantiles
 from dgl_tuplepack.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
@@ -75,15 +76,10 @@ def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
-    tails = [most / max(1, _median(column, counts)) for most, column in zip(largest, values, strict=True)]
+    tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
     # Where one axis is logarithmic, half as long a tail will do for another: proportional components stay a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
-
-
-def _median(values: IntArray, counts: IntArray) -> int:
-    order = np.argsort(values, kind="stable")
-    return int(values[order][np.searchsorted(np.cumsum(counts[order]), counts.sum() / 2)])
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-import math
 import os
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from dgl_tuplepack._checks import real_number
 from dgl_tuplepack._files import write_bytes
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.errors import FormatError
 
 # Kind of file -> what it would otherwise say of the time or the library.
 _METADATA: dict[str, dict[str, Any]] = {
@@ -41,8 +40,7 @@ def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> Non
     InputError
         `dpi` is no such number.
     """
-    if isinstance(dpi, bool) or not isinstance(dpi, Real) or not 0 < float(dpi) < math.inf:
-        raise InputError(f"dpi must be a finite number above 0, but is {dpi!r}; 150 suits screens, 300 print.")
+    dpi = real_number("dpi", dpi, above=0, hint="150 suits screens, 300 print.")
     write_bytes(path, picture_bytes(ax, kind_of(path), dpi))
 
 

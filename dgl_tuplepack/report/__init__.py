@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from dgl_tuplepack._checks import UINT64_MAX, is_one_of, shown, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, check_oversize, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.bounds import without_oversize
@@ -65,8 +65,7 @@ def write_report(
     for size in batch_sizes:
         whole_number("the batch size", size, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
-    if not is_one_of(oversize, ("error", "drop")):
-        raise LimitsError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
+    check_oversize(oversize, LimitsError)
     load("jinja2")
     load("matplotlib")
     from dgl_tuplepack.report.findings import find

@@ -1,20 +1,19 @@
-"""What a report says of a histogram, as plain figures: computed here, worded by the page."""
+"""The figures of a report about a histogram; the page puts them into words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.report.plain_batching import joined_batches, padded_by_batch, padded_to_largest
 from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.sizes import components_of_kind
 
-# More graphs than this are not put in random order one by one.
+# With more graphs than this, no epoch in random order is simulated.
 _MOST_SIMULATED = 20_000_000
 
 
@@ -32,7 +31,7 @@ class ComponentFigures:
 
 @dataclass(frozen=True)
 class Way:
-    """A way to batch, and the slots that it takes in one epoch, by component."""
+    """A way to batch, and the slots that it needs in one epoch, by component."""
 
     name: str
     note: str
@@ -47,7 +46,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Findings:
-    """Everything that a report shows; the last of `ways` is packing. Graphs that were left out count nowhere else."""
+    """All figures of a report; the last of `ways` is packing. Graphs that are left out count in `dropped` alone."""
 
     histogram: SizeHistogram
     components: Sequence[ComponentFigures]
@@ -76,7 +75,10 @@ def find(
     dropped: int = 0,
     advance: Callable[[], object] = lambda: None,
 ) -> Findings:
-    """Search for limits, pack with them or with those given, compare with plain batching; `advance` after each."""
+    """Search limits, pack within them or within those given, and compare with plain batching.
+
+    `advance` is called after each of these three steps.
+    """
     search = search_limits(histogram, seed=seed)
     advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
@@ -94,16 +96,15 @@ def find(
 
 def padded_shape(limits: Limits) -> dict[str, int]:
     """Component -> slots of a batch of one pack: the limits, and one node of each type."""
-    return {name: limit + name.startswith("nodes") for name, limit in limits.maxima.items()}
+    nodes = components_of_kind(limits.components, "nodes")
+    return {name: limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
 def _figures(histogram: SizeHistogram, column: int) -> ComponentFigures:
     name = histogram.components[column]
-    order = np.argsort(histogram.sizes[:, column], kind="stable")
-    values, up_to = histogram.sizes[order, column], np.cumsum(histogram.counts[order])
-    median, most = (int(values[np.searchsorted(up_to, part * histogram.num_graphs)]) for part in (0.5, 0.99))
+    median, most, largest = quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
     total = histogram.totals()[name]
-    return ComponentFigures(name, total / histogram.num_graphs, median, most, int(values[-1]), total)
+    return ComponentFigures(name, total / histogram.num_graphs, median, most, largest, total)
 
 
 def _ways(histogram: SizeHistogram, plan: PackPlan, batch_sizes: Sequence[int], seed: int) -> list[Way]:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from dgl_tuplepack._checks import is_one_of, shown, whole_number
+from dgl_tuplepack._checks import check_oversize, is_one_of, shown, whole_number
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -54,8 +54,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:
     """Ids that fit and ids to drop."""
-    if not is_one_of(oversize, ("error", "drop")):
-        raise SamplerError(f"unknown oversize {shown(oversize)}; choose 'error' or 'drop'.")
+    check_oversize(oversize, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)

@@ -2,78 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.search.way import Way
 
-# Of all plans, the parts that are spread along the mean size: over all scales, and below the best of these.
+# Fractions of all plans that are spread along the mean size: over all scales, and below the best of these.
 _SPREAD, _CLOSER = 0.35, 0.25
-# Each round of refining plans so many more, as a part of all plans; then leaders are chosen anew.
+# Plans of each round of refining, as a fraction of all plans; leaders are chosen again after each round.
 _ROUND = 0.125
 _FEWEST_IN_ROUND = 8
 
 
-class Rule(Protocol):
-    """What a way of searching looks for."""
+def explore_to_reach(evaluation: Evaluation, space: Space, way: Way, reach: float, plans: int) -> None:
+    """Explore limits from what the largest graph needs up to `reach` times as much.
 
-    def order(self, evaluation: Evaluation) -> IntArray:
-        """Numbers of the candidates known so far, the most promising first; the very first is the one to advise."""
-
-    def promising(self, evaluation: Evaluation, rows: list[Row]) -> list[Row]:
-        """Those of these limits that may be worth a plan, by what is known before."""
-
-    def proposals(self, row: Row, scale: float) -> list[Row]:
-        """Limits around `row`, some `scale` mean graphs away."""
+    Limits below these along the mean size that exceed the largest graph in some component are tried as well.
+    """
+    below = space.ray(space.scale / reach, space.scale, max(2, plans // 25))
+    explore(evaluation, space, way, space.scale, reach * space.scale, plans, (space.rounded(space.mean), *below))
 
 
 def explore(
-    evaluation: Evaluation,
-    space: Space,
-    first: float,
-    last: float,
-    plans: int,
-    rule: Rule,
-    starts: tuple[Row, ...],
+    evaluation: Evaluation, space: Space, way: Way, first: float, last: float, plans: int, starts: tuple[Row, ...]
 ) -> None:
-    """Search limits that hold `first` to `last` mean graphs, and what lies around them.
+    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
 
     Parameters
     ----------
     evaluation
-        Holds what is known; it is added to.
+        Candidates known so far; new ones are added.
+    space
+        Limits to choose from.
+    way
+        What to look for.
+    first, last
+        Smallest and largest mean graphs of limits along the mean size.
     plans
         Most candidates, >= 1.
-    rule
-        What is looked for.
     starts
         Limits to begin with, beside those along the mean size.
 
     Notes
     -----
-    Every round is fixed before its plans are made, so nothing depends on which of them ends first.
+    The candidates of a round are chosen before any of them is planned, so the result does not depend on which plan is
+    done first.
     """
     spread = max(2, int(_SPREAD * plans))
-    evaluation.add(rule.promising(evaluation, [*starts, *space.ray(first, last, spread)])[:plans])
+    evaluation.add(way.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
     rows = list(evaluation.found)
-    reached = space.scale_of(rows[rule.order(evaluation)[0]])
-    closer = rule.promising(evaluation, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans))))
+    reached = space.scale_of(rows[way.order(evaluation)[0]])
+    closer = way.promising(evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans))))
     evaluation.add(closer, most=plans - len(evaluation.found))
-    _refine(evaluation, space, (last - first) / spread, plans, rule)
+    _refine(evaluation, space, way, (last - first) / spread, plans)
 
 
-def _refine(evaluation: Evaluation, space: Space, scale: float, plans: int, rule: Rule) -> None:
-    """Plan what lies around the leaders, half as far away each round."""
+def _refine(evaluation: Evaluation, space: Space, way: Way, scale: float, plans: int) -> None:
+    """Evaluate limits around the leaders, half as far away in each round."""
     while len(evaluation.found) < plans:
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * plans)), plans - len(evaluation.found))
         rows = list(evaluation.found)
         fresh: dict[Row, None] = {}
-        for number in rule.order(evaluation).tolist():
+        for number in way.order(evaluation).tolist():
             leader = rows[number]
-            near = [*rule.proposals(leader, scale), space.rounded(evaluation.used(leader))]
+            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.used(leader))]
             unknown = [row for row in near if row not in evaluation.found and row not in fresh]
-            fresh.update(dict.fromkeys(rule.promising(evaluation, unknown)))
+            fresh.update(dict.fromkeys(way.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break
         evaluation.add(list(fresh), most=room)

@@ -1,64 +1,76 @@
-"""Limits for about so many graphs in a batch: for those who think in batch sizes."""
+"""Limits for a batch size: packs that hold about so many graphs on average."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
+from dgl_tuplepack.search.way import PLANS, Way, checked_plans
 from dgl_tuplepack.sizes import IntArray
 
-# Mean graphs of a pack may be off by this part.
+# Mean graphs of a pack may differ from the batch size by this fraction of it.
 TOLERANCE = 0.05
-# Packs are never quite full, so limits are larger than B mean graphs; few plans are less than half full.
+# Packs are never quite full, so limits hold more mean graphs than the batch size; few plans are less than half full.
 _FIRST, _LAST = 0.98, 2.0
 
 
-def search_graphs_per_batch(evaluation: Evaluation, space: Space, number: int, plans: int) -> int:
-    """Search limits around `number` mean graphs.
+@dataclass(frozen=True, kw_only=True)
+class GraphsPerBatch(Way):
+    """Advise the highest harmonic mean among limits whose packs hold about so many graphs on average."""
 
-    Raises
-    ------
-    SearchError
-        The largest graph needs limits that hold more graphs than that, or the cap allows fewer.
-    """
-    cap = evaluation.cap
-    if cap is not None and cap < (1 - TOLERANCE) * number:
-        raise SearchError(
-            f"graphs_per_batch={number} is out of reach with at most {cap} graphs in a pack; raise graphs= to {number} "
-            "or more, leave it out, or ask for fewer."
-        )
-    rule = About(space, number)
-    smallest = space.rounded(space.smallest)
-    explore(evaluation, space, _FIRST * number, _LAST * number, plans, rule, (smallest,))
-    candidate = evaluation.candidate(smallest)
-    # Fewer packs than the fewest that would do.
-    if candidate.packs < evaluation.histogram.num_graphs // ((1 + TOLERANCE) * number):
-        raise SearchError(
-            f"graphs_per_batch={number} is out of reach: the smallest limits that hold every graph, "
-            f"{candidate.limits!r}, hold {candidate.graphs_per_pack:.1f} graphs on average; ask for as many, leave the "
-            "largest graphs out (oversize='drop', --oversize drop), or set a cap (graphs=, --graphs)."
-        )
-    return int(rule.order(evaluation)[0])
+    name = "graphs_per_batch"
+    graphs_per_batch: int
+    plans: int = PLANS
 
+    def __post_init__(self) -> None:
+        number = whole_number("graphs_per_batch", self.graphs_per_batch, 1, error=SearchError)
+        self._keep(graphs_per_batch=number, plans=checked_plans(self.plans))
 
-class About:
-    """The highest harmonic mean among limits whose packs hold about so many graphs on average."""
+    def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
+        """Return the way; refuse more graphs than the histogram has."""
+        whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
+        return self
 
-    def __init__(self, space: Space, number: int) -> None:
-        self._space, self._number = space, number
+    def smallest(self, space: Space, drop: bool) -> Row | None:
+        """Return limits that hold so many mean graphs, if larger graphs may be dropped."""
+        return space.rounded_down(self.graphs_per_batch * mean for mean in space.mean) if drop else None
+
+    def search(self, evaluation: Evaluation, space: Space) -> int:
+        """Explore limits around so many mean graphs, and return the index of the candidate to advise."""
+        number, cap = self.graphs_per_batch, evaluation.cap
+        if cap is not None and cap < (1 - TOLERANCE) * number:
+            raise SearchError(
+                f"graphs_per_batch={number} is out of reach with at most {cap} graphs in a pack; raise graphs= to "
+                f"{number} or more, leave it out, or lower graphs_per_batch."
+            )
+        smallest = space.rounded(space.smallest)
+        explore(evaluation, space, self, _FIRST * number, _LAST * number, self.plans, (smallest,))
+        candidate = evaluation.candidate(smallest)
+        # The smallest limits need fewer packs than batches of this size would.
+        if candidate.packs < evaluation.histogram.num_graphs // ((1 + TOLERANCE) * number):
+            raise SearchError(
+                f"graphs_per_batch={number} is out of reach: the smallest limits that hold every graph, "
+                f"{candidate.limits!r}, hold {candidate.graphs_per_pack:.1f} graphs on average; ask for that many, "
+                "drop the largest graphs (oversize='drop', --oversize drop), or set a cap (graphs=, --graphs)."
+            )
+        return int(self.order(evaluation)[0])
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Candidates by how far off they are, beyond the tolerance, then by harmonic mean, then by slots."""
+        """Candidates within the tolerance first, then by distance; of equals by harmonic mean, then by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         limits = evaluation.limits
         return np.lexsort((*limits.T[::-1], limits.sum(axis=1), -evaluation.harmonic_means, beyond))
 
-    def promising(self, evaluation: Evaluation, rows: list[Row]) -> list[Row]:
-        """Limits that may be fuller than what is known, by the bound on their packs; all of them until one will do."""
+    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
+        """All limits until a candidate is within the tolerance; then limits that can be fuller, by the bound."""
         if not evaluation.found:
             return rows
         first = self.order(evaluation)[0]
@@ -68,11 +80,7 @@ class About:
         bounds = evaluation.bounds_on_harmonic_means(rows).tolist()
         return [row for row, bound in zip(rows, bounds, strict=True) if bound >= best]
 
-    def proposals(self, row: Row, scale: float) -> list[Row]:
-        """All neighbours."""
-        return self._space.neighbours(row, scale)
-
     def _off(self, evaluation: Evaluation) -> NDArray[np.float64]:
-        """How far the mean graphs of each candidate are off, as a part of what is wanted, float64 ``[M]``."""
+        """How far the mean graphs of each candidate are from the batch size, as a fraction of it, float64 ``[M]``."""
         graphs = evaluation.histogram.num_graphs / evaluation.packs
-        return np.asarray(np.abs(graphs / self._number - 1), dtype=np.float64)
+        return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What a search for limits has found: a table of candidates, the best of them, and the Pareto front."""
+"""The result of a search for limits: a table of candidates, the best of them, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,7 @@ WAYS = ("grid", "target", "graphs_per_batch", "budget", "auto")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits that were tried, and what the plan made for them needs.
+    """Limits that were tried, and what a plan within them needs.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Candidate:
     totals
         Component -> sum over all graphs.
     score
-        What the search compared candidates by: the harmonic mean, or the value of the objective.
+        What the search compares candidates by: the harmonic mean, or the value of the objective.
     """
 
     limits: Limits
@@ -64,7 +64,7 @@ class Candidate:
 
     @property
     def harmonic_mean(self) -> float:
-        """Harmonic mean of the efficiencies of all components of which there is anything."""
+        """Harmonic mean of the efficiencies, without components that are 0 in all graphs."""
         return harmonic_mean(self.efficiency)
 
     @property
@@ -79,7 +79,7 @@ class Candidate:
 
     @property
     def empty_slots(self) -> dict[str, int]:
-        """Component -> slots that hold padding in one epoch, P x limit - total; the reserve is not counted."""
+        """Component -> slots that hold padding in one epoch, P x limit - total, without reserved slots."""
         return {name: self.packs * limit - self.totals[name] for name, limit in self.limits.maxima.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,9 +94,9 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class LimitsSearch(Sequence[Candidate]):
-    """Candidates for limits, in ascending order of the limits; made by `search_limits`.
+    """The result of `search_limits`: a sequence of M `Candidate`, in ascending order of the limits.
 
-    A sequence of M `Candidate`; the same as arrays for drawing and computing.
+    Its attributes hold the same as arrays.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class LimitsSearch(Sequence[Candidate]):
     components
         k names.
     num_graphs, totals
-        Graphs that were packed, and the sum of their sizes by component, int64 ``[k]``.
+        Graphs that were packed, and the sums of their sizes by component, int64 ``[k]``.
     cap
         Most graphs in a pack, None: no cap.
     limits
@@ -117,20 +117,20 @@ class LimitsSearch(Sequence[Candidate]):
     scores
         float64 ``[M]``: what candidates were compared by.
     best_index
-        Row of the candidate that the search advises.
+        Index of the candidate that the search advises.
     method, heuristic, seed
         How plans were made; see `pack`.
     multiple_of
-        What the padded shape of a pack is a multiple of.
+        The padded shape of a pack is a multiple of this.
     dropped
         Graphs that were left out because they exceed the limits.
     aim
-        What was asked for, as plain data.
+        The settings of the way, as plain data.
 
     Raises
     ------
     SearchError
-        The parts contradict each other.
+        Fields contradict each other.
     """
 
     way: str
@@ -164,12 +164,12 @@ class LimitsSearch(Sequence[Candidate]):
         self._check()
 
     def _check(self) -> None:
-        """Refuse parts that no search can have found together."""
+        """Refuse fields that cannot be the result of one search."""
         number, k = len(self.packs), len(self.components)
         shapes = [(number,), (number,), (number,), (number, k), (number, k), (k,)]
         arrays = (self.packs, self.most_graphs, self.scores, self.limits, self.used, self.totals)
         if not number or [array.shape for array in arrays] != shapes:
-            raise SearchError("the arrays of the search do not fit together; it is damaged, search anew.")
+            raise SearchError("the arrays of the search do not fit together; it is damaged, repeat the search.")
         # Slots are summed up in 64 bits.
         slots = sum(int(column.max()) for column in self.limits.T)
         if slots > INT64_MAX:
@@ -190,7 +190,7 @@ class LimitsSearch(Sequence[Candidate]):
             and np.isfinite(self.scores).all()
         )  # fmt: skip
         if not sound:
-            raise SearchError("a row of the search contradicts itself or stands out of order; it is damaged.")
+            raise SearchError("a row of the search contradicts itself or is out of order; it is damaged.")
         texts = (self.method, self.heuristic or "", *self.versions, *self.versions.values())
         if self.way not in WAYS or not all(isinstance(text, str) for text in texts):
             raise SearchError(f"the way of a search is one of {', '.join(WAYS)}, but is {self.way!r}.")
@@ -202,27 +202,18 @@ class LimitsSearch(Sequence[Candidate]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         row = range(len(self))[index]
-        used = np.maximum(self.used[row], 1).tolist()
-        most = int(self.most_graphs[row])
-        return Candidate(
-            self._named(self.limits[row].tolist(), self.cap),
-            int(self.packs[row]),
-            most,
-            self._named(used, most),
-            self.num_graphs,
-            dict(zip(self.components, self.totals.tolist(), strict=True)),
-            float(self.scores[row]),
+        limits, used, totals = (
+            dict(zip(self.components, values.tolist(), strict=True))
+            for values in (self.limits[row], np.maximum(self.used[row], 1), self.totals)
         )
-
-    def _named(self, values: Sequence[int], graphs: int | None) -> Limits:
-        return Limits.from_components(dict(zip(self.components, values, strict=True)), graphs)
-
-    def __iter__(self) -> Iterator[Candidate]:
-        return (self[i] for i in range(len(self)))
+        packs, most = int(self.packs[row]), int(self.most_graphs[row])
+        effective = Limits.from_components(used, most)
+        limited = Limits.from_components(limits, self.cap)
+        return Candidate(limited, packs, most, effective, self.num_graphs, totals, float(self.scores[row]))
 
     @property
     def best(self) -> Candidate:
-        """The candidate that the search advises; `search_limits` says by which rule."""
+        """The candidate that the search advises; see `search_limits` for the rule."""
         found: Candidate = self[self.best_index]
         return found
 
@@ -243,7 +234,7 @@ class LimitsSearch(Sequence[Candidate]):
 
     @functools.cached_property
     def pareto_indices(self) -> IntArray:
-        """Rows of the Pareto front: more score needs more slots per pack; ascending in both."""
+        """Indices of the Pareto front, ascending in slots per pack and in score."""
         order = np.lexsort((np.arange(len(self)), -self.scores, self.slots))
         scores = self.scores[order]
         before = np.concatenate([[-np.inf], np.maximum.accumulate(scores)[:-1]])
@@ -251,11 +242,11 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def pareto(self) -> list[Candidate]:
-        """Candidates that no other beats in score with as few slots per pack, from few slots to many."""
+        """Candidates of the Pareto front, by slots, ascending: no other has a higher score with as few slots."""
         return [self[int(i)] for i in self.pareto_indices]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: how it was searched, the best, the Pareto front, and all candidates."""
+        """Plain data for JSON: the settings, the best candidate, the Pareto front, and all candidates."""
         return {
             "way": self.way, "aim": dict(self.aim), "method": self.method, "heuristic": self.heuristic,
             "seed": self.seed, "multiple_of": self.multiple_of, "graphs": self.num_graphs, "dropped": self.dropped,
@@ -264,10 +255,10 @@ class LimitsSearch(Sequence[Candidate]):
         }  # fmt: skip
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The table as CSV text, written to `path` too where one is given.
+        """Return the table as CSV text; write it to `path` as well if one is given.
 
         Columns: limits and used maxima of each component, packs, efficiencies, harmonic mean, mean and most graphs
-        of a pack, slots of a pack, empty slots of an epoch, score, and 1 where it is the best, or on the Pareto front.
+        of a pack, slots of a pack, empty slots of an epoch, score, and 1 or 0 for the Pareto front and for the best.
         """
         names = self.components
         columns = [
@@ -290,7 +281,7 @@ class LimitsSearch(Sequence[Candidate]):
         return text.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the search as JSON, as a whole or not at all."""
+        """Write the search as JSON, completely or not at all."""
         document = {"format": _FORMAT, "version": _VERSION, "components": list(self.components)}
         document |= {name: getattr(self, name).tolist() for name in (*_ARRAYS, "scores")}
         document |= {name: getattr(self, name) for name in _PLAIN}
@@ -320,7 +311,7 @@ class LimitsSearch(Sequence[Candidate]):
         except (InputError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise FormatError(f"{path} holds no valid search: {error!s:.500}") from error
         if not intact:
-            raise FormatError(f"{path} was altered: its content does not match its checksum; search anew.")
+            raise FormatError(f"{path} was altered: its content does not match its checksum; repeat the search.")
         return found
 
     def __repr__(self) -> str:
@@ -335,12 +326,12 @@ class LimitsSearch(Sequence[Candidate]):
 
 
 def efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> NDArray[np.float64]:
-    """Total / (packs x limit) of each component, float64 ``[M, k]``, for packs ``[M]`` and limits ``[M, k]``."""
+    """Return total / (packs x limit), float64 ``[M, k]``, for packs ``[M]`` and limits ``[M, k]``."""
     return np.asarray(totals / (packs[:, None].astype(np.float64) * limits), dtype=np.float64)
 
 
 def harmonic_means(efficiency: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` has it."""
+    """Return the harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` does."""
     present = efficiency[:, efficiency.any(axis=0)]
     if not present.size:
         return np.zeros(len(efficiency))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import matching_name
 from dgl_tuplepack.sizes import components_of_kind
 
-# The little more that one component gets on the ray.
+# How much larger one component gets on the ray, as a fraction of it.
 _SLACK = 0.02
 
 # Maxima of one pack, in the order of the components.
@@ -35,11 +33,11 @@ class Space:
     smallest
         Smallest limits, each >= 1; they hold every graph.
     largest
-        Limits beyond which nothing can change: one pack holds all graphs.
+        Limits with which one pack holds all graphs; larger ones change nothing.
     steps, reserve
         Limit plus reserve is a multiple of the step, in each component.
     multiples
-        What was asked for: 1, or the same as the steps.
+        The multiples that were asked for: 1, or the same as the steps.
     """
 
     components: tuple[str, ...]
@@ -52,11 +50,11 @@ class Space:
 
     @property
     def scale(self) -> float:
-        """Mean graphs that limits along the mean size need to hold every graph; 0 where all sizes are 0."""
+        """Mean graphs in the smallest limits along the mean size that hold every graph; 0 if all sizes are 0."""
         return self.scale_of(self.smallest)
 
     def rounded(self, values: Iterable[float]) -> Row:
-        """The smallest limits of the lattice that are at least `values`, up to where one pack holds all."""
+        """Return the smallest limits of the lattice that are at least `values`, within `smallest` and `largest`."""
         row = []
         bounds = zip(values, self.smallest, self.largest, self.steps, self.reserve, strict=True)
         for value, least, most, step, reserve in bounds:
@@ -65,17 +63,17 @@ class Space:
         return tuple(row)
 
     def rounded_down(self, values: Iterable[float]) -> Row:
-        """The largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
+        """Return the largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
         row = []
         for value, step, reserve in zip(values, self.steps, self.reserve, strict=True):
             row.append(max(1, math.floor(value + reserve) // step) * step - reserve)
         return tuple(max(1, v) for v in row)
 
     def ray(self, first: float, last: float, number: int) -> list[Row]:
-        """Distinct limits that hold `first` to `last` mean graphs, `number` at most, rising.
+        """Return distinct limits that hold `first` to `last` mean graphs, at most `number` of them, ascending.
 
-        In turn none of the components, or one of them, gets a little more: where sizes are nearly proportional, packs
-        come out fuller if one component alone decides.
+        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller
+        when a single component limits them.
         """
         k = len(self.mean)
         rows = []
@@ -85,7 +83,10 @@ class Space:
         return list(dict.fromkeys(rows))
 
     def neighbours(self, row: Row, scale: float) -> list[Row]:
-        """Limits around `row`, some `scale` mean graphs away: one component, all of them, or one against another."""
+        """Return limits about `scale` mean graphs away from `row`.
+
+        They are larger or smaller in one component or in all, or larger in one and smaller in another.
+        """
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
         k = len(row)
         directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
@@ -95,7 +96,7 @@ class Space:
         return [self.rounded(values) for values in moved]
 
     def scale_of(self, row: Row) -> float:
-        """Mean graphs that limits have room for, in the component with most room; 0 where all sizes are 0."""
+        """Return the mean graphs that limits have room for, in the component with most room; 0 if all sizes are 0."""
         return max((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=0.0)
 
     @property
@@ -104,38 +105,16 @@ class Space:
         return min((s / m for s, m in zip(self.steps, self.mean, strict=True) if m > 0), default=1.0)
 
 
-def by_component(what: str, given: object, components: Sequence[str], *, every: bool) -> dict[str, Any]:
-    """What was given for each component, in their order; edge types go by their relation names too.
+def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
+    """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
+
+    The content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions,
+    say), so any other limit is as good as the multiple below it.
 
     Raises
     ------
     SearchError
-        It is no mapping, or has other components, or not all of them where `every` one is needed.
-    """
-    named = given if isinstance(given, Mapping) else {}
-    names = {component: matching_name(component, named) for component in components}
-    found = {component: named[name] for component, name in names.items() if name is not None}
-    unknown = [name for name in named if name not in names.values()]
-    missing = [component for component in components if component not in found] if every else []
-    wrong = ""
-    if not named:
-        wrong = f"they are {given!r:.200}"
-    elif unknown:
-        wrong = f"there is no {' and no '.join(map(repr, unknown)):.200}"
-    elif missing:
-        wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
-    if wrong:
-        raise SearchError(
-            f"{what} are given for each component by its name, but {wrong}; the components are {', '.join(components)}."
-        )
-    return found
-
-
-def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
-    """Limits worth trying for a histogram: every whole number that packs can fill, or multiples after padding.
-
-    Sizes have a greatest common divisor, 2 for edges in both directions say; a limit that is no multiple of it can
-    never be reached, so the one below is as good.
+        Slots overflow 64-bit integers.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")

@@ -88,7 +88,7 @@ class Manifest:
             if number != sum(shard.num_graphs for shard in shards) or len({s.name for s in shards}) != len(shards):
                 raise ValueError("its shards do not add up, or one is listed twice")
             seed, written_by = whole_number("seed", document["seed"], 0), str(document["written_by"])
-            limits = Limits.from_components(document["limits"]["maxima"], document["limits"]["graphs"])
+            limits = Limits.from_dict(document["limits"])
             manifest = cls(number, limits, seed, shards, written_by)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FormatError(f"{path} describes no valid dataset: {error!s:.500}; preprocess it again.") from error

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphSizes, SizeHistogram, load_example
 from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.histogram import quantiles
 from dgl_tuplepack.sizes import INT64_MAX
 from tests.messages import refused
 
@@ -170,3 +171,16 @@ def test_an_unknown_example_lists_the_choices() -> None:
 def test_counts_are_a_mapping(counts: Any) -> None:
     with refused(SizesError, "counts must be a mapping", repr(counts)):
         SizeHistogram.from_counts(counts)
+
+
+@given(
+    counted=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), min_size=1, max_size=8),
+    shares=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+)
+def test_a_quantile_is_the_smallest_value_that_a_share_of_all_graphs_does_not_exceed(
+    counted: list[tuple[int, int]], shares: list[float]
+) -> None:
+    values, counts = np.array(counted).T
+    every = sorted(np.repeat(values, counts).tolist())
+    expected = [next(v for n, v in enumerate(every, start=1) if n >= share * len(every)) for share in shares]
+    assert quantiles(values, counts, shares) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from typing import Any
 
@@ -188,3 +189,25 @@ def test_no_limit_on_edges_is_one_that_no_pack_can_exceed(problem: Problem) -> N
 def test_graphs_that_exceed_other_limits_are_named_where_edges_have_none() -> None:
     with refused(GraphTooLargeError, "graph 1 (9 nodes, 20 edges)", "that hold every graph: 9 nodes, 30 edges"):
         Limits(5).check(GraphSizes([[1, 30], [9, 20]]))
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(7), Limits(7, 3), Limits(7, 3, 2), Limits.from_components({"a": 1, "nodes": 2}, 3), HETERO]
+)
+def test_plain_data_gives_the_same_limits(limits: Limits) -> None:
+    assert Limits.from_dict(json.loads(json.dumps(limits.to_dict()))) == limits
+
+
+@pytest.mark.parametrize(
+    "document", [None, 3, [], {}, {"maxima": {"nodes": 3}}, {"graphs": 3}, {"maxima": [3], "graphs": None},
+    {"maxima": {"nodes": 0}, "graphs": None}, {"maxima": {"nodes": 3}, "graphs": "2"}]
+)  # fmt: skip
+def test_plain_data_of_no_limits_is_refused(document: Any) -> None:
+    with pytest.raises(LimitsError):
+        Limits.from_dict(document)
+
+
+def test_a_component_whose_name_begins_like_nodes_does_not_count_nodes() -> None:
+    limits = Limits.from_components({"nodesets": 4, "nodes:u": 5, "edges_of_rings": 6})
+    assert limits.nodes == {"u": 5}
+    assert limits.edges is None
