@@ -137,7 +137,11 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     FormatError
         The file is missing, unreadable, too large, not JSON, or holds a value that no file of ours does.
     """
-    text = read_text(path)
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
+    """Value of JSON text from the file `path`; as `read_json`."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
         _check_values(value)

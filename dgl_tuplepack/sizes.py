@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown, whole_number
+from dgl_tuplepack._files import check_header, checksum, open_file, parse_json, write_bytes
+from dgl_tuplepack.errors import FormatError, SizesError
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 HOMOGENEOUS = ("nodes", "edges")
+
+_FORMAT, _VERSION = "dgl_tuplepack.sizes", 1
+# Of the text that a file of sizes begins with.
+_LONGEST_LINE = 2**20
 
 
 def node_component(node_type: str) -> str:
@@ -141,6 +149,69 @@ class GraphSizes:
             The ids are no integers, or one is not in 0..N-1.
         """
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
+
+    def save(self, path: str | os.PathLike[str], origin: Mapping[str, str] | None = None) -> None:
+        """Write the sizes to a file, as a whole or not at all.
+
+        Parameters
+        ----------
+        path
+            The file; docs/format.md describes it.
+        origin
+            What tells where the sizes come from, as text by name; it is kept in the file.
+
+        Raises
+        ------
+        FormatError
+            The place cannot be written.
+        """
+        rows = np.ascontiguousarray(self.array, "<i8").tobytes()
+        document = {
+            "format": _FORMAT, "version": _VERSION, "components": list(self.components), "num_graphs": len(self),
+            "origin": dict(origin or {}), "sha256": hashlib.sha256(rows).hexdigest(),
+        }  # fmt: skip
+        document["checksum"] = checksum(document)
+        write_bytes(path, json.dumps(document).encode() + b"\n" + rows)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], origin: Mapping[str, str] | None = None) -> GraphSizes:
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path
+            The file.
+        origin
+            What the sizes must have been saved with; None: anything.
+
+        Raises
+        ------
+        FormatError
+            The file is missing, foreign, newer, altered, or of another origin.
+        """
+        with open_file(path) as file:
+            line, rows = file.readline(_LONGEST_LINE), b""
+            try:
+                document = parse_json(line.decode(), path)
+                check_header(document, path, _FORMAT, _VERSION)
+                names, number = tuple(document["components"]), whole_number("graphs", document["num_graphs"], 0)
+                length = 8 * number * len(names)
+                if length == os.fstat(file.fileno()).st_size - len(line):
+                    rows = file.read(length)
+                intact = document["checksum"] == checksum(document) and len(rows) == length
+                if not intact or document["sha256"] != hashlib.sha256(rows).hexdigest():
+                    raise ValueError("its content does not match its checksum")
+                sizes = cls(np.frombuffer(rows, "<i8").reshape(number, len(names)), names)
+            except FormatError:
+                raise
+            except (ValueError, KeyError, TypeError, OSError, MemoryError) as error:
+                raise FormatError(f"{path} holds no valid sizes: {error!s:.200}; count them again.") from error
+        if origin is not None and document["origin"] != dict(origin):
+            raise FormatError(
+                f"{path} holds the sizes of {document['origin']!s:.300}, but {dict(origin)!s:.300} is asked for; "
+                "remove the file, or give another one."
+            )
+        return sizes
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -87,7 +88,7 @@ def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSize
     path = Path(source)
     if root is not None:
         return _of_folder(OgbFolder(root, source), part)
-    if not path.exists():
+    if not os.path.exists(path):
         raise FormatError(
             f"there is no {source}; give a path, an OGB name together with --root, or example:ogbg-molhiv."
         )
@@ -95,7 +96,7 @@ def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSize
         from dgl_tuplepack.store.sources import bin_file_items
 
         return sizes_of(bin_file_items(path)), {}
-    if is_sharded(path) or (path / "metadata.json").exists():
+    if is_sharded(path) or os.path.exists(path / "metadata.json"):
         store = open_stored(path)
         return store.sizes, store.splits
     return _of_folder(OgbFolder(path), part)
@@ -114,9 +115,9 @@ def is_sharded(path: Path) -> bool:
     FormatError
         It holds both, put there by hand; each command must speak of the same one.
     """
-    if not (path / "manifest.json").exists():
+    if not os.path.exists(path / "manifest.json"):
         return False
-    if (path / "metadata.json").exists():
+    if os.path.exists(path / "metadata.json"):
         raise FormatError(f"{path} holds a store and a dataset of shards; move one of them to another folder.")
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -197,9 +198,9 @@ def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:
     if root is not None:
         return OgbFolder(root, source, **settings)
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):
         raise FormatError(f"there is no {source}; give a path, or an OGB name together with --root.")
-    is_other = path.suffix == ".bin" or (path / "metadata.json").exists()
+    is_other = path.suffix == ".bin" or os.path.exists(path / "metadata.json")
     return path if is_other else OgbFolder(path, **settings)
 
 

@@ -146,3 +146,15 @@ def test_worker_processes_tell_of_odd_places_too(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "4 of 5 shards failed" in done.stdout
     assert len(tp.GraphStore(tmp_path / "out" / "part-0")) == 20
+
+
+@pytest.mark.parametrize("kind", ["long", "loop", "pipe", "device", "dangling"])
+@pytest.mark.parametrize("command", ["sizes", "info", "verify", "preprocess"])
+@pytest.mark.parametrize("suffix", ["", ".bin"])
+def test_the_command_line_tells_of_odd_places(tmp_path: Path, run: Any, command: str, kind: str, suffix: str) -> None:
+    place = odd(tmp_path, kind, suffix)
+    done = run(command, place, *([tmp_path / "out"] if command == "preprocess" else []))
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert str(place) in done.err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,70 @@
+"""Sizes of a dataset whose graphs are fetched one by one, kept in a file and compared with samples of the dataset."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._files import is_there
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.sizes import GraphSizes
+
+# Beside the first and the last item.
+_SAMPLES = 16
+
+
+def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., GraphSizes]) -> GraphSizes:
+    """Sizes of all items from the file `path`, which is made if it is not there.
+
+    Parameters
+    ----------
+    path
+        The file.
+    source, number
+        The dataset and its length.
+    read
+        Reads sizes: of all items, or of those named by a third argument.
+
+    Raises
+    ------
+    FormatError
+        The file is damaged, cannot be written, or differs from the dataset in what is compared.
+    """
+    origin = _origin(source)
+    if not is_there(path):
+        sizes = read(source, number)
+        sizes.save(path, origin)
+        return sizes
+    sizes = GraphSizes.load(path, origin)
+    if len(sizes) != number:
+        raise FormatError(f"{path} holds the sizes of {len(sizes)} graphs, but the dataset has {number}{_REMOVE}")
+    ids = _sample(number)
+    found = read(source, number, ids)
+    if found.components != sizes.components:
+        raise FormatError(
+            f"{path} holds sizes of {sizes.components!s:.200}, but the graphs have {found.components!s:.200}{_REMOVE}"
+        )
+    differ = np.flatnonzero((found.array != sizes.array[ids]).any(axis=1))
+    if len(differ):
+        item = ids[int(differ[0])]
+        now, before = (tuple(array.tolist()) for array in (found.array[differ[0]], sizes.array[item]))
+        raise FormatError(f"item {item} has the size {now}, but {before} in {path}{_REMOVE}")
+    return sizes
+
+
+_REMOVE = "; the dataset was changed, remove the file."
+
+
+def _origin(source: Any) -> dict[str, str]:
+    kind, name = type(source), getattr(source, "name", None)
+    return {"class": f"{kind.__module__}.{kind.__qualname__}", "name": name if isinstance(name, str) else ""}
+
+
+def _sample(number: int) -> list[int]:
+    """The first and the last item, and some that depend on the number alone, in ascending order."""
+    digests = (hashlib.sha256(f"{number} {i}".encode()).digest() for i in range(_SAMPLES))
+    return sorted({0, number - 1, *(int.from_bytes(digest[:8], "little") % number for digest in digests)})
