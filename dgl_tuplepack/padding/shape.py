@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -81,10 +82,11 @@ class PaddedShape:
         }
         for name, value in found.items():
             object.__setattr__(self, name, value)
-        if self.nbytes > INT64_MAX:
+        room, said = (INT64_MAX, "at most 2**63-1 are possible") if self.nbytes > INT64_MAX else _memory()
+        if self.nbytes > room:
             raise LimitsError(
-                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but at most 2**63-1 are "
-                "possible; use smaller limits, or fewer packs_per_batch."
+                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but {said}; use smaller "
+                "limits, or fewer packs_per_batch."
             )
 
     @property
@@ -115,3 +117,12 @@ class PaddedShape:
                     f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} x {self.limits!r} "
                     f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
                 )
+
+
+def _memory() -> tuple[int, str]:
+    """Bytes of this machine's memory, or of all addresses where the system does not say, and how to say it."""
+    try:
+        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        found = INT64_MAX
+    return found, f"this machine has {found} bytes of memory"

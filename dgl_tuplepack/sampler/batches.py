@@ -221,14 +221,16 @@ class PackBatchSampler(Sampler[list[int]]):
         return EpochBatches(epoch, packs, members[packs.slots], self._dealt(epoch)[:, self.rank].copy())
 
     def _dealt(self, epoch: int) -> IntArray:
-        """Packs of each batch of each rank, ``[S, R, p]``; NONE where there is no pack."""
+        """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""
         packs = self._plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
         balanced = self.shuffle and self.num_replicas > 1
         key = self._key(_STEPS, epoch) if balanced else None
-        places = deal(packs.work[order], self.num_replicas, self.packs_per_batch, self.drop_last, key)
+        # More never come together, and room for what is not there may be more than there is.
+        most = len(order) // self.num_replicas + 2
+        places = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
         return np.where(places == NONE, NONE, order[places])
 
     def balance(self) -> Balance:

@@ -128,6 +128,32 @@ def a_mean_over_nothing_is_zero(rank: int, ranks: int) -> None:
     assert tp.nn.distributed_masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
 
 
+def groups_average_by_themselves(rank: int, ranks: int) -> None:
+    """Statistics, gradients and means are those of the ranks of a group together, whatever the others hold."""
+    members = [list(range(ranks - 1)), [ranks - 1]]
+    groups = [dist.new_group(of_group) for of_group in members]
+    mine = int(rank == ranks - 1)
+    held = [torch.randn(3 + i, 3, generator=generator(i), dtype=torch.float64) + i for i in range(ranks)]
+    weights = [torch.randn(3 + i, 3, generator=generator(9 + i), dtype=torch.float64) for i in range(ranks)]
+
+    together = torch.cat([held[i] for i in members[mine]]).requires_grad_()
+    normed = nn.BatchNorm1d(3, dtype=torch.float64)(together)
+    (normed * torch.cat([weights[i] for i in members[mine]])).sum().backward()
+    norm = tp.nn.MaskedBatchNorm1d(3, dtype=torch.float64, across_ranks=True, group=groups[mine])
+    x, real = held[rank].clone().requires_grad_(), torch.ones(len(held[rank]), dtype=torch.bool)
+    found = norm(x, real)
+    (found * weights[rank]).sum().backward()
+    begin = sum(len(held[i]) for i in members[mine] if i < rank)
+    part = slice(begin, begin + len(x))
+    torch.testing.assert_close(found, normed[part])
+    assert together.grad is not None
+    torch.testing.assert_close(x.grad, together.grad[part])
+
+    mean = tp.nn.distributed_masked_mean(held[rank], real, group=groups[mine])
+    dist.all_reduce(mean, group=groups[mine])
+    torch.testing.assert_close(mean / len(members[mine]), together.detach().mean())
+
+
 def error_of(order: Any, limits: tp.Limits, **settings: Any) -> Exception:
     """What making a sampler raises."""
     try:
@@ -263,6 +289,7 @@ def main() -> None:
         gradients_are_those_of_one_process(rank, ranks, packs_per_batch)
         done(f"gradients with {packs_per_batch} packs a batch")
     a_mean_over_nothing_is_zero(rank, ranks)
+    groups_average_by_themselves(rank, ranks)
     done("a mean over nothing")
     ranks_compare_what_they_hold(rank, ranks)
     done("ranks compare")

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
+from tests.messages import refused
 
 KEY = np.uint64(7)
 
@@ -124,3 +126,51 @@ def test_steps_of_epochs_differ() -> None:
         pairs.append({frozenset(a + b) for a, b in zip(sampler, other, strict=True)})
     assert len(pairs[0]) == 30
     assert len(pairs[0] & pairs[1]) < 10
+
+
+def test_spreads_are_shares_of_the_mean_work() -> None:
+    """Not of the largest batch, nor of the step's own mean."""
+    balance = Balance(np.array([[4.0, 0.0], [4.0, 4.0]]))
+    assert balance.largest_spread == 4 / 3
+    assert balance.mean_spread == 2 / 3
+    assert balance.idle == 1 - 12 / 16
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_more_packs_a_batch_than_there_are(ranks: int, shuffle: bool, drop_last: bool) -> None:
+    """All in one step, at no price; a batch has the packs that any number above theirs would give it."""
+    sizes, limits = tp.GraphSizes([[1, 1]] * 10), tp.Limits(2, 2)
+    batches = []
+    for packs_per_batch in (6, 9, 10**9, 2**62):
+        settings = {"packs_per_batch": packs_per_batch, "num_replicas": ranks, "shuffle": shuffle}
+        if drop_last:
+            with refused(SamplerError, "drop_last=True would leave nothing"):
+                tp.PackBatchSampler(sizes, limits, rank=0, drop_last=True, **settings)
+            continue
+        samplers = [tp.PackBatchSampler(sizes, limits, rank=rank, **settings) for rank in range(ranks)]
+        assert {len(s) for s in samplers} == {1}
+        batches.append([list(s) for s in samplers])
+        assert sorted(graph for of_rank in batches[-1] for (batch,) in [of_rank] for graph in batch) == list(range(10))
+        assert samplers[0].balance().work.shape == (1, ranks)
+    assert all(found == batches[0] for found in batches)
+
+
+RANKS_SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0], [4, 3], [2, 3]] * 3)
+RANKS_BATCHES = {
+    0: [[[5, 8], [12, 1, 9], [10, 13]], [[0, 3], [2, 6, 14], [7, 11, 4]]],
+    1: [[[0, 13], [5, 3], [12, 11, 14]], [[2, 6, 9], [10, 8], [7, 1, 4]]],
+}
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_steps_of_one_seed_never_change(epoch: int) -> None:
+    """Written down, as the batches of one rank are: which packs share a step, in which order, on which rank."""
+    plan = tp.pack(RANKS_SIZES, tp.Limits(7, 8), method="best_fit")
+    found = []
+    for rank in range(2):
+        s = tp.PackBatchSampler(RANKS_SIZES, tp.Limits(7, 8), plan=plan, seed=20240229, num_replicas=2, rank=rank)
+        s.set_epoch(epoch)
+        found.append(list(s))
+    assert found == RANKS_BATCHES[epoch]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
+import dgl_tuplepack.nn as nn_of_ranks
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d, distributed_masked_mean, masked_mean
 from tests.graphs import generator
@@ -176,6 +179,62 @@ def test_across_ranks_alone() -> None:
     assert_same_state(masked, plain)
     with refused(SchemaError, "across_ranks must be True or False", "'yes'"):
         MaskedBatchNorm1d(C, across_ranks="yes")  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def doubled(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """A process group in which a second rank holds the same as this one; the groups that sums were taken over."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    groups: list[Any] = []
+
+    def all_reduce(values: Tensor, group: Any = None) -> None:
+        groups.append(group)
+        values.mul_(2)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    yield groups
+    dist.destroy_process_group()
+
+
+def test_sums_are_taken_over_the_group_alone(doubled: list[Any]) -> None:
+    group = dist.new_group([0])
+    norm = MaskedBatchNorm1d(C, dtype=torch.float64, across_ranks=True, group=group)
+    x = rows(0, 4).requires_grad_()
+    norm(x, torch.ones(4, dtype=torch.bool)).square().sum().backward()
+    # Two sums forwards, and two backwards.
+    assert doubled == [group] * 4
+    doubled.clear()
+    distributed_masked_mean(x, torch.ones(4, dtype=torch.bool), group=group)
+    assert doubled == [group]
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_ranks_meet_in_training_alone(doubled: list[Any], tracked: bool) -> None:
+    """In evaluation one rank may be alone, and would wait for the others for ever."""
+    norm = MaskedBatchNorm1d(C, dtype=torch.float64, across_ranks=True, track_running_stats=tracked).eval()
+    norm(rows(0, 4), torch.ones(4, dtype=torch.bool))
+    assert doubled == []
+    norm.train()(rows(0, 4), torch.ones(4, dtype=torch.bool))
+    assert len(doubled) == 2
+
+
+def test_gradients_that_others_use_are_not_summed_over_ranks(doubled: list[Any]) -> None:
+    """Autograd hands one tensor to all who have a part in a sum."""
+    x, y = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    total = nn_of_ranks._SumOverRanks.apply(x, None)  # type: ignore[no-untyped-call]
+    gradient = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    (total + y).backward(gradient)
+    assert gradient.tolist() == [1, 2, 3]
+    assert y.grad is not None
+    assert x.grad is not None
+    assert y.grad.tolist() == [1, 2, 3]
+    assert x.grad.tolist() == [2, 4, 6]
+
+
+def test_what_is_summed_over_ranks_stays(doubled: list[Any]) -> None:
+    x = torch.ones(3)
+    assert nn_of_ranks._SumOverRanks.apply(x, None).tolist() == [2, 2, 2]  # type: ignore[no-untyped-call]
+    assert x.tolist() == [1, 1, 1]
 
 
 def test_a_conversion_to_torchs_layer_for_ranks_is_not_silent() -> None:

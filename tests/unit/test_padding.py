@@ -221,6 +221,74 @@ def test_batches_that_no_memory_holds() -> None:
         tp.PaddedCollate(tp.Limits(2**60, 2**60, 4), graph(), packs_per_batch=2)
 
 
+@pytest.mark.parametrize("packs", [10**9, 2**40])
+def test_batches_beyond_the_memory_of_the_machine(packs: int) -> None:
+    """Allocating them would stall the machine, or end in an error of torch's."""
+    with refused(LimitsError, f"a batch of {packs} packs", "bytes of memory", "fewer packs_per_batch"):
+        tp.PaddedCollate(tp.Limits(2222, 5022, 256), graph(), packs_per_batch=packs)
+
+
+@pytest.mark.parametrize("packs", [2**62, 2**63 - 1])
+def test_packs_beyond_all_addresses(packs: int) -> None:
+    with refused(LimitsError, f"a batch of {packs} packs", "2**63-1 are possible", "fewer packs_per_batch"):
+        collate(packs_per_batch=packs)
+
+
+@pytest.mark.parametrize("heterogeneous", [False, True])
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("cover", [False, True])
+def test_the_bytes_of_a_batch_are_those_of_its_tensors(heterogeneous: bool, idtype: torch.dtype, cover: bool) -> None:
+    example: Any = item()
+    limits = LIMITS
+    if heterogeneous:
+        both = {("a", "to", "b"): 2, ("b", "in", "b"): 1}
+        features = {"a": FEATURES, "b": {}}, {("a", "to", "b"): WEIGHTS}
+        example = (random_heterograph(generator(0), {"a": 2, "b": 1}, both, *features), torch.tensor([1.0, 2.0]))
+        components = tp.sizes_of([example]).components
+        limits = tp.Limits.from_components({name: 9 + i for i, name in enumerate(components)}, graphs=4)
+    pad = tp.PaddedCollate(limits, Identified(0, example), packs_per_batch=3, idtype=idtype, cover_padding=cover)
+    batch = pad([])
+    of_types = [
+        batch._node_masks, batch._edge_masks, batch._src, batch._dst, batch._nodes_per_graph, batch._edges_per_graph,
+        *batch._node_features.values(), *batch._edge_features.values(),
+    ]  # fmt: skip
+    tensors = [batch.graph_mask, batch.graph_ids, batch.labels, *(t for found in of_types for t in found.values())]
+    assert pad.shape.nbytes == sum(tensor.nbytes for tensor in tensors)
+
+
+def test_as_many_bytes_as_there_are_addresses_and_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node takes 16 bytes of features here and 1 of its mask."""
+    monkeypatch.setattr("dgl_tuplepack.padding.shape._memory", lambda: (2**63 - 1, ""))
+    lone = dgl.graph(([], []), num_nodes=1)
+    lone.ndata["x"] = torch.zeros(1, 4)
+    rest = tp.PaddedCollate(tp.Limits(1, 1, 1), lone).shape.nbytes - 17
+    most = (2**63 - 1 - rest) // 17
+    assert 2**63 - 18 < tp.PaddedCollate(tp.Limits(most, 1, 1), lone).shape.nbytes <= 2**63 - 1
+    with refused(LimitsError, "2**63-1"):
+        tp.PaddedCollate(tp.Limits(most + 1, 1, 1), lone)
+
+
+def test_as_many_bytes_as_the_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = collate().shape.nbytes
+    monkeypatch.setattr("dgl_tuplepack.padding.shape._memory", lambda: (needed, "few"))
+    collate()
+    monkeypatch.setattr("dgl_tuplepack.padding.shape._memory", lambda: (needed - 1, "few"))
+    with refused(LimitsError, f"{needed} bytes", "few"):
+        collate()
+
+
+def test_as_many_nodes_as_int32_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the node slots is the padding's."""
+    monkeypatch.setattr("dgl_tuplepack.padding.shape._memory", lambda: (2**63 - 1, ""))
+    limits = tp.Limits(2**30 - 1, 8, 4)
+    assert collate(limits=limits, packs_per_batch=2, idtype=torch.int32).shape.num_nodes == {"_N": 2**31 - 1}
+    for nodes, packs in ((2**31 - 1, 1), (2**30, 2)):
+        limits = tp.Limits(nodes, 8, 4)
+        with refused(LimitsError, f"{nodes * packs + 1} node slots", f"at most {2**31 - 1}", "torch.int64"):
+            collate(limits=limits, packs_per_batch=packs, idtype=torch.int32)
+        collate(limits=limits, packs_per_batch=packs, idtype=torch.int64)
+
+
 @pytest.mark.parametrize("value", ["no", 1, None])
 def test_cover_padding_is_a_switch(value: Any) -> None:
     with refused(InputError, "cover_padding must be True or False", repr(value)):

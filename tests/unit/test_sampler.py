@@ -176,6 +176,20 @@ def test_graphs_of_a_pack_are_uniform() -> None:
     assert chi_square(counts, 15) < loose_bound(15)
 
 
+@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+def test_far_epochs_are_epochs_of_their_own(content: str) -> None:
+    """Epochs that agree in their low bits share neither order, content nor plan."""
+    sizes = tp.GraphSizes(np.random.default_rng(4).integers(1, 12, (300, 2)))
+    s = tp.PackBatchSampler(sizes, tp.Limits(80, 90), content=content)
+    found, plans = [], []
+    for epoch in (1, 1 + 2**8, 1 + 2**16, 1 + 2**32, 1 + 2**53, 1 + 2**63):
+        s.set_epoch(epoch)
+        found.append(list(s))
+        plans.append(s.plan.fingerprint)
+    assert all(a != b for a, b in itertools.combinations(found, 2))
+    assert len(set(plans)) == (len(plans) if content == "repack" else 1)
+
+
 def epochs_of(content: str, number: int = 4) -> list[list[list[int]]]:
     sizes = tp.GraphSizes(np.tile([[1, 1], [2, 1], [3, 2]], (40, 1)))
     s = tp.PackBatchSampler(sizes, tp.Limits(7, 6), content=content)

@@ -144,6 +144,26 @@ def test_a_position_in_an_iterator_is_the_samplers_no_more() -> None:
     assert list(s) == epoch_of(1)
 
 
+def test_a_state_in_an_iterator_is_resumed_by_that_one_alone() -> None:
+    """In mid-epoch too: what the loader drops is not resumed by the next iteration."""
+    state = after(4)
+    s = sampler()
+    s.load_state_dict(state)
+    iter(s).load_state_dict(state)
+    assert list(s) == epoch_of(0)
+
+
+def test_an_iterator_that_resumes_repeats_nothing() -> None:
+    s = sampler()
+    state = after(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(iter(s))
+        iterator = iter(s)
+        iterator.load_state_dict(state)
+        assert list(iterator) == epoch_of(0)[4:]
+
+
 @pytest.mark.parametrize("epoch_first", [True, False])
 def test_the_end_of_an_epoch_does_not_skip_the_next(epoch_first: bool) -> None:
     """The loop may have moved on before the loader loads its state."""
