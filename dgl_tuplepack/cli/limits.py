@@ -39,54 +39,42 @@ _RANGE = "FIRST:LAST[:STEP]|N,..."
 @app.command()
 def limits(
     source: SourceArgument,
-    nodes: Annotated[
-        str | None, typer.Option(metavar=_RANGE, help="Node limits to try, LAST included.", show_default=False)
-    ] = None,
-    edges: Annotated[str | None, typer.Option(metavar=_RANGE, help="Edge limits to try.", show_default=False)] = None,
+    nodes: Annotated[str | None, typer.Option(metavar=_RANGE, help="Node limits to try, LAST included.")] = None,
+    edges: Annotated[str | None, typer.Option(metavar=_RANGE, help="Edge limits to try.")] = None,
     range_: Annotated[
-        list[str] | None,
-        typer.Option("--range", metavar=f"NAME={_RANGE}", help="Limits of any component to try.", show_default=False),
+        list[str] | None, typer.Option("--range", metavar=f"NAME={_RANGE}", help="Limits of another component to try.")
     ] = None,
     target: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FRACTION|NAME=FRACTION",
-            help="Smallest limits that reach this efficiency: harmonic mean, or of a component.",
-            show_default=False,
-        ),
+        typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency."),
     ] = None,
     graphs_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="Limits of packs with about so many graphs.", show_default=False)
+        int | None, typer.Option(min=1, help="Fullest packs with about so many graphs on average.")
     ] = None,
     budget: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Largest limits whose padded shape has at most so many slots, or costs.", show_default=False
-        ),
+        float | None, typer.Option(min=0, help="Largest limits whose padded shape costs no more: slots, or --cost.")
     ] = None,
     cost: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="For --budget: cost of one slot, such as bytes.", show_default=False),
+        typer.Option(metavar="NAME=NUMBER", help="Cost of one slot for --budget, such as bytes; for each component."),
     ] = None,
-    graphs: Annotated[
-        int | None, typer.Option(min=1, max=2**63 - 1, help="Most graphs of a pack.", show_default=False)
-    ] = None,
+    graphs: Annotated[int | None, typer.Option(min=1, max=2**63 - 1, help="Most graphs of a pack.")] = None,
     multiple_of: Annotated[
         int, typer.Option(min=1, max=2**31, help="Padded shapes are multiples of this: 8, 64, 128.")
     ] = 1,
     tolerance: Annotated[
-        float | None, typer.Option(help="Fraction of the best efficiency to give up for fewer slots (0.005).")
+        float | None, typer.Option(help="Fraction of the best efficiency to give up for fewer slots (default: 0.005).")
     ] = None,
     reach: Annotated[
-        float | None, typer.Option(help="Largest limits to try, as a multiple of what the largest graph needs (3).")
+        float | None, typer.Option(help="Largest limits, in multiples of what the largest graph needs (default: 3).")
     ] = None,
     plans: Annotated[
-        int | None, typer.Option(min=1, help="Most candidates to plan (200); ranges are planned completely.")
+        int | None, typer.Option(min=1, help="Most candidates to plan (default: 200); ranges are planned completely.")
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"How to plan candidates: {', '.join(PACKERS)} (auto; best_fit with a heuristic).",
+            help=f"How to plan candidates: {', '.join(PACKERS)} (default: auto; with a heuristic: best_fit).",
             callback=one_of(PACKERS),
         ),
     ] = None,
@@ -95,9 +83,7 @@ def limits(
     effort: Annotated[float, typer.Option(min=0, help="Work of auto for each candidate; 0 is fastest.")] = 0.0,
     oversize: OversizeOption = "error",
     rows: Annotated[int, typer.Option(min=1, help="Candidates of the Pareto front to show.")] = 12,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the search to this file, for LimitsSearch.load.", show_default=False)
-    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the search to this file, for LimitsSearch.load.")] = None,
     root: RootOption = None,
     part: PartOption = None,
     as_json: JsonOption = False,
@@ -105,8 +91,9 @@ def limits(
 ) -> None:
     """Search limits for SOURCE that fill packs well.
 
-    Without further options: the fewest slots per pack among limits that fill about best. Otherwise on a grid (--nodes,
-    --edges, --range), or for a target, a batch size or a budget.
+    Advise the fewest slots per pack (nodes plus edges) whose efficiency is within 0.5 % of the best. With --nodes,
+    --edges and --range only these limits are tried. With --target, --graphs-per-batch or --budget, advise the smallest
+    limits that reach an efficiency, the fullest packs of a batch size, or the largest limits within a budget.
     """
     check_output(as_json, as_csv)
     plain = {name: None if text is None else value_range(text) for name, text in (("nodes", nodes), ("edges", edges))}

@@ -36,7 +36,7 @@ HeuristicOption = Annotated[
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help=f"{', '.join(NAMES)}, or weights as 1,0.5.",
+        help=f"Order of graphs for best_fit and first_fit: {', '.join(NAMES)}, or weights as 1,0.5.",
         show_default=False,
     ),
 ]

@@ -27,25 +27,8 @@ def explore(
 ) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
 
-    Parameters
-    ----------
-    evaluation
-        Candidates known so far; new ones are added.
-    space
-        Limits to choose from.
-    way
-        What to look for.
-    first, last
-        Smallest and largest mean graphs of limits along the mean size.
-    plans
-        Most candidates, >= 1.
-    starts
-        Limits to begin with, beside those along the mean size.
-
-    Notes
-    -----
-    The candidates of a round are chosen before any of them is planned, so the result does not depend on which plan is
-    done first.
+    The evaluation then has at most `plans` candidates, promising ones of `starts` among them. Candidates of a round are
+    chosen before any of them is planned, so the result does not depend on which plan is done first.
     """
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(way.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])

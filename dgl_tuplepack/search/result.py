@@ -117,7 +117,7 @@ class LimitsSearch(Sequence[Candidate]):
     scores
         float64 ``[M]``: what candidates were compared by.
     best_index
-        Index of the candidate that the search advises.
+        The candidate that the search advises.
     method, heuristic, seed
         How plans were made; see `pack`.
     multiple_of
@@ -126,11 +126,6 @@ class LimitsSearch(Sequence[Candidate]):
         Graphs that were left out because they exceed the limits.
     aim
         The settings of the way, as plain data.
-
-    Raises
-    ------
-    SearchError
-        Fields contradict each other.
     """
 
     way: str

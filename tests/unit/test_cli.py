@@ -239,6 +239,8 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
             1,
             ("out of reach", "8.8 graphs", "--oversize drop", "--graphs"),
         ),
+        (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
+        (["limits", EXAMPLE, "--budget", "inf"], 2, ("the budget must be a finite number", "--cost")),
         (["limits", EXAMPLE, "--method", "magic"], 2, ("magic", "best_fit")),
     ],
 )
