@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from typing import TYPE_CHECKING, Any
 
-from dgl_tuplepack._version import __version__
+from dgl_tuplepack._version import __version__ as __version__
 
+# Type checkers take it for true. Nothing slow is imported here: what comes before the command line's first line cannot
+# be interrupted without a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from dgl_tuplepack import nn as nn
     from dgl_tuplepack.bounds import lower_bound as lower_bound
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
@@ -59,20 +62,22 @@ _PUBLIC = {
 _NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "sharding")
 
 
-def _has_torch() -> bool:
+def _offered() -> list[str]:
+    """Public names: without those that need torch where it is absent, though asking for one says what is missing."""
+    from importlib.util import find_spec
+
     try:
-        return importlib.util.find_spec("torch") is not None
+        has_torch = find_spec("torch") is not None
     except ImportError:
-        return False
-
-
-# Where torch is absent, the names that need it are not offered; asking for one says what is missing.
-__all__ = ["__version__", "errors", *(name for name, module in _PUBLIC.items() if module not in _NEED_TORCH)]
-if _has_torch():
-    __all__ += ["nn", *(name for name, module in _PUBLIC.items() if module in _NEED_TORCH)]
+        has_torch = False
+    offered = [name for name, module in _PUBLIC.items() if has_torch or module not in _NEED_TORCH]
+    return ["__version__", "errors", *(["nn"] if has_torch else []), *offered]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__all__":
+        # A star import asks for it.
+        return _offered()
     module = "nn" if name == "nn" else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -87,4 +92,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return _offered()

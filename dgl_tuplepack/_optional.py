@@ -10,7 +10,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-_EXTRAS = {
+EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",
     "ogb": "ogb",
@@ -42,10 +42,15 @@ def load(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
-        absent = isinstance(error, ModuleNotFoundError) and error.name == package
-        state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
-        raise MissingDependencyError(
-            f"{package} {state}; it is needed here (extra: dgl_tuplepack[{_EXTRAS[package]}]). Known to work "
-            f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
-            "repository's scripts/constraints.txt pins the whole tested set."
-        ) from error
+        raise missing(package, error) from error
+
+
+def missing(package: str, error: Exception) -> MissingDependencyError:
+    """The error that says how to get an optional package that could not be imported."""
+    absent = isinstance(error, ModuleNotFoundError) and error.name == package
+    state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
+    return MissingDependencyError(
+        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]). Known to work "
+        f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
+        "repository's scripts/constraints.txt pins the whole tested set."
+    )

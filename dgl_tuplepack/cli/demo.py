@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 from rich.console import Console
 
 from dgl_tuplepack.cli.app import app
+from dgl_tuplepack.cli.output import print_json
 
 
 @app.command()
@@ -31,4 +31,4 @@ def demo(
 
     result = run_demo(Console(stderr=as_json), out, graphs, epochs, seed)
     if as_json:
-        print(json.dumps(result, indent=2))
+        print_json(result)

@@ -23,13 +23,15 @@ from dgl_tuplepack.cli.output import (
     CsvOption,
     JsonOption,
     check_output,
-    note,
     percent,
+    print_csv,
     print_json,
     print_table,
+    say,
     warnings_as_notes,
 )
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
+from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.search import LimitsSearch, run, way_of
 from dgl_tuplepack.search.evaluation import PACKERS
 
@@ -117,7 +119,7 @@ def limits(
     if as_json:
         print_json(found.to_dict())
     elif as_csv:
-        print(found.to_csv(), end="")
+        print_csv(found.to_csv())
     else:
         _show(found, rows)
     if save is not None:
@@ -146,8 +148,8 @@ def _show(found: LimitsSearch, rows: int) -> None:
     title = f"{len(found):,} candidates tried ({found.way}, by {found.method}); the best, and the Pareto front"
     print_table(title, headings, table, shown.index(best))
     empty = ", ".join(f"{value:,} {name}" for name, value in best.empty_slots.items())
-    print(f"best: {best.limits!r}")
-    print(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs, {best.most_graphs:,} at most")
-    print(f"      padded slots of an epoch: {empty}")
+    say(f"best: {best.limits!r}")
+    say(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs, {best.most_graphs:,} at most")
+    say(f"      padded slots of an epoch: {empty}")
     if found.dropped:
-        print(f"      {found.dropped:,} graphs exceed the limits and were left out")
+        say(f"      {found.dropped:,} graphs exceed the limits and were left out")

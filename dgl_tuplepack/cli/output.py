@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from dgl_tuplepack._text import printable
+from dgl_tuplepack.cli.streams import note
+from dgl_tuplepack.errors import FormatError
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
 CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV alone.")]
@@ -27,6 +33,25 @@ def check_output(as_json: bool, as_csv: bool) -> None:
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(document, indent=2))
+
+
+def say(line: str) -> None:
+    """Print one line, whatever names are in it."""
+    print(printable(line))
+
+
+def print_csv(text: str) -> None:
+    """Print CSV: as it is for programs, in UTF-8, and for people with escapes in place of control characters."""
+    if sys.stdout.isatty():
+        for line in text.removesuffix("\n").split("\n"):
+            say(line)
+        return
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FormatError(f"a name in the table has no form in UTF-8 ({error}); take --json.") from error
+    sys.stdout.flush()
+    sys.stdout.buffer.write(content)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -51,12 +76,17 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
     """Print a table, its first column to the left; the row `best` stands out."""
-    table = Table(title=title, title_justify="left", show_header=any(headings))
+    # Names may look like markup, so that everything is text.
+    table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", overflow="fold")
+        table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
     for number, row in enumerate(rows):
-        table.add_row(*map(shown, row), style="bold green" if number == best else None)
+        table.add_row(*(_text(shown(cell)) for cell in row), style="bold green" if number == best else None)
     Console().print(table)
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
 
 
 def shown(value: Any) -> str:
@@ -79,8 +109,3 @@ def warnings_as_notes() -> Iterator[None]:
         yield
     for warning in caught:
         note(str(warning.message))
-
-
-def note(text: str) -> None:
-    """Say something beside the result, on standard error."""
-    typer.echo(f"dgl-tuplepack: {text}", err=True)

@@ -13,8 +13,9 @@ from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import OversizeOption, by_name, check_ending, one_of, whole
-from dgl_tuplepack.cli.output import JsonOption, note, print_json, warnings_as_notes
+from dgl_tuplepack.cli.output import JsonOption, print_json, warnings_as_notes
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
+from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import METHODS, pack

@@ -17,12 +17,13 @@ from dgl_tuplepack.cli.output import (
     JsonOption,
     check_output,
     csv_text,
-    note,
     percent,
+    print_csv,
     print_json,
     print_table,
 )
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
+from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing import METHODS, pack
@@ -72,7 +73,7 @@ def plan(
     if as_json:
         print_json(summary)
     elif as_csv:
-        print(csv_text([summary]), end="")
+        print_csv(csv_text([summary]))
     else:
         _show(summary)
     if save is not None:

@@ -9,8 +9,9 @@ import typer
 
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import check_ending
-from dgl_tuplepack.cli.output import CsvOption, JsonOption, check_output, note, print_json, print_table
+from dgl_tuplepack.cli.output import CsvOption, JsonOption, check_output, print_csv, print_json, print_table
 from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
+from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram, quantiles
 
 _QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
@@ -37,7 +38,7 @@ def sizes(
     if as_json:
         print_json(summary)
     elif as_csv:
-        print(histogram.to_csv(), end="")
+        print_csv(histogram.to_csv())
     else:
         graphs, classes = summary["graphs"], summary["size_classes"]
         rows = [[name, *figures.values()] for name, figures in summary["components"].items()]

@@ -76,8 +76,12 @@ def _saved(source: str) -> SizeHistogram:
         return load_example(source.removeprefix(_EXAMPLE))
     if source != "-":
         return SizeHistogram.load(source)
+    if sys.stdin is None:
+        raise FormatError("standard input is closed; give lines of nodes,edges,count, or the path of a file.")
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
+    except OSError as error:
+        raise FormatError(f"standard input cannot be read ({error.strerror}); give the path of a file.") from error
     except UnicodeDecodeError as error:
         raise FormatError(f"standard input is no UTF-8 text ({error}); give lines of nodes,edges,count.") from error
     return SizeHistogram.from_csv(text, "standard input")

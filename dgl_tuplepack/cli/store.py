@@ -13,7 +13,7 @@ import typer
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import named, whole
-from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table
+from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table, say
 from dgl_tuplepack.cli.source import RootOption, is_sharded, open_stored
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
@@ -145,9 +145,9 @@ def _preprocess_shards(
     _show(summary)
     print_table("Seconds", ["", ""], [[step, taken] for step, taken in made.seconds.items()])
     if made.written or made.planned:
-        print(f"{out}: {len(made.written):,} shards written, {len(made.kept):,} were there and are intact")
+        say(f"{out}: {len(made.written):,} shards written, {len(made.kept):,} were there and are intact")
     else:
-        print(f"{out}: nothing to do, all {len(made.kept):,} shards were there and are intact")
+        say(f"{out}: nothing to do, all {len(made.kept):,} shards were there and are intact")
 
 
 @contextmanager
@@ -189,7 +189,7 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
     else:
         # A store need have none, but whoever lost them should know.
         plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
-        print(f"{store}: {len(opened):,} graphs, intact{plans}")
+        say(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
 def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:

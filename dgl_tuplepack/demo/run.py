@@ -12,9 +12,11 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 from torch import nn
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._text import printable
 from dgl_tuplepack.demo.comparison import Contender, contenders, measure, measured_parts
 from dgl_tuplepack.demo.model import MaskedGIN
 from dgl_tuplepack.errors import FormatError, SizesError
@@ -83,7 +85,7 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
         f"{first:.3f} over the first {window}, {last:.3f} over the last {window}."
     )
     pictures = _draw(histogram, rows, best, out)
-    console.print("Pictures: " + ", ".join(str(path) for path in pictures))
+    console.print(Text("Pictures: " + ", ".join(printable(path) for path in pictures)))
     return {
         "graphs": len(sizes),
         "limits": LIMITS.to_dict(),

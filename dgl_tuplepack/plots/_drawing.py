@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._text import printable
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.histogram import quantiles
 from dgl_tuplepack.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
+# The middle of longer ones is left out: they would leave no room for the picture.
+_LONGEST_NAME = 30
 ACCENT = "#b2182b"
 # Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
@@ -33,6 +36,23 @@ def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
         return ax
     # A Figure of its own keeps pyplot's global state, and any display, out of it.
     return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def label(name: str) -> str:
+    """A name as text of a picture, whatever is in it: never a formula, and one line that its font can write."""
+    name = printable(name)
+    has = [font.get_char_index for font in _fonts()]
+    name = "".join(c if any(index(ord(c)) for index in has) else c.encode("unicode_escape").decode() for c in name)
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
+    # Legends leave out what begins with an underscore.
+    return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
+
+
+def _fonts() -> list[Any]:
+    manager = load("matplotlib.font_manager")
+    families = manager.FontProperties().get_family()
+    return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]
 
 
 def count_colours() -> Any:

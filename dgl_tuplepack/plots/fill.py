@@ -68,8 +68,9 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     for column, line, style in means:
         name = plan.histogram.components[column]
         value = plan.efficiency[name]
-        line(value, color=drawing.ACCENT, linestyle=style, linewidth=1.5, label=f"mean of {name}: {value:.2%}")
-    first, second = (plan.histogram.components[column] for column in columns)
+        label = f"mean of {drawing.label(name)}: {value:.2%}"
+        line(value, color=drawing.ACCENT, linestyle=style, linewidth=1.5, label=label)
+    first, second = (drawing.label(plan.histogram.components[column]) for column in columns)
     ax.set(xlabel=f"{first}: content / limit", ylabel=f"{second}: content / limit")
     for set_limits, column in ((ax.set_xlim, 0), (ax.set_ylim, 1)):
         low = min(_FULL, places[:, column].min())
@@ -114,7 +115,7 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
         last = np.flatnonzero(np.append(np.diff(fill[order]) != 0, True))
         packs, heights = np.append(0, ends[last]), fill[order][last]
         style = drawing.line_style(number)
-        label = f"{name}: {plan.num_packs:,} packs, mean {plan.efficiency[component]:.2%}"
+        label = f"{drawing.label(name)}: {plan.num_packs:,} packs, mean {plan.efficiency[component]:.2%}"
         ax.plot(
             packs,
             np.append(heights, heights[-1]),
@@ -125,7 +126,8 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
             markersize=6,
             **style,
         )
-    ax.set(xlabel="packs, fullest first", ylabel=f"{component}: content / limit", ylim=(0, 1.03), xlim=(0, None))
+    ax.set(xlabel="packs, fullest first", ylabel=f"{drawing.label(component)}: content / limit")
+    ax.set(ylim=(0, 1.03), xlim=(0, None))
     drawing.set_whole(ax.xaxis)
     ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)

@@ -65,7 +65,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
             fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},
         )  # fmt: skip
     _scale(ax, above)
-    ax.set_yticks(rows, list(plans))
+    ax.set_yticks(rows, [drawing.label(name) for name in plans])
     ax.set(xlabel="packs above the lower bound, %", ylim=(len(plans) - 0.4, -0.6))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)

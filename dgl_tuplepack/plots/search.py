@@ -55,7 +55,8 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=_front_label(search), zorder=3, **_MARKER)
     ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
-    ax.set(xlabel=f"limit of {search.components[columns[0]]}", ylabel=f"limit of {search.components[columns[1]]}")
+    across, up = (drawing.label(search.components[column]) for column in columns)
+    ax.set(xlabel=f"limit of {across}", ylabel=f"limit of {up}")
     for axis in (ax.xaxis, ax.yaxis):
         drawing.set_whole(axis)
     ax.legend(**drawing.LEGEND_ABOVE)
@@ -88,7 +89,7 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
     ax.scatter(
         search.slots[best], search.scores[best], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER
     )
-    ax.set(xlabel=f"slots of a pack ({' + '.join(search.components)})")
+    ax.set(xlabel=f"slots of a pack ({' + '.join(map(drawing.label, search.components))})")
     _name_score(search, ax)
     drawing.set_whole(ax.xaxis)
     ax.legend(**drawing.LEGEND_ABOVE)
@@ -115,7 +116,7 @@ def _front_label(search: LimitsSearch) -> str:
 
 
 def _best_label(search: LimitsSearch) -> str:
-    limits = ", ".join(f"{value:,} {name}" for name, value in search.best.limits.maxima.items())
+    limits = ", ".join(f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items())
     score = search.best.score
     return f"best: {limits} ({f'{score:.2%}' if _is_harmonic(search) else f'score {score:.6g}'})"
 

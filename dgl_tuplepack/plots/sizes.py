@@ -67,7 +67,7 @@ def plot_sizes(
         The limits are no `Limits`, or for other components than the histogram.
     """
     columns = drawing.two_components(histogram.components, components, "the histogram")
-    names = [histogram.components[column] for column in columns]
+    names = [drawing.label(histogram.components[column]) for column in columns]
     sizes = histogram.sizes[:, columns]
     maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array[list(columns)]
     largest = _largest_shown(sizes, maxima)
@@ -150,14 +150,15 @@ def plot_distributions(
         share = np.cumsum(np.bincount(members.reshape(-1), weights=histogram.counts)) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
         style = drawing.line_style(number)
-        label = f"{name}: mean {mean:,.1f}, largest {distinct[-1]:,}"
+        shown = drawing.label(name)
+        label = f"{shown}: mean {mean:,.1f}, largest {distinct[-1]:,}"
         # The markers stand at the quartiles and the 99th percentile.
         marks = np.unique(np.searchsorted(share, (0.25, 0.5, 0.75, 0.99)) + 1).tolist()
         steps = np.concatenate([distinct[:1], distinct]), np.concatenate([[0.0], share])
         ax.plot(*steps, drawstyle="steps-post", label=label, markevery=marks, markersize=6, **style)
         if maxima is not None:
             line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1}
-            ax.axvline(int(maxima[column]), label=f"limit: {int(maxima[column]):,} {name}", **line)
+            ax.axvline(int(maxima[column]), label=f"limit: {int(maxima[column]):,} {shown}", **line)
     ax.set(xlabel="size of a graph", ylabel="share of graphs up to this size", ylim=(0, 1.02))
     ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     smallest = int(histogram.sizes[:, columns].min())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._text import printable
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.report.findings import Findings
 from dgl_tuplepack.report.pictures import dataset_pictures, pack_pictures, search_pictures
@@ -40,8 +41,13 @@ for epoch in range(epochs):
 def render(findings: Findings, name: str, seed: int) -> str:
     """HTML of the page."""
     jinja2 = load("jinja2")
+    # Names come from files. Lines of code, in which they are written as Python writes them, are escaped already.
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
     template = resources.files("dgl_tuplepack").joinpath("report", "page.html.jinja").read_text(encoding="utf-8")

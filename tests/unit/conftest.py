@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,9 +32,14 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(*arguments: object, text: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "argv", ["dgl-tuplepack", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        # Typer always leaves by sys.exit, with 0 too.
+        # A process that ends after its command does not restore these.
+        for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+            monkeypatch.setattr(place, name, getattr(place, name))
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        # It always leaves by sys.exit, with 0 too.
         with pytest.raises(SystemExit) as stopped:
             main()
+        signal.signal(signal.SIGINT, on_interrupt)
         assert isinstance(stopped.value.code, int)
         return Done(stopped.value.code, *capsys.readouterr())
 

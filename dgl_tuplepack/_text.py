@@ -1,0 +1,20 @@
+"""Names and paths as text to show: they come from files, and hold any characters at all."""
+
+from __future__ import annotations
+
+
+def printable(text: object) -> str:
+    r"""`text` on one line, with escapes in place of whatever a terminal or a page would obey or could not encode.
+
+    These are control and format characters, line ends, characters without a meaning, and surrogates, which stand for
+    the bytes of paths that are not UTF-8.
+
+    Examples
+    --------
+    >>> print(printable("a\x1b[1mb\n\udcff"))
+    a\x1b[1mb\n\udcff
+    """
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
