@@ -75,7 +75,7 @@ def lower_bound(
         for relaxation, point in points[:1]:
             classes = len(relaxation.instance.counts)
             if classes <= _MOST_LP_CLASSES:
-                program = PatternLP(relaxation.instance, np.zeros((0, classes), dtype=np.int64), point)
+                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point)
                 program.solve(histogram.num_graphs, allowed)
                 bound = max(bound, program.bound)
     return bound

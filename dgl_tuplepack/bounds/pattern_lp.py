@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import highspy
@@ -10,7 +11,7 @@ import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
-from dgl_tuplepack.bounds.pricing import FloatArray, Priced, contents, lifted, price, pricing_work
+from dgl_tuplepack.bounds.pricing import FloatArray, Priced, Pricing, Tabulated, by_table, lifted, price
 from dgl_tuplepack.sizes import IntArray
 
 _COLUMNS_PER_ROUND = 200
@@ -19,6 +20,8 @@ _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _PIVOTS = 400
 _TOLERANCE = 1e-7
+# Values of the solver's option "simplex_strategy".
+_DUAL, _PRIMAL = 1, 4
 
 
 class PatternLP:
@@ -26,24 +29,26 @@ class PatternLP:
 
     Parameters
     ----------
-    instance
-        What to pack; pricing needs a table of one cell for each room (see `pricing_work`).
     columns
         Patterns to start with, int64 ``[M, C]``.
     centre
-        Priced duals to start from.
+        Priced duals of the instance to start from.
+    pricing
+        How further duals are priced.
 
     Notes
     -----
     Duals are smoothed towards those of the best bound so far, since those of the restricted LP jump about.
-    Each round prices once or a few times, O(C cells), and solves an LP of C rows, warm.
+    Each round prices once or a few times and solves an LP of C rows, warm.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
     """
 
-    def __init__(self, instance: Instance, columns: IntArray, centre: Priced) -> None:
-        self.instance = instance
+    def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = by_table) -> None:
+        self.instance = instance = centre.instance
+        self._price = pricing
+        self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2)
         self.bound = centre.bound
         self.value = math.inf
         self.converged = False
@@ -51,12 +56,11 @@ class PatternLP:
         self._columns: list[IntArray] = []
         self._centre = centre.scaled
         self._exact = centre.exact
-        # Counts are scaled down where they are large: the solver works with absolute tolerances.
-        self._scale = max(1.0, centre.exact / 1e4)
+        self._scale = _scale(centre.exact)
         self._solver = self._new_solver()
         self._add(np.diag(_most_alone(instance)))
         self._add(columns)
-        self._add(contents(instance, centre, centre.scaled * (1 + 1e-6), _COLUMNS_PER_ROUND))
+        self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
 
     def _new_solver(self) -> Any:
         solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -86,14 +90,34 @@ class PatternLP:
             len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
         )  # fmt: skip
         self._columns.append(columns)
+        # What was solved stays primal feasible.
+        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
-    def solve(self, target: int, effort: Effort) -> None:
-        """Go on until the bound reaches `target`, cannot rise any more, or the effort is used up."""
+    def restrict(self, counts: IntArray) -> None:
+        """Ask for other numbers of graphs, >= 0; columns and duals stay."""
+        self.instance = replace(self.instance, counts=counts)
+        self._exact = float(counts @ self._centre)
+        self._scale = _scale(self._exact)
+        rows = np.arange(len(counts), dtype=np.int32)
+        self._solver.changeRowsBounds(
+            len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
+        )  # fmt: skip
+        # What was solved stays dual feasible.
+        self._solver.setOptionValue("simplex_strategy", _DUAL)
+        self.bound, self.value, self.converged = 0, math.inf, False
+
+    def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
+        """Go on until the bound reaches `target`, cannot rise any more, or the effort is used up.
+
+        It also ends where `enough` packs hold everything in fractions.
+        """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
             if not self._solved(effort):
                 break
             self.value = self._solver.getInfo().objective_function_value * self._scale
+            if self.value <= enough + _TOLERANCE:
+                break
             duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
             if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
                 self.converged = True
@@ -122,12 +146,11 @@ class PatternLP:
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
         """Columns that the LP lacks; smoothing is given up where it hides them."""
         for smoothing in (0.5, 0.2, 0.0):
-            priced = price(self.instance, smoothing * self._centre + (1 - smoothing) * duals)
-            effort.spend(pricing_work(self.instance))
+            priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
                 self._exact, self._centre = priced.exact, priced.scaled
             self.bound = max(self.bound, priced.bound)
-            new = contents(self.instance, priced, duals, _COLUMNS_PER_ROUND)
+            new = priced.contents(duals, self._at_once)
             if len(new):
                 return new
         return new
@@ -139,9 +162,14 @@ class PatternLP:
         return columns[used], self._repeats[used]
 
 
-def starting_point(instance: Instance) -> Priced:
+def _scale(packs: float) -> float:
+    """What counts are divided by where they are large: the solver works with absolute tolerances."""
+    return max(1.0, packs / 1e4)
+
+
+def starting_point(instance: Instance) -> Tabulated:
     """The best of a few duals that are linear in the size, each lifted: see `lifted`."""
-    best: Priced | None = None
+    best: Tabulated | None = None
     for component in range(len(instance.limits)):
         duals = instance.sizes[:, component] / instance.limits[component]
         found = lifted(instance, price(instance, duals))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.kernels.knapsack import best_content, fill_table, lift_values, values_with
 from dgl_tuplepack.sizes import IntArray, exact_sum
@@ -28,27 +30,76 @@ _CELLS_PER_WORK = 16
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Duals of an instance and the best packs for them.
+    """Duals of an instance, what they prove, and patterns for them.
 
     Parameters
     ----------
+    instance
+        What the duals are for.
     duals
         Worth of a graph of each class in units of ``2**-SHIFT``, int64 ``[C]``.
-    table
-        Largest worth for every room, see ``kernels.knapsack``.
-    bound, exact
-        Packs that the duals prove to be needed, and the same before rounding up (approximately).
+    most
+        No pack is worth more; 0 where that is not known.
     """
 
+    instance: Instance
     duals: IntArray
-    table: IntArray
-    bound: int
-    exact: float
+    most: int
+
+    @property
+    def exact(self) -> float:
+        """Packs that the duals prove to be needed, before rounding up (approximately)."""
+        return exact_sum(self.duals, self.instance.counts) / self.most if self.most else 0.0
+
+    @property
+    def bound(self) -> int:
+        """Packs that the duals prove to be needed."""
+        return -(-exact_sum(self.duals, self.instance.counts) // self.most) if self.most else 0
 
     @property
     def scaled(self) -> FloatArray:
         """The duals, scaled so that the best pack is worth 1."""
-        return self.duals / max(int(self.table[-1]), 1)
+        return self.duals / max(self.most, 1)
+
+    def contents(self, duals: FloatArray, most: int) -> IntArray:
+        """Up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
+        raise NotImplementedError
+
+
+class Pricing(Protocol):
+    """A way to find the packs that are worth most."""
+
+    def __call__(self, instance: Instance, duals: FloatArray, effort: Effort) -> Priced:
+        """Price duals in 0..1 (clipped to that), and count the work."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(Priced):
+    """Duals priced by a table of the largest worth for every room, see ``kernels.knapsack``."""
+
+    table: IntArray
+
+    def contents(self, duals: FloatArray, most: int) -> IntArray:
+        """Best packs with a class that is not in those before."""
+        instance = self.instance
+        values = values_with(self.table, instance.sizes, self.duals, instance.limits)
+        covered = np.zeros(len(values), dtype=np.bool_)
+        rows: list[IntArray] = []
+        for row in np.argsort(-values, kind="stable").tolist():
+            if len(rows) == most:
+                break
+            if not covered[row]:
+                content = np.zeros(len(values), dtype=np.int64)
+                best_content(self.table, instance.sizes, self.duals, instance.limits, row, content)
+                if float(content @ duals) > 1 + 1e-7:
+                    covered |= content > 0
+                    rows.append(content)
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(values))
+
+
+def as_integers(duals: FloatArray) -> IntArray:
+    """Duals in 0..1 in units of ``2**-SHIFT``, rounded down."""
+    return np.floor(np.ldexp(np.clip(np.nan_to_num(duals), 0.0, 1.0), SHIFT)).astype(np.int64)
 
 
 def pricing_work(instance: Instance) -> int:
@@ -67,7 +118,13 @@ def _cells(instance: Instance) -> int:
     return math.prod(limit + 1 for limit in limits)
 
 
-def price(instance: Instance, duals: FloatArray) -> Priced:
+def by_table(instance: Instance, duals: FloatArray, effort: Effort) -> Priced:
+    """`price`, with the work counted."""
+    effort.spend(pricing_work(instance))
+    return price(instance, duals)
+
+
+def price(instance: Instance, duals: FloatArray) -> Tabulated:
     """Find the packs that are worth most, and with them the bound that the duals prove.
 
     Notes
@@ -79,17 +136,17 @@ def price(instance: Instance, duals: FloatArray) -> Priced:
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
     the knapsack.
     """
-    values = np.floor(np.ldexp(np.clip(np.nan_to_num(duals), 0.0, 1.0), SHIFT)).astype(np.int64)
+    values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
     at_once = max(1, _SLICE_CELLS // len(table))
     worthy = np.flatnonzero(values)
     sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
     for first in range(0, len(worthy), at_once):
         fill_table(table, sizes, worth, instance.limits, first, min(first + at_once, len(worthy)))
-    return _proven(instance, values, table)
+    return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
 
-def lifted(instance: Instance, priced: Priced) -> Priced:
+def lifted(instance: Instance, priced: Tabulated) -> Tabulated:
     """Raise duals one after the other, hardest classes first, as far as the best pack does not become worth more.
 
     Notes
@@ -106,29 +163,4 @@ def lifted(instance: Instance, priced: Priced) -> Priced:
     for first in range(0, len(order), at_once):
         last = min(first + at_once, len(order))
         lift_values(table, instance.sizes, values, instance.limits, order, first, last)
-    return _proven(instance, values, table)
-
-
-def _proven(instance: Instance, values: IntArray, table: IntArray) -> Priced:
-    total, most = exact_sum(values, instance.counts), max(int(table[-1]), 1)
-    return Priced(values, table, -(-total // most), total / most)
-
-
-def contents(instance: Instance, priced: Priced, duals: FloatArray, most: int) -> IntArray:
-    """Up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``.
-
-    They are best packs of `priced`; each brings a class that is not in those before.
-    """
-    values = values_with(priced.table, instance.sizes, priced.duals, instance.limits)
-    covered = np.zeros(len(values), dtype=np.bool_)
-    rows: list[IntArray] = []
-    for row in np.argsort(-values, kind="stable").tolist():
-        if len(rows) == most:
-            break
-        if not covered[row]:
-            content = np.zeros(len(values), dtype=np.int64)
-            best_content(priced.table, instance.sizes, priced.duals, instance.limits, row, content)
-            if float(content @ duals) > 1 + 1e-7:
-                covered |= content > 0
-                rows.append(content)
-    return np.array(rows, dtype=np.int64).reshape(len(rows), len(values))
+    return Tabulated(instance, values, max(int(table[-1]), 1), table)

@@ -39,7 +39,8 @@ def _more_blocks(order: IntArray, blocks: int) -> IntArray:
 
 
 @jit(
-    f"int64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR}, {VECTOR}, int64, int64, {VECTOR}, {VECTOR}, boolean, boolean, uint64)"
+    f"int64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR}, {VECTOR}, int64, int64, {VECTOR}, {VECTOR}, boolean, boolean, "
+    "boolean, uint64)"
 )
 def fit_histogram(
     sizes: IntArray,
@@ -51,13 +52,15 @@ def fit_histogram(
     weights: IntArray,
     table: IntArray,
     fullest_first: bool,
+    by_the_text: bool,
     random_ties: bool,
     key: np.uint64,
 ) -> IntArray:
     """Groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
 
     `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]`` are taken in `order` ``[C]``;
-    `kind`, `weights` and `table` define the priority. Nothing given is changed.
+    `kind`, `weights` and `table` define the priority. Once a graph of a size was placed, the search goes on from the
+    next higher priority, or starts over (`by_the_text`). Nothing given is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
@@ -94,7 +97,7 @@ def fit_histogram(
                     in_front = random_ties and random_bits(key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
                 # The companion code searches on from the next higher priority once a size was placed.
-                after = start + 1
+                after = start if by_the_text else start + 1
             else:
                 number = left
                 new[PARENT] = -1

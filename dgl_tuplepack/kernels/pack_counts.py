@@ -32,7 +32,7 @@ def count_packs(
     found = np.zeros((len(limits), 2 + k), dtype=np.int64)
     for row in range(len(limits)):
         groups = fit_histogram(
-            sizes, counts, order, limits[row], cap, kind, weights, table, fullest_first, False, np.uint64(0)
+            sizes, counts, order, limits[row], cap, kind, weights, table, fullest_first, False, False, np.uint64(0)
         )
         for group in range(len(groups)):
             if groups[group, COUNT] > 0:

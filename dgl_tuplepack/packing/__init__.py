@@ -12,7 +12,7 @@ from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
 from dgl_tuplepack.packing.best_fit import best_fit
-from dgl_tuplepack.packing.first_fit import first_fit
+from dgl_tuplepack.packing.first_fit import first_fit, first_fit_by_text
 from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.packing.next_fit import next_fit
 from dgl_tuplepack.packing.settings import Settings
@@ -25,6 +25,7 @@ METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
     "first_fit": first_fit,
+    "first_fit_by_text": first_fit_by_text,
     "none": none,
     "node_only": node_only,
     "edge_only": edge_only,
@@ -52,16 +53,17 @@ def pack(
     limits
         Inclusive maxima of one pack, one for each component of the sizes.
     method
-        "auto" (ours: near-optimal; its plan says what won), "best_fit", "first_fit" (the paper's two), "none",
-        "node_only", "edge_only" (its baselines; the latter two ignore the other limits, and their plans carry
-        raised ones), or "next_fit" (random order).
+        "auto" (ours: near-optimal; its plan says what won), "best_fit", "first_fit" (the two of the paper's code),
+        "first_fit_by_text" (first fit as the paper's text has it, where the two differ), "none", "node_only",
+        "edge_only" (its baselines; the latter two ignore the other limits, and their plans carry raised ones), or
+        "next_fit" (random order).
     heuristic
-        For "best_fit" and "first_fit" alone: the order of sizes and of open packs. "product", "sum", "maximum",
+        For best fit and first fit alone: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", a tuple of k weights, or a callable of k integers that returns an integer.
     seed
         0..2**64-1; decides where anything is random. Equal seeds give equal plans on every platform.
     random_ties
-        For "best_fit" and "first_fit" alone: take equal priorities in random order, instead of the paper's.
+        For best fit and first fit alone: take equal priorities in random order, instead of the paper's.
     effort
         Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
         counted, not timed, so that equal seeds give equal plans on every machine.

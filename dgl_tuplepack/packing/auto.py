@@ -9,7 +9,7 @@ import numpy as np
 
 from dgl_tuplepack.bounds import lifted_bound
 from dgl_tuplepack.bounds.effort import Effort, work_of
-from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance
+from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.bounds.pricing import Priced
 from dgl_tuplepack.bounds.quick import quick_bound
@@ -17,11 +17,13 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key
 from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.closing import closed
 from dgl_tuplepack.packing.exact_split import exactly_split
 from dgl_tuplepack.packing.fit import fit_patterns
 from dgl_tuplepack.packing.heuristics import NAMES, as_priority
 from dgl_tuplepack.packing.level_filling import level_filling
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.packing.parts import closed_by_parts
 from dgl_tuplepack.packing.pattern_rounding import rounded
 from dgl_tuplepack.packing.patterns import Patterns, as_plan
 from dgl_tuplepack.packing.relaxed import merged, spread
@@ -54,6 +56,16 @@ _EXACT_SHARE = 0.1
 # Level filling pays where packs hold many graphs.
 _MANY_GRAPHS = 4
 _MOST_LP_CLASSES = 2500
+# Closing the gap pays for few classes, with few graphs in all or in a pack; and by parts, where packs hold very few.
+_FEW_CLASSES = 400
+_FEW_GRAPHS = 400
+_MOST_PER_PACK = 8.0
+_MOST_GRAPHS_IN_PARTS = 4000
+_MOST_PER_PACK_IN_PARTS = 3.5
+_MOST_DIVES = 40
+_PARTS_IN_VAIN = 6
+# Some seconds' worth; most instances need a tenth of it.
+_CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 100_000
 _MOST_START_COLUMNS = 2000
 _LP_SHARE = 0.4
 
@@ -66,6 +78,7 @@ class State:
     effort: Effort
     bound: int
     turn: float
+    closing: Effort
     patterns: Patterns | None = None
     packs: int = 0
     method: str = ""
@@ -102,14 +115,19 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
     turn = _first_turn(settings.seed)
-    whole = Effort(work_of(settings.effort, len(histogram)), deadline)
-    state = State(instance, whole, quick_bound(instance), turn)
+    first = first_patterns(instance, quick_bound(instance), settings.seed)
+    # Less than the usual effort is for plans that are made again and again.
+    closing = _closing_work(instance, first.num_packs) if settings.effort >= 1 else 0
+    whole = Effort(work_of(settings.effort, len(histogram)) + int(settings.effort * closing), deadline)
+    state = State(instance, whole, quick_bound(instance), turn, Effort(0))
+    state.offer(first, "minimum_bin_slack")
     interrupted = False
-    state.offer(first_patterns(instance, state.bound, settings.seed), "minimum_bin_slack")
     try:
         for stage in range(_MOST_STAGES):
             # The first stage is planned for an effort of 1, each later one for as much as all before it.
-            state.effort = whole.part(work_of(2.0 ** max(0, stage - 1), len(histogram)))
+            share = 2.0 ** max(0, stage - 1)
+            state.effort = whole.part(work_of(share, len(histogram)))
+            state.closing = whole.part(int(share * closing))
             state.turn = turn + stage * _MOST_TURNS
             _improve(state, histogram, limits, stage)
             if state.packs <= state.bound or whole.exhausted:
@@ -152,12 +170,16 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int)
         before = effort.left
         state.search(steps, turn)
         spent = before - effort.left
+        if turn == 0 and not state.closing.exhausted:
+            if graphs_per_pack > _MANY_GRAPHS:
+                # Where exact filling suffices it is quicker.
+                _split(state, graphs_per_pack, stage * _MOST_TURNS)
+            _close(state)
         if turn == 0 and not state.done:
             state.bound, relaxations = lifted_bound(instance, state.bound, state.packs, effort)
         if turn == _TURNS_BEFORE_LP and not state.done:
             _pattern_lp(state, relaxations)
-        if state.packs - state.bound <= _EXACT_GAP and graphs_per_pack <= _MOST_EXACT_GRAPHS:
-            _split(state, stage * _MOST_TURNS + turn)
+        _split(state, graphs_per_pack, stage * _MOST_TURNS + turn)
         # Close to the bound as much work again goes into repacking; and all that is left, where a longer search
         # would not come to its end.
         growth = min(4.0, _PATIENCE * effort.left / max(spent, 1))
@@ -181,12 +203,12 @@ def _pattern_lp(state: State, relaxations: list[tuple[Relaxation, Priced]]) -> N
             return
         columns = np.zeros((0, classes), dtype=np.int64)
         if relaxation.whole and state.patterns is not None:
-            columns = merged(state.patterns, relaxation, _MOST_START_COLUMNS)
+            columns = merged(state.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
         # Rounding pays where patterns repeat; else the LP is for its bound alone.
         repeating = state.instance.num_graphs >= 4 * classes
         share = _LP_SHARE if repeating else _LP_SHARE / 3
         effort = state.effort.part(int(share * state.effort.left))
-        program = PatternLP(relaxed, columns, point)
+        program = PatternLP(columns, point)
         program.solve(state.packs, effort)
         state.bound = max(state.bound, program.bound)
         columns, repeats = program.solution()
@@ -195,9 +217,41 @@ def _pattern_lp(state: State, relaxations: list[tuple[Relaxation, Priced]]) -> N
                 state.offer(spread(found, relaxation, state.instance.counts), "pattern_lp")
 
 
-def _split(state: State, trial: int) -> None:
-    """Fill some packs exactly: as many less as would meet the bound, else one pack less, as long as that works."""
+def _closing_work(instance: Instance, packs: int) -> int:
+    """Work that closing the gap is worth at an effort of 1; 0 where it does not pay."""
+    graphs, classes = instance.num_graphs, len(instance.counts)
+    small = classes <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs)
+    by_parts = graphs <= min(_MOST_GRAPHS_IN_PARTS, _MOST_PER_PACK_IN_PARTS * packs)
+    return _CLOSING_WORK + _CLOSING_WORK_PER_GRAPH * graphs if small or by_parts else 0
+
+
+def _close(state: State) -> None:
+    """The pattern LP with searched packs, and dives; larger instances part by part."""
+    if state.done or state.patterns is None:
+        return
+    relaxation = projected(state.instance, list(range(len(state.instance.limits))))
+    relaxed, seed, effort = relaxation.instance, int(state.turn), state.closing
+    found, bound = merged(state.patterns, relaxation), state.bound
+    if len(relaxed.counts) <= _FEW_CLASSES:
+        bound, found = closed(relaxed, found, bound, seed, _MOST_DIVES, effort)
+    else:
+        found = closed_by_parts(relaxed, found, bound, seed, _PARTS_IN_VAIN, effort.part(effort.left // 2))
+        if found.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
+            # Parts that save no pack are a sign that the bound is weak.
+            bound, found = closed(relaxed, found, bound, seed, 0, effort.part(effort.left // 2))
+        found = closed_by_parts(relaxed, found, bound, seed + _MOST_TURNS // 2, _MOST_TURNS, effort)
+    state.bound = bound
+    state.offer(spread(found, relaxation, state.instance.counts), "diving")
+
+
+def _split(state: State, graphs_per_pack: float, trial: int) -> None:
+    """Fill some packs exactly, where the bound is near.
+
+    As many less as would meet the bound, else one pack less, as long as that works.
+    """
     fewer = state.packs - state.bound
+    if fewer > _EXACT_GAP or graphs_per_pack > _MOST_EXACT_GRAPHS:
+        return
     while fewer > 0 and not state.done:
         assert state.patterns is not None
         effort = state.effort.part(int(_EXACT_SHARE * state.effort.left))

@@ -17,15 +17,29 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 
 
-def fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings, *, fullest_first: bool) -> PackPlan:
+def fit(
+    method: str,
+    histogram: SizeHistogram,
+    limits: Limits,
+    settings: Settings,
+    *,
+    fullest_first: bool,
+    by_the_text: bool = False,
+) -> PackPlan:
     """Place size classes, largest priority first, into groups of identical packs."""
     priority = as_priority(settings.heuristic, limits)
-    found = fit_patterns(histogram, limits, priority, settings, fullest_first=fullest_first)
+    found = fit_patterns(histogram, limits, priority, settings, fullest_first=fullest_first, by_the_text=by_the_text)
     return as_plan(found, histogram, limits, method, settings, heuristic=priority.name)
 
 
 def fit_patterns(
-    histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings, *, fullest_first: bool
+    histogram: SizeHistogram,
+    limits: Limits,
+    priority: Priority,
+    settings: Settings,
+    *,
+    fullest_first: bool,
+    by_the_text: bool = False,
 ) -> Patterns:
     """Patterns of `fit`, before they become a plan."""
     key = derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(len(histogram)))
@@ -39,6 +53,7 @@ def fit_patterns(
         priority.weights,
         priority.table,
         fullest_first,
+        by_the_text,
         settings.random_ties,
         key,
     )

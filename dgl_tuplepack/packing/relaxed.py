@@ -9,13 +9,18 @@ from dgl_tuplepack.packing.patterns import Patterns, collected
 from dgl_tuplepack.sizes import IntArray
 
 
-def merged(patterns: Patterns, relaxation: Relaxation, most: int) -> IntArray:
-    """The first `most` patterns of an instance as patterns of its relaxation, int64 ``[M, C']``."""
-    dense = patterns.dense(len(relaxation.rows), most)
-    kept = np.flatnonzero(relaxation.rows >= 0)
-    found = np.zeros((len(dense), len(relaxation.instance.counts)), dtype=np.int64)
-    np.add.at(found.T, relaxation.rows[kept], dense.T[kept])
-    return found[found.any(axis=1)]
+def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
+    """Patterns of an instance as patterns of its relaxation; those of left out graphs alone vanish."""
+    classes = len(relaxation.instance.counts)
+    rows = relaxation.rows[patterns.classes]
+    kept = rows >= 0
+    pattern = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))[kept]
+    keys, entries = np.unique(pattern * classes + rows[kept], return_inverse=True)
+    multiplicities = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(multiplicities, entries.reshape(-1), patterns.multiplicities[kept])
+    present, starts = np.unique(keys // classes, return_index=True)
+    offsets = np.append(starts, len(keys)).astype(np.int64)
+    return Patterns(offsets, keys % classes, multiplicities, patterns.repeats[present])
 
 
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:

@@ -95,19 +95,20 @@ def test_the_unit_of_sizes_does_not_matter(method: str, heuristic: str, problem:
     assert one.lower_bound == two.lower_bound
 
 
-@pytest.mark.parametrize("method", ["best_fit", "first_fit"])
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
 @given(problem=problems(most_classes=14), data=st.data())
 def test_histogram_packers_equal_the_reference(method: str, problem: Problem, data: st.DataObject) -> None:
     rule = data.draw(heuristics(of=problem))
     expected = reference.histogram_packs(
-        problem.counts, problem.maxima, problem.cap, rule.obvious, fullest_first=method == "best_fit"
-    )
+        problem.counts, problem.maxima, problem.cap, rule.obvious,
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
+    )  # fmt: skip
     event(f"heuristic {rule!r}", f"{len(problem.maxima)} components")
     assert reference.patterns_of(pack(problem.histogram, problem.limits, method, rule.given)) == expected
 
 
 @pytest.mark.parametrize("components", range(1, 7))
-@pytest.mark.parametrize("method", ["best_fit", "first_fit"])
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
 @given(data=st.data())
 def test_histogram_packers_equal_the_reference_where_groups_are_many(
     method: str, components: int, data: st.DataObject
@@ -117,7 +118,7 @@ def test_histogram_packers_equal_the_reference_where_groups_are_many(
     name = data.draw(named_heuristics(of=problem))
     expected = reference.histogram_packs(
         problem.counts, problem.maxima, problem.cap, reference.named_heuristic(name, problem.components),
-        fullest_first=method == "best_fit",
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
     )  # fmt: skip
     assert reference.patterns_of(pack(problem.histogram, problem.limits, method, name)) == expected
 

@@ -68,7 +68,7 @@ def test_any_duals_give_a_valid_bound(case, data):
 def test_the_lp_bound_never_exceeds_the_optimum(case):
     histogram, limits = case
     relaxed = relaxed_of(histogram, limits)
-    program = PatternLP(relaxed, np.zeros((0, len(relaxed.counts)), dtype=np.int64), starting_point(relaxed))
+    program = PatternLP(np.zeros((0, len(relaxed.counts)), dtype=np.int64), starting_point(relaxed))
     program.solve(10**9, Effort(10**7))
     assert program.bound <= exact_optimum(histogram, limits)
     columns, repeats = program.solution()

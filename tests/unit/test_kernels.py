@@ -160,11 +160,11 @@ def test_the_plain_next_fit_is_the_compiled_one(plain: None) -> None:
 MANY_SIZES = np.array([(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)], dtype=np.int64)
 
 
-@pytest.mark.parametrize("fullest_first", [True, False])
+@pytest.mark.parametrize(("fullest_first", "by_the_text"), [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("random_ties", [True, False])
 @pytest.mark.parametrize("kind", [priority.PRODUCT, priority.MAXIMUM])
 def test_the_plain_packer_is_the_compiled_one(
-    request: pytest.FixtureRequest, fullest_first: bool, random_ties: bool, kind: int
+    request: pytest.FixtureRequest, fullest_first: bool, by_the_text: bool, random_ties: bool, kind: int
 ) -> None:
     counts = 1 + np.arange(len(MANY_SIZES)) % 5
     order = np.argsort(-priority.priorities(kind, NOTHING, NOTHING, MANY_SIZES), kind="stable")
@@ -178,6 +178,7 @@ def test_the_plain_packer_is_the_compiled_one(
         NOTHING,
         NOTHING,
         fullest_first,
+        by_the_text,
         random_ties,
         np.uint64(9),
     )

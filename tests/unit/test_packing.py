@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, lower_bound, pack
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, lower_bound, pack, search_limits
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, MethodError, SizesError
 from dgl_tuplepack.packing import METHODS
 from tests import reference
 from tests.messages import refused
+
+# The package gives its methods the names of their files.
+next_fit = sys.modules["dgl_tuplepack.packing.next_fit"]
 
 
 def contents(plan: PackPlan) -> Counter[tuple[tuple[int, ...], ...]]:
@@ -244,3 +248,39 @@ def test_a_plan_says_whether_its_ties_were_random() -> None:
     rows = [[1, 1], [2, 2]]
     assert not pack(rows, Limits(5, 5), "best_fit").random_ties
     assert pack(rows, Limits(5, 5), "best_fit", random_ties=True).random_ties
+
+
+GIANT = SizeHistogram([[1, 3], [4, 2], [5, 5]], [2**40, 2**39 + 1, 2**41])
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "next_fit"])
+@pytest.mark.parametrize("limits", [Limits(9, 9), Limits(9, 9, 2), Limits(10**9, 10**9), Limits(2**62, 2**62)])
+def test_giant_counts_are_packed_or_refused_at_once(method: str, limits: Limits) -> None:
+    # Best and first fit add one graph at a time to all packs of a group: many graphs in a pack take long.
+    if method in ("best_fit", "first_fit", "first_fit_by_text", "node_only", "edge_only") and limits.values[0] > 9:
+        return
+    plan = pack(GIANT, limits, method)
+    plan.validate()
+    assert plan.num_patterns < 1000
+
+
+@pytest.mark.parametrize("graphs", [next_fit.MOST_GRAPHS + 1, 2**31, 2**31 + 1, 2**40])
+def test_next_fit_refuses_more_graphs_than_memory_may_hold(graphs: int) -> None:
+    histogram = SizeHistogram.from_counts({(1, 1): graphs})
+    message = (f"{next_fit.MOST_GRAPHS:,}", f"{graphs:,}", "'auto'")
+    with refused(MethodError, *message):
+        pack(histogram, Limits(5, 5), "next_fit")
+    with refused(MethodError, *message):
+        search_limits(histogram, ranges={"nodes": [5, 7], "edges": [5, 7]}, method="next_fit")
+
+
+SHUFFLED = SizeHistogram([[1, 3], [4, 2], [5, 5], [0, 0]], [40, 30, 20, 10])
+
+
+def test_next_fit_is_the_same_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pack(SHUFFLED, Limits(20, 20), "next_fit", seed=3)
+    for size in (1, 7, 50):
+        monkeypatch.setattr(next_fit, "_SLICE", size)
+        sliced = pack(SHUFFLED, Limits(20, 20), "next_fit", seed=3)
+        assert sliced.fingerprint == whole.fingerprint
+        assert sliced.offsets.tolist() == whole.offsets.tolist()

@@ -68,11 +68,16 @@ def test_the_baselines_of_table_2(
     assert plan.effective_limits.values == largest
 
 
-@pytest.mark.parametrize("method", ["best_fit", "first_fit"])
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
 def test_the_whole_plan_is_that_of_the_reference(molhiv: SizeHistogram, method: str) -> None:
     # The twin is written from the paper alone, so this also shows that it is the paper's algorithm.
     packs = reference.histogram_packs(
-        molhiv.to_counts(), (222, 502), 256, math.prod, fullest_first=method == "best_fit"
+        molhiv.to_counts(),
+        (222, 502),
+        256,
+        math.prod,
+        fullest_first=method == "best_fit",
+        by_the_text=method == "first_fit_by_text",
     )
     plan = pack(molhiv, LIMITS, method=method)
     assert reference.patterns_of(plan) == packs
@@ -84,3 +89,14 @@ def test_by_the_text_alone_some_figures_differ(molhiv: SizeHistogram, heuristic:
     h = reference.named_heuristic(heuristic, molhiv.components)
     found = reference.histogram_packs(molhiv.to_counts(), (222, 502), 256, h, fullest_first=True, by_the_text=True)
     assert sum(repeats * times for (_, repeats), times in found.items()) == packs
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "code", "text"),
+    [("product", 3837, 3855), ("sum", 3827, 3809), ("maximum", 3827, 3776), ("edge", 3827, 3776), ("node", 3827, 3826)],
+)
+def test_first_fit_by_the_text_is_another_than_by_the_code(
+    molhiv: SizeHistogram, heuristic: str, code: int, text: int
+) -> None:
+    assert pack(molhiv, LIMITS, "first_fit", heuristic).num_packs == code
+    assert pack(molhiv, LIMITS, "first_fit_by_text", heuristic).num_packs == text

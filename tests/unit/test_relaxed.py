@@ -38,9 +38,14 @@ def test_packs_of_merged_classes_become_packs_of_the_classes_themselves(instance
     assert (found.packed(len(instance.counts)) == instance.counts).all()
     assert (found.multiplicities > 0).all()
     assert (contents(found, instance) <= instance.limits).all()
-    back = merged(found, relaxation, 10**6)
+    again = merged(found, relaxation)
+    assert again.num_packs == packed.num_packs
+    assert (again.packed(len(relaxed.counts)) == relaxed.counts).all()
+    back = again.dense(len(relaxed.counts), 10**6)
     assert (back @ relaxed.sizes <= relaxed.limits).all()
-    assert {tuple(row) for row in back.tolist()} <= {tuple(row) for row in packed.dense(len(relaxed.counts), 10**6)}
+    assert {tuple(row) for row in back.tolist()} <= {
+        tuple(row) for row in packed.dense(len(relaxed.counts), 10**6).tolist()
+    }
 
 
 def test_a_relaxation_of_some_components_is_not_the_whole():
