@@ -117,11 +117,11 @@ def read_text(path: str | os.PathLike[str]) -> str:
         The file is missing, unreadable, too large or not text.
     """
     try:
-        with open_file(path) as file:
+        with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
             size = os.fstat(file.fileno()).st_size
             if size > _MOST_BYTES:
                 raise FormatError(f"{path} has {size} bytes, more than any file that this package writes.")
-            return io.TextIOWrapper(file, encoding="utf-8").read()
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 
