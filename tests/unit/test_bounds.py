@@ -52,5 +52,5 @@ def test_without_ids_graphs_are_counted_and_not_size_classes() -> None:
 
 
 def test_limits_for_other_components_are_refused() -> None:
-    with refused(LimitsError, "['nodes']", "['nodes', 'edges']"):
-        lower_bound(SizeHistogram.from_counts({(1, 1): 1}), Limits(5))
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']"):
+        lower_bound(SizeHistogram.from_counts({(1, 1): 1}), Limits.from_components({"edges": 5}))

@@ -156,8 +156,15 @@ def test_a_graph_that_fits_nowhere_is_named(method: str) -> None:
 
 @pytest.mark.parametrize("method", list(METHODS))
 def test_limits_for_other_components_are_refused(method: str) -> None:
-    with refused(LimitsError, "['nodes']", "['nodes', 'edges']"):
-        pack([[1, 1]], Limits(5), method=method)
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']"):
+        pack([[1, 1]], Limits.from_components({"edges": 5}), method=method)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_plans_without_a_limit_on_edges(method: str) -> None:
+    plan = pack([[1, 1], [4, 50], [3, 7]], Limits(5), method=method)
+    assert plan.effective_limits.nodes <= (8 if method == "edge_only" else 5)
+    assert plan.histogram.num_graphs == 3
 
 
 def test_what_are_no_limits_is_refused() -> None:

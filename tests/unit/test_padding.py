@@ -732,7 +732,7 @@ def test_fill_that_integers_cannot_hold(fill: Any) -> None:
 )  # fmt: skip
 def test_fill_that_a_feature_cannot_hold(dtype: torch.dtype, fill: Any) -> None:
     example = random_graph(generator(0), 1, 0, {"x": ((), dtype)})
-    with refused(SchemaError, "feature_fill is", repr(fill), "for x", f"{dtype} cannot hold"):
+    with refused(SchemaError, "feature_fill is", repr(fill)[:90], "for x", f"{dtype} cannot hold"):
         tp.PaddedCollate(LIMITS, example=example, feature_fill=fill)
 
 
