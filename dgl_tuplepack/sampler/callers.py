@@ -28,13 +28,30 @@ def is_taken_early() -> bool:
 def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
     """Epoch that Lightning's Trainer begins with `sampler`, and batches of it that it counts as done.
 
-    The Trainer asks for batches before it sets the epoch, where there are workers, and restores its own place in an
-    epoch, but not that of a plain loader: it would train on the first batches twice and never on the last ones.
+    What it reads is private to Lightning (tested with 2.6): a release in which it is called otherwise is told in a
+    warning, and batches then come as without Lightning.
 
     Returns
     -------
     tuple or None
         None where no Trainer asks, or where its batches are not those of this sampler alone.
+    """
+    try:
+        return _place_in_lightning(sampler)
+    except AttributeError as error:
+        _warn(
+            f"this release of Lightning keeps its place in another way ({error}), so a training that it resumes in the "
+            "middle of an epoch is not continued at the right batch; resume at the end of an epoch, or use torchdata's "
+            "StatefulDataLoader."
+        )
+        return None
+
+
+def _place_in_lightning(sampler: Any) -> tuple[int, int] | None:
+    """What `place_in_lightning` returns.
+
+    The Trainer asks for batches before it sets the epoch, where there are workers, and restores its own place in an
+    epoch, but not that of a plain loader: it would train on the first batches twice and never on the last ones.
     """
     modules = [module for module in map(sys.modules.get, _FIT_LOOPS) if module is not None]
     kinds = tuple(module._FitLoop for module in modules)

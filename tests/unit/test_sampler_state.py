@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 import warnings
 from typing import Any
 
@@ -350,3 +352,12 @@ def test_an_epoch_may_be_set_before_the_one_under_way_ends() -> None:
     assert [*second] == epoch_of(1)[1:]
     s.set_epoch(2)
     assert next(second, None) is None
+
+
+def test_a_lightning_that_keeps_its_place_otherwise_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = types.ModuleType("pytorch_lightning.loops.fit_loop")
+    other.__file__ = __file__
+    monkeypatch.setitem(sys.modules, other.__name__, other)
+    with pytest.warns(UserWarning, match="keeps its place in another way .*_FitLoop"):
+        batches = list(sampler())
+    assert batches == epoch_of(0)
