@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -14,12 +16,17 @@ from typing import Any
 _SAME_S = 1.0
 
 _first_s: float | None = None
+_working = False
+_say: Callable[[str], None] = print
 
 
-def install() -> None:
-    """Turn interrupts into one KeyboardInterrupt, and let nothing else of it be shown."""
-    global _first_s
-    _first_s = None
+def install(say: Callable[[str], None]) -> None:
+    """End the process at the first interrupt, until work begins: there is nothing to clean up yet.
+
+    An exception could be lost on its way out of the imports and the compiler.
+    """
+    global _first_s, _working, _say
+    _first_s, _working, _say = None, False, say
     # Only the main thread may, and who started the process ignoring interrupts wants it so.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         return
@@ -27,6 +34,12 @@ def install() -> None:
     sys.excepthook = _silenced(sys.excepthook)
     threading.excepthook = _silenced(threading.excepthook)
     sys.unraisablehook = _raised_again(sys.unraisablehook)
+
+
+def begin_work() -> None:
+    """From here on, turn interrupts into one KeyboardInterrupt, so that what was begun is cleaned up."""
+    global _working
+    _working = True
 
 
 def uninstall() -> None:
@@ -42,6 +55,9 @@ def happened() -> bool:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     global _first_s
+    if not _working:
+        _say("interrupted")
+        os._exit(130)
     if _first_s is None:
         _first_s = time.monotonic()
         raise KeyboardInterrupt

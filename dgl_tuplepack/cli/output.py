@@ -75,13 +75,16 @@ def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
-    """Print a table, its first column to the left; the row `best` stands out."""
+    """Print a table, its first column to the left; the row `best` is marked, for those without colours as well."""
     # Names may look like markup, so that everything is text.
     table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     for number, heading in enumerate(headings):
         table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
+    if best is not None:
+        table.add_column("")
     for number, row in enumerate(rows):
-        table.add_row(*(_text(shown(cell)) for cell in row), style="bold green" if number == best else None)
+        mark = [] if best is None else ["best" if number == best else ""]
+        table.add_row(*(_text(shown(cell)) for cell in [*row, *mark]), style="bold green" if number == best else None)
     Console().print(table)
 
 

@@ -74,6 +74,11 @@ class _Subject:
     def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
         return pack(self.histogram, self.limits, method or self.method, heuristic, self.seed)
 
+    def beside_next_fit(self) -> dict[str, PackPlan]:
+        """The plan, and one to compare it with: alone, a good one is a flat line."""
+        fixed = _Subject(self.histogram, self.limits, self.method, self.components, self.scale, self.seed)
+        return {"next fit, random order": fixed.plan("next_fit"), self.method: fixed.plan()}
+
     def compared(self) -> dict[str, PackPlan]:
         """Plans of every method within the same limits."""
         fixed = _Subject(self.histogram, self.limits, self.method, self.components, self.scale, self.seed)
@@ -91,7 +96,7 @@ KINDS: dict[str, Callable[[_Subject], Any]] = {
     "tradeoff": lambda s: plots.plot_tradeoff(s.search),
     "fill": lambda s: plots.plot_fill(s.plan(), components=s.pair),
     "sorted-fill": lambda s: plots.plot_sorted_fill(
-        {s.method: s.plan()}, s.components[0] if s.components else s.histogram.components[0]
+        s.beside_next_fit(), s.components[0] if s.components else s.histogram.components[0]
     ),
     "graphs-per-pack": lambda s: plots.plot_graphs_per_pack(s.plan()),
     "methods": lambda s: plots.plot_methods(s.compared()),

@@ -7,7 +7,7 @@ from dgl_tuplepack.cli import interrupts, streams
 
 def run() -> int:
     """Run the command that the arguments of this process name; return the exit code."""
-    interrupts.install()
+    interrupts.install(streams.note)
     try:
         streams.install()
         try:
@@ -40,6 +40,7 @@ def _run_command() -> int:
         try:
             from dgl_tuplepack.cli.commands import run_app
 
+            interrupts.begin_work()
             return run_app()
         except TuplepackError as error:
             streams.note(" ".join(str(error).split()))

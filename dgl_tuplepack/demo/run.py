@@ -198,11 +198,12 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
     sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (those of ogbg-molhiv, training)")
     fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
-    left, right = fill_figure.subplots(1, 2)
-    plot_fill(best.plan, left)
-    left.set_title(f"Fill of the packs: {best.name}")
-    plot_sorted_fill({row.name: row.plan for row in (rows[1], best)}, "nodes", right)
-    right.set_title("Fill of every pack, sorted")
+    # Titles of parts of the figure stand above the legends; those of the Axes would stand in the same place.
+    left, right = fill_figure.subfigures(1, 2)
+    plot_fill(best.plan, left.add_subplot())
+    left.suptitle(f"Fill of the packs: {best.name}")
+    plot_sorted_fill({row.name: row.plan for row in (rows[1], best)}, "nodes", right.add_subplot())
+    right.suptitle("Fill of every pack, sorted")
     paths = [out / "sizes.png", out / "fill.png"]
     for figure, path in zip((sizes_figure, fill_figure), paths, strict=True):
         try:

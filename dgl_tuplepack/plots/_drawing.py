@@ -17,6 +17,8 @@ SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
 # The middle of longer ones is left out: they would leave no room for the picture.
 _LONGEST_NAME = 30
+# Characters of a legend's line.
+_LEGEND_WIDTH = 44
 ACCENT = "#b2182b"
 # Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
@@ -47,6 +49,16 @@ def label(name: str) -> str:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
     # Legends leave out what begins with an underscore.
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
+
+
+def wrapped(parts: Sequence[str]) -> str:
+    """Parts of a label, separated by commas, on as many lines as a legend of a small picture needs."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part) > _LEGEND_WIDTH:
+            lines.append("")
+        lines[-1] += (", " if lines[-1] else "") + part
+    return ",\n".join(lines)
 
 
 def _fonts() -> list[Any]:

@@ -18,12 +18,21 @@ _FULL = 0.9
 _MOST_DOTS = 2000
 # More bars than this have no outlines.
 _MOST_OUTLINED = 60
+# Dots are one column or row where so large a part of so many packs is alike.
+_ALIKE, _MANY_PACKS = 0.9, 20
+# Steps of fill: the part of the packs that may be left out, and the colour of the second component.
+_LEFT_OUT, _SECOND = 0.005, "#0072b2"
+# Axes of sorted fill begin at 0, unless nearly all packs are above this.
+_ZOOMED = 0.8
 # A cap on graphs is drawn where packs come this close to it.
 _NEAR_CAP = 0.8
 
 
 def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
     """Draw how full packs are: each dot is a content, its area and colour the number of packs that have it.
+
+    Where nearly all packs are equally full in one component, the dots would be one column or row: then steps show how
+    many packs have which content of each.
 
     Parameters
     ----------
@@ -48,6 +57,8 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     # Patterns of equal content are one dot, so that its area counts all their packs.
     places, members = np.unique(fill, axis=0, return_inverse=True)
     packs = np.bincount(members.reshape(-1), weights=plan.repeats)
+    if plan.num_packs >= _MANY_PACKS and max(_commonest(places[:, column], packs) for column in (0, 1)) >= _ALIKE:
+        return _steps_of_fill(plan, columns, ax)
     # The dots of many packs lie on top.
     order = np.argsort(packs, kind="stable")
     places, packs = places[order], packs[order]
@@ -80,6 +91,39 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     return ax
 
 
+def _commonest(values: Any, packs: Any) -> float:
+    """Share of packs that have the commonest of some values."""
+    return float(np.bincount(np.unique(values, return_inverse=True)[1].reshape(-1), weights=packs).max() / packs.sum())
+
+
+def _steps_of_fill(plan: PackPlan, columns: list[int], ax: Any) -> Any:
+    ax = drawing.axes_or_new(ax, 5.8, 4.8)
+    # Too few packs to matter would leave the rest no room; they are only counted.
+    fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
+    low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
+    styles = ({"fill": True, "color": "0.7"}, {"color": _SECOND, "linewidth": 1.6})
+    ends = []
+    for column, fill, style in zip(columns, fills, styles, strict=True):
+        name, inside = plan.histogram.components[column], fill >= low
+        edges = drawing.whole_cells(plan.pattern_contents[inside, column])
+        packs = np.histogram(plan.pattern_contents[inside, column], bins=edges, weights=plan.repeats[inside])[0]
+        full, less = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
+        text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
+        text += f", {less:,} below {low:.0%}" if less else ""
+        ax.stairs(packs, edges / plan.limits.values[column], label=text, **style)
+        ends.append(edges[-1] / plan.limits.values[column])
+    ax.set(xlabel="content / limit", ylabel="packs", yscale="log", ylim=(0.5, None), xlim=(low, max(ends)))
+    ax.legend(**drawing.LEGEND_ABOVE)
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def _quantile(values: Any, packs: Any, share: float) -> float:
+    """The least value that a share of the packs stays below."""
+    order = np.argsort(values, kind="stable")
+    return float(values[order][np.searchsorted(np.cumsum(packs[order]), share * packs.sum(), side="right")])
+
+
 def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax: Any = None) -> Any:
     """Draw, for each plan, the fill of its packs from the fullest to the emptiest.
 
@@ -105,12 +149,13 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
     """
     if not plans:
         raise PlanError("a picture of sorted fill needs at least one plan, but got none; give them as {name: plan}.")
-    ax = drawing.axes_or_new(ax)
+    ax, low = drawing.axes_or_new(ax), 1.0
     for number, (name, plan) in enumerate(plans.items()):
         column = drawing.column_of(plan.histogram.components, component, "the plan")
         fill = plan.pattern_contents[:, column] / plan.limits.values[column]
         order = np.argsort(-fill, kind="stable")
         ends = np.cumsum(plan.repeats[order])
+        low = min(low, _quantile(fill, plan.repeats, 2 * _LEFT_OUT))
         # One corner where the fill changes; most patterns of a good plan are equally full.
         last = np.flatnonzero(np.append(np.diff(fill[order]) != 0, True))
         packs, heights = np.append(0, ends[last]), fill[order][last]
@@ -127,7 +172,8 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
             **style,
         )
     ax.set(xlabel="packs, fullest first", ylabel=f"{drawing.label(component)}: content / limit")
-    ax.set(ylim=(0, 1.03), xlim=(0, None))
+    bottom = 0.0 if low < _ZOOMED else np.floor(20 * low - 1) / 20
+    ax.set(ylim=(bottom, 1 + 0.03 * (1 - bottom)), xlim=(0, None))
     drawing.set_whole(ax.xaxis)
     ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)

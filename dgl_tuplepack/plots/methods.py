@@ -15,6 +15,8 @@ from dgl_tuplepack.plots import _drawing as drawing
 
 # Per cent above the bound up to which the axis is linear.
 _LINEAR = 1.0
+# Below this, a number of packs says more than a part of a per cent.
+_NEXT_TO_NOTHING = 0.01
 
 
 def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
@@ -59,7 +61,9 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
         if which.any():
             ax.scatter(above[which], rows[which], s=42, color=face, edgecolor="black", zorder=2, label=label)
     for row, plan in enumerate(plans.values()):
-        note = "optimal" if plan.num_packs == bound and keeps[row] else f"{_per_cent(above[row])} %"
+        few = 0 < above[row] < _NEXT_TO_NOTHING
+        note = f"+{plan.num_packs - bound:,} packs" if few else f"{_per_cent(above[row])} %"
+        note = "optimal" if plan.num_packs == bound and keeps[row] else note
         ax.annotate(
             f"{plan.num_packs:,} ({note})", (max(above[row], 0), row), (9, 0), textcoords="offset points", va="center",
             fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},

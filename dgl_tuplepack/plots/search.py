@@ -17,6 +17,8 @@ _GRID = 0.5
 _BEYOND = 0.03
 # Scores that the colours span where all candidates have the same.
 _ALONE = 0.01
+# Characters of a sum of components that fit below an axis.
+_LONGEST_SUM = 40
 # White with a black edge: to be seen on light and dark, in colour and in grey.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
@@ -89,7 +91,8 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
     ax.scatter(
         search.slots[best], search.scores[best], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER
     )
-    ax.set(xlabel=f"slots of a pack ({' + '.join(map(drawing.label, search.components))})")
+    parts = " + ".join(map(drawing.label, search.components))
+    ax.set(xlabel=f"slots of a pack ({parts if len(parts) <= _LONGEST_SUM else 'all components'})")
     _name_score(search, ax)
     drawing.set_whole(ax.xaxis)
     ax.legend(**drawing.LEGEND_ABOVE)
@@ -116,9 +119,10 @@ def _front_label(search: LimitsSearch) -> str:
 
 
 def _best_label(search: LimitsSearch) -> str:
-    limits = ", ".join(f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items())
+    limits = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
     score = search.best.score
-    return f"best: {limits} ({f'{score:.2%}' if _is_harmonic(search) else f'score {score:.6g}'})"
+    limits[-1] += f" ({f'{score:.2%}' if _is_harmonic(search) else f'score {score:.6g}'})"
+    return drawing.wrapped([f"best: {limits[0]}", *limits[1:]])
 
 
 def _draw_scores(ax: Any, places: Any, scores: Any) -> Any:

@@ -150,15 +150,16 @@ def plot_distributions(
         share = np.cumsum(np.bincount(members.reshape(-1), weights=histogram.counts)) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
         style = drawing.line_style(number)
-        shown = drawing.label(name)
-        label = f"{shown}: mean {mean:,.1f}, largest {distinct[-1]:,}"
+        label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"
+        if maxima is not None:
+            label += f", limit {maxima[column]:,}"
         # The markers stand at the quartiles and the 99th percentile.
         marks = np.unique(np.searchsorted(share, (0.25, 0.5, 0.75, 0.99)) + 1).tolist()
         steps = np.concatenate([distinct[:1], distinct]), np.concatenate([[0.0], share])
         ax.plot(*steps, drawstyle="steps-post", label=label, markevery=marks, markersize=6, **style)
         if maxima is not None:
             line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1}
-            ax.axvline(int(maxima[column]), label=f"limit: {int(maxima[column]):,} {shown}", **line)
+            ax.axvline(int(maxima[column]), **line)
     ax.set(xlabel="size of a graph", ylabel="share of graphs up to this size", ylim=(0, 1.02))
     ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     smallest = int(histogram.sizes[:, columns].min())
@@ -167,7 +168,7 @@ def plot_distributions(
         ax.set_xlim(left=0.9 * smallest)
     else:
         drawing.set_whole(ax.xaxis)
-    ax.legend(loc="best", fontsize="small")
+    ax.legend(**drawing.LEGEND_ABOVE)
     ax.grid(alpha=0.25)
     return ax
 
@@ -242,7 +243,7 @@ def _draw_limits(
         f"{value:,} {name}" + ("" if inside else " (beyond)")
         for value, name, inside in zip(maxima.tolist(), names, shown.tolist(), strict=True)
     ]
-    ax.plot([], [], label=", ".join(texts), **style)
+    ax.plot([], [], label=drawing.wrapped(texts), **style)
     ax.legend(loc=_emptiest_corner(cells), title="limits of a pack", fontsize="small", title_fontsize="small")
 
 

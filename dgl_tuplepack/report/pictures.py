@@ -113,10 +113,13 @@ def pack_pictures(findings: Findings) -> list[Picture]:
             ),
         ]
         if pair:
+            ax = plots.plot_fill(plan, _axes(), components=pair)
             dots = _picture(
-                plots.plot_fill(plan, _axes(), components=pair),
+                ax,
                 "Fill of the packs",
-                "Each dot is a content of packs; the larger and darker, the more packs have it.",
+                "Each dot is a content of packs; the larger and darker, the more packs have it."
+                if ax.collections
+                else "How many packs have which content, as a part of the limit.",
                 f"Fill of packs in {pair[0]} and {pair[1]}; means: {means}.",
             )
             found.insert(0, dots)

@@ -89,6 +89,10 @@ def test_limits_advises_and_saves(run: Run, tmp_path: Path) -> None:
     assert f"best: {search.best.limits!r}" in done.out
     assert f"{search.best.packs:,} packs" in done.out
     assert f"{search.best.harmonic_mean:.2%}" in done.out
+    # Of the rows, the advised one is marked, without colours as well.
+    (row,) = [line for line in done.out.splitlines() if line.rstrip(" │").endswith("best")]
+    cells = [cell.strip() for cell in row.split("│")]
+    assert cells[1:4] == [f"{number:,}" for number in (*search.best.limits.values, search.best.packs)]
 
 
 @pytest.mark.parametrize(

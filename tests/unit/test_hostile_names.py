@@ -24,8 +24,10 @@ from dgl_tuplepack.plots._drawing import label
 from tests.unit.conftest import Run
 
 NAMES = [
-    "[/x]", "[bold]n", "[link=http://x.y]n[/link]", ":smile:", "$x", "$\\frac{", "\\$x$", "_hidden", "<script>n</script>",
-    "{{ n }}", "\x1b[2J\x1b]0;t\x07", "a\nb\r\tc", "\u202eevil", "\x7f\x85\u2028", "\ud800", "\udcff", "節点", "ü", "a,b\"c",
+    "[/x]", "[bold]n", "[link=http://x.y]n[/link]", ":smile:", "$x", "$\\frac{", "\\$x$", "_hidden",
+    "<script>n</script>",
+    "{{ n }}", "\x1b[2J\x1b]0;t\x07", "a\nb\r\tc", "\u202eevil", "\x7f\x85\u2028", "\ud800", "\udcff",
+    "節点", "ü", "a,b\"c",
     "n" * 300, " ", "%s%(x)s", "&amp;",
 ]  # fmt: skip
 KEYS = range(len(NAMES))
@@ -133,7 +135,7 @@ def test_labels_are_what_the_picture_shows(name: str) -> None:
 
     figure = Figure()
     ax = figure.add_subplot()
-    (line,) = ax.plot([0, 1], label=f"{label(name)}: {label(name)}")
+    ax.plot([0, 1], label=f"{label(name)}: {label(name)}")
     text = ax.legend().get_texts()[0]
     shown, is_formula = text._preprocess_math(text.get_text())
     assert not is_formula

@@ -224,7 +224,7 @@ def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
         assert shares[-1] == pytest.approx(1)
     assert [line.get_xdata()[0] for line in ax.lines if line not in curves] == [222, 502]
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts[0] == "nodes: mean 25.3, largest 222"
+    assert texts[0] == "nodes: mean 25.3, largest 222, limit 222"
 
 
 @pytest.mark.parametrize("k", [1, 3, 9])
@@ -494,3 +494,79 @@ def test_an_axes_in_a_part_of_a_figure_is_saved_with_the_whole(tmp_path: Path) -
     for axes in (part.subplots(), part.subfigures(1, 2)[1].subplots()):
         save_picture(plot_graphs_per_pack(PLAN, axes), tmp_path / "whole.svg")
         assert "the other part" in (tmp_path / "whole.svg").read_text(encoding="utf-8")
+
+
+# --- what there is to see
+
+
+def test_fill_of_nearly_equal_packs_is_steps_of_each_component() -> None:
+    """Dots would be one column: nearly all packs of this plan are full of nodes."""
+    plan = pack(HISTOGRAM, LIMITS)
+    ax = plot_fill(plan)
+    low = ax.get_xlim()[0]
+    steps = [part.get_data() for part in ax.patches]
+    assert len(steps) == 2
+    for column, data in enumerate(steps):
+        fill = plan.pattern_contents[:, column] / plan.limits.array[column]
+        assert data.values.sum() == plan.repeats[fill >= low].sum() >= 0.99 * plan.num_packs
+        # The last cell is of full packs alone.
+        assert data.edges[-2] < 1 < data.edges[-1]
+        assert data.values[-1] == plan.repeats[fill == 1].sum()
+    assert "mean 99.97%, 99.8% of the packs full, 1 below 85%" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_fill_that_is_equal_in_all_packs_is_drawn_too() -> None:
+    plan = pack(SizeHistogram.from_counts({(2, 4): 100}), Limits(4, 8))
+    ax = plot_fill(plan)
+    ax.figure.draw_without_rendering()
+    assert [part.get_data().values.sum() for part in ax.patches] == [50, 50]
+
+
+def test_sorted_fill_of_full_packs_is_not_one_flat_line() -> None:
+    low = SizeHistogram.from_counts({(90, 100): 600, (95, 100): 300, (100, 100): 50, (3, 3): 1})
+    ax = plot_sorted_fill({"auto": pack(low, Limits(100, 100))})
+    assert 0.8 <= ax.get_ylim()[0] < 0.9
+    emptier = pack(SizeHistogram.from_counts({(30, 100): 60, (95, 100): 30}), Limits(100, 100))
+    assert plot_sorted_fill({"auto": emptier}).get_ylim()[0] == 0
+
+
+def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called() -> None:
+    names = ("nodes:user", "nodes:item", "edges:user:follows:user", "edges:user:likes:item")
+    histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(4)] for i in range(9)], names))
+    search = search_limits(histogram, plans=9)
+    for width, height in ((6.4, 4.8), (5.2, 4.1)):
+        for draw in (
+            lambda ax: plot_distributions(histogram, search.best.limits, ax),
+            lambda ax: plot_distributions(HISTOGRAM, LIMITS, ax),
+            lambda ax: plot_tradeoff(search, ax),
+            lambda ax: plot_search(search, ax, components=names[1:3]),
+            lambda ax: plot_fill(pack(HISTOGRAM, LIMITS), ax),
+        ):
+            ax = draw(Figure(figsize=(width, height), layout="constrained").add_subplot())
+            ax.figure.draw_without_rendering()
+            legend = ax.get_legend().get_window_extent()
+            assert legend.y0 >= ax.get_window_extent().y1
+            assert legend.x1 <= ax.figure.bbox.x1
+            # Most of the picture is left to what it shows.
+            assert ax.get_window_extent().height > 0.4 * ax.figure.bbox.height
+            assert ax.get_window_extent().width > 0.4 * ax.figure.bbox.width
+
+
+def test_the_titles_of_the_demo_stand_beside_its_legends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dgl_tuplepack.demo import run
+    from dgl_tuplepack.demo.comparison import Contender
+
+    figures, save = [], Figure.savefig
+
+    def kept(figure: Figure, *arguments: Any, **settings: Any) -> None:
+        figures.append(figure)
+        save(figure, *arguments, **settings)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    rows = [Contender(method, pack(HISTOGRAM, LIMITS, method)) for method in ("none", "next_fit", "auto")]
+    run._draw(HISTOGRAM, rows, rows[-1], tmp_path)
+    for part in figures[1].subfigs:
+        (ax,) = [ax for ax in part.axes if ax.get_legend()]
+        title, legend = part._suptitle.get_window_extent(), ax.get_legend().get_window_extent()
+        assert title.y0 >= legend.y1
+        assert not ax.get_title()
