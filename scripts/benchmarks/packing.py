@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from benchmarks.literature import measured_families, medium_cases, small_cases
-from benchmarks.tables import show
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.literature import measured_families, medium_cases, small_cases
+from benchmarks.tables import show
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
