@@ -48,7 +48,9 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = by_table) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2)
+        # Where the LP is all there is, it pays to hurry; vertices of the dual method are better to round.
+        self._hurry = pricing is not by_table
+        self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         self.bound = centre.bound
         self.value = math.inf
         self.converged = False
@@ -91,7 +93,8 @@ class PatternLP:
         )  # fmt: skip
         self._columns.append(columns)
         # What was solved stays primal feasible.
-        self._solver.setOptionValue("simplex_strategy", _PRIMAL)
+        if self._hurry:
+            self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
         """Ask for other numbers of graphs, >= 0; columns and duals stay."""

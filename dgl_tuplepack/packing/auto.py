@@ -65,7 +65,7 @@ _MOST_PER_PACK_IN_PARTS = 3.5
 _MOST_DIVES = 40
 _PARTS_IN_VAIN = 6
 # Some seconds' worth; most instances need a tenth of it.
-_CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 100_000
+_CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 200_000
 _MOST_START_COLUMNS = 2000
 _LP_SHARE = 0.4
 
@@ -109,7 +109,9 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     Notes
     -----
     Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, goes the
-    same way further and never gives a worse plan. Time and memory: see the methods and ``docs/complexity.md``.
+    same way further and never gives a worse plan; from an effort of 1 on, the gap of small instances and of those with
+    few graphs a pack is closed as well, with work of its own. Time and memory: see the methods and
+    ``docs/complexity.md``.
     """
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
@@ -164,15 +166,18 @@ def _improve(state: State, histogram: SizeHistogram, limits: Limits, stage: int)
         _best_fits(state, histogram, limits)
     if stage == 0 and graphs_per_pack > _MANY_GRAPHS and not state.done:
         state.offer(level_filling(instance, state.bound, effort), "level_filling")
+    # Where patterns repeat often, the LP with a table comes first.
+    close_at = 0 if instance.num_graphs <= _MOST_GRAPHS_IN_PARTS else _TURNS_BEFORE_LP + 1
     steps = _FIRST_STEPS
     relaxations: list[tuple[Relaxation, Priced]] = []
     for turn in range(_MOST_TURNS):
         before = effort.left
         state.search(steps, turn)
         spent = before - effort.left
-        if turn == 0 and not state.closing.exhausted:
+        if turn == close_at and not state.closing.exhausted and not state.done:
+            # Duals of small tables cost next to nothing, and exact filling is quick where it suffices.
+            state.bound, _ = lifted_bound(instance, state.bound, state.packs, effort.part(effort.left // 20))
             if graphs_per_pack > _MANY_GRAPHS:
-                # Where exact filling suffices it is quicker.
                 _split(state, graphs_per_pack, stage * _MOST_TURNS)
             _close(state)
         if turn == 0 and not state.done:
@@ -222,7 +227,9 @@ def _closing_work(instance: Instance, packs: int) -> int:
     graphs, classes = instance.num_graphs, len(instance.counts)
     small = classes <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs)
     by_parts = graphs <= min(_MOST_GRAPHS_IN_PARTS, _MOST_PER_PACK_IN_PARTS * packs)
-    return _CLOSING_WORK + _CLOSING_WORK_PER_GRAPH * graphs if small or by_parts else 0
+    if small:
+        return _CLOSING_WORK
+    return _CLOSING_WORK + _CLOSING_WORK_PER_GRAPH * graphs if by_parts else 0
 
 
 def _close(state: State) -> None:

@@ -12,8 +12,8 @@ from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.sizes import IntArray
 
 # Graphs of a part, at least; parts grow with each failure, up to a factor.
-_GRAPHS = 100
-_MOST_GROWTH = 3
+_GRAPHS = 60
+_MOST_GROWTH = 5
 _DIVES = 2
 _PURPOSE = 6
 _WORK_PER_PATTERN = 30
@@ -26,7 +26,7 @@ def closed_by_parts(
 
     Notes
     -----
-    Time: that of `closed` for some 100 to 300 graphs, each time.
+    Time: that of `closed` for some 60 to 300 graphs, each time.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
     neighbourhood search). Differs from it: packs of much room are drawn with others at random.

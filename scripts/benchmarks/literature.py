@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from tqdm import tqdm
 
-from dgl_tuplepack import Limits, SizeHistogram
+from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
 
 SIZES = (25, 50, 100, 200)
 INSTANCES = 10
@@ -53,10 +58,17 @@ def literature(number: int, graphs: int, seed: int) -> Case:
         # Class 7: both sizes alike; class 8: the larger the one, the smaller the other.
         second = draw.integers(first - 10, first + 11) if number == 7 else draw.integers(110 - first, 131 - first)
         sizes = np.column_stack([first, second])
-    return _case(f"class {number}", sizes, (limit, limit))
+    return _case(f"class {number}, {graphs} graphs", sizes, (limit, limit))
 
 
-def medium(count: int, seed: int) -> list[Case]:
+def small_cases(seed: int) -> Iterator[Case]:
+    """Ten instances of each class and number of graphs."""
+    for number, graphs in itertools.product(CLASSES, SIZES):
+        for instance in range(INSTANCES):
+            yield literature(number, graphs, INSTANCES * seed + instance)
+
+
+def medium_cases(count: int, seed: int) -> list[Case]:
     """`count` instances of 300 to 3,000 graphs, of all families in turn."""
     names = list(FAMILIES)
     cases = []
@@ -64,6 +76,31 @@ def medium(count: int, seed: int) -> list[Case]:
         draw = np.random.default_rng([1000, seed, number])
         cases.append(FAMILIES[names[number % len(names)]](draw, int(draw.integers(300, 3001))))
     return cases
+
+
+def measured_families(cases: Iterable[Case], seed: int) -> list[dict[str, Any]]:
+    """One row for each class or family: how many are proven or close, how far the bound rose, and seconds."""
+    pack(SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3}), Limits(9, 9))
+    found: dict[str, list[tuple[int, int, int, float]]] = {}
+    for case in tqdm(cases, desc="instances", disable=not sys.stderr.isatty()):
+        start = time.perf_counter()
+        plan = pack(case.histogram, case.limits, seed=seed)
+        seconds = time.perf_counter() - start
+        closed = lower_bound(case.histogram, case.limits, effort=0)
+        found.setdefault(case.family, []).append((plan.num_packs, plan.lower_bound, closed, seconds))
+    return [
+        {
+            "instances of": family,
+            "number": len(rows),
+            "proven": sum(packs == bound for packs, bound, _, _ in rows),
+            "proven or below 1 %": sum(100 * (packs - bound) < max(bound, 1) for packs, bound, _, _ in rows),
+            "bound raised": sum(bound > closed for _, bound, closed, _ in rows),
+            "worst gap, lost": max((packs - bound) / bound for packs, bound, _, _ in rows),
+            "mean_s": sum(seconds for *_, seconds in rows) / len(rows),
+            "largest_s": max(seconds for *_, seconds in rows),
+        }
+        for family, rows in found.items()
+    ]
 
 
 def _case(family: str, sizes: Sizes, maxima: tuple[int, ...], graphs: int | None = None) -> Case:

@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.literature import measured_families, medium_cases, small_cases
+from benchmarks.tables import show
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
@@ -161,8 +163,21 @@ def packing(
     seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a plot of gap and time here (PNG or SVG).")] = None,
+    literature: Annotated[
+        bool, typer.Option("--literature", help="Measure 'auto' on the small instances of Caprara & Toth 2001 instead.")
+    ] = False,
+    medium: Annotated[
+        int, typer.Option(min=0, help="Measure 'auto' on so many instances of 300 to 3,000 graphs instead.")
+    ] = 0,
 ) -> None:
     """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram."""
+    if literature or medium:
+        cases = small_cases(seed) if literature else medium_cases(medium, seed)
+        rows = measured_families([case for case in cases if only in case.family], seed)
+        show("auto, default effort", rows)
+        if json_path is not None:
+            json_path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        return
     results = []
     for name in CASES:
         if only not in name:

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, lower_bound
-from dgl_tuplepack.bounds.instance import as_instance, projected
+from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.bounds.quick import large_bound, quick_bound
 from tests.engine_helpers import exact_optimum, small_instances
 
@@ -28,6 +32,47 @@ def test_large_bound_is_the_literal_formula(case):
     for column, limit in enumerate(limits.values):
         sizes = histogram.sizes[:, column]
         assert large_bound(sizes, histogram.counts, limit) == literal_large_bound(sizes, histogram.counts, limit)
+
+
+def literal_quick_bound(instance):
+    """The best L2 of every component and of the even mixture of each pair, in Python's integers."""
+    sizes, limits = instance.sizes.tolist(), instance.limits.tolist()
+    ways = [([row[i] for row in sizes], limit) for i, limit in enumerate(limits)]
+    for i, j in itertools.combinations(range(len(limits)), 2):
+        mixed = [row[i] * limits[j] + row[j] * limits[i] for row in sizes]
+        ways.append((mixed, 2 * limits[i] * limits[j]))
+    counts = instance.counts.tolist()
+    return max(1, *(literal_large_bound(np.array(column), counts, limit) for column, limit in ways))
+
+
+@given(small_instances())
+def test_quick_bound_takes_every_component_and_every_mixture(case):
+    histogram, limits = case
+    instance = as_instance(histogram, limits)
+    assert quick_bound(instance) == literal_quick_bound(instance)
+
+
+def test_a_mixture_bounds_what_no_component_does():
+    # Each graph takes more than half of both limits together, though not of each.
+    instance = Instance(np.array([[8, 3], [3, 8]]), np.array([4, 4]), np.array([10, 10]))
+    alone = max(large_bound(instance.sizes[:, i], instance.counts, 10) for i in range(2))
+    assert alone < quick_bound(instance) == literal_quick_bound(instance) == 8
+
+
+@pytest.mark.parametrize("limit", [2**31, 2**32, 2**62])
+def test_limits_far_above_all_content_do_not_overflow_a_mixture(limit):
+    assert quick_bound(Instance(np.array([[1, 2], [2, 1]]), np.array([1, 1]), np.array([limit, limit]))) == 1
+
+
+@given(small_instances(), st.integers(1, 2**57))
+def test_sizes_of_any_unit_give_a_bound_that_holds(case, unit):
+    histogram, limits = case
+    instance = as_instance(histogram, limits)
+    assume(unit * max(*instance.totals(), *instance.limits.tolist()) < 2**62)
+    large = Instance(instance.sizes * unit, instance.counts, instance.limits * unit)
+    components = max(large_bound(column, large.counts, limit) for column, limit in
+                     zip(large.sizes.T, large.limits.tolist(), strict=True))  # fmt: skip
+    assert components <= quick_bound(large) <= quick_bound(instance)
 
 
 @given(small_instances())

@@ -77,6 +77,48 @@ def test_two_packs_are_found_exactly_when_they_exist(case, seed):
     assert effort.left > 9_000_000
 
 
+@given(few_graphs(12), st.integers(2, 4), st.integers(0, 20))
+def test_the_hardest_graph_left_always_comes_first(case, packs, seed):
+    sizes, limits = case
+    hardness = (sizes / limits).max(axis=1)
+    seen = []
+    real = exact_split._one_pack
+
+    def watched(all_sizes, left, *arguments):
+        seen.append(left.tolist())
+        # Every other pack fails, so that finished ones are taken apart.
+        return real(all_sizes, left, *arguments) if len(seen) % 2 else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_split, "_one_pack", watched)
+        filled(sizes, limits, packs, seed, Effort(100_000))
+    for left in seen:
+        assert (np.diff(hardness[left]) <= 0).all()
+        assert len(set(left)) == len(left)
+
+
+@given(few_graphs(12), st.data())
+def test_the_component_with_the_narrowest_window_is_searched_first(case, data):
+    sizes, high = case
+    low = np.array([data.draw(st.integers(0, limit)) for limit in high.tolist()])
+    given_to_kernel = []
+    real = exact_split.subset_within
+
+    def watched(rows, least, most, steps, chosen):
+        given_to_kernel.append((rows, least, most))
+        return real(rows, least, most, steps, chosen)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exact_split, "subset_within", watched)
+        chosen, _ = exact_split._within(sizes, low, high, 1 << 20)
+    ((rows, least, most),) = given_to_kernel
+    windows = (most - least + 1.0) / (rows.std(axis=0) + 1e-3)
+    assert (np.diff(windows) >= 0).all()
+    assert sorted(map(tuple, np.vstack([rows, least, most]).T)) == sorted(map(tuple, np.vstack([sizes, low, high]).T))
+    if chosen is not None:
+        assert ((chosen @ sizes >= low) & (chosen @ sizes <= high)).all()
+
+
 def test_more_than_fits_is_refused_at_once():
     sizes, limits = np.full((5, 1), 4), np.array([5])
     effort = Effort(1000)
