@@ -117,11 +117,12 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
     turn = _first_turn(settings.seed)
-    first = first_patterns(instance, quick_bound(instance), settings.seed)
+    bound = quick_bound(instance)
+    first = first_patterns(instance, bound, settings.seed)
     # Less than the usual effort is for plans that are made again and again.
     closing = _closing_work(instance, first.num_packs) if settings.effort >= 1 else 0
     whole = Effort(work_of(settings.effort, len(histogram)) + int(settings.effort * closing), deadline)
-    state = State(instance, whole, quick_bound(instance), turn, Effort(0))
+    state = State(instance, whole, bound, turn, Effort(0))
     state.offer(first, "minimum_bin_slack")
     interrupted = False
     try:
