@@ -9,9 +9,9 @@ from typing import Any
 
 from dgl_tuplepack._files import check_header, checksum, read_json, write_text
 from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.preprocessing import part_histograms, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard

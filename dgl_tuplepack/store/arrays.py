@@ -11,16 +11,14 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphType
+from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.padding.build import build_graph
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.array_file import check_bytes, open_array
-from dgl_tuplepack.store.format import ENDS, ArrayEntry, Key, StoreMetadata, columns_of
-from dgl_tuplepack.store.values import as_tensor
-
-GraphType = str | EdgeType
+from dgl_tuplepack.store.format import ENDS, ArrayEntry, Key, StoreMetadata
 
 # Graphs that are checked at a time.
 _GRAPHS = 65_536
@@ -84,7 +82,7 @@ class StoreArrays:
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with the dtypes in which features and labels are stored."""
-        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in columns_of(self.schema)})
+        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in self.schema.columns()})
 
     def stored_spec(self, key: Key) -> ArraySpec:
         """How a row of a feature or label looks as it is stored."""

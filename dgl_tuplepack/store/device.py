@@ -10,16 +10,15 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import true_or_false
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.schema import Fill
-from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.format import ENDS, Key, columns_of
+from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.places import Finder, Places
-from dgl_tuplepack.store.values import as_tensor
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs
@@ -58,7 +57,7 @@ class DeviceStore:
         }
         self._values = {
             key: self._joined([part.array(*key) for part in arrays.parts], arrays.stored_spec(key).dtype)
-            for key, _ in columns_of(store.schema)
+            for key, _ in store.schema.columns()
         }
         self._ends: dict[Key, Tensor] = {
             (end, e): self._joined_ends([part.array(end, e) for part in arrays.parts])
@@ -148,7 +147,7 @@ class DevicePaddedStore:
             tensors["mask", t] = mask
             if t is not None:
                 tensors["per_graph", t] = counts[t]
-        for key, spec in columns_of(self.shape.schema):
+        for key, spec in self.shape.schema.columns():
             fill = (self.shape.label_values if key[1] is None else self.shape.feature_values)[key[2]]
             tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, fill)
         for e in self.shape.schema.edge_types:

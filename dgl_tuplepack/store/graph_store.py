@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from dgl_tuplepack._checks import as_ids, as_path, true_or_false
 from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import GraphBlock
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.folder import commit, fresh_data
 from dgl_tuplepack.store.sources import open_source

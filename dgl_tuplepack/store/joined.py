@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.padding.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.store.arrays import StoreArrays
-from dgl_tuplepack.store.format import Key, columns_of
+from dgl_tuplepack.store.format import Key
 
 
 class JoinedArrays:
@@ -47,7 +47,7 @@ class JoinedArrays:
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with dtypes that hold what any of the stores holds."""
-        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in columns_of(self.schema)})
+        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in self.schema.columns()})
 
     def stored_spec(self, key: Key) -> ArraySpec:
         """How a row of a feature or label looks in the store that narrowed it least."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.store.format import ENDS, Key, columns_of
+from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.places import Places
 
 
@@ -44,7 +44,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
     fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
-    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(shape.schema)]
+    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in shape.schema.columns()]
     fields.sort(key=lambda field: str(field.dtype))
     placed = []
     runs = ([field] for field in fields) if separate else (list(run) for _, run in itertools.groupby(fields, _dtype_of))

@@ -13,16 +13,16 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.format import DTYPES, ENDS
 from dgl_tuplepack.store.memory import BatchMemory, Field, batch_of_tensors, fields_of
 from dgl_tuplepack.store.places import Finder, address_of
-from dgl_tuplepack.store.values import as_array
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs

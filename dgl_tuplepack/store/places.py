@@ -11,11 +11,10 @@ import numpy as np
 from torch import Tensor
 
 from dgl_tuplepack._checks import as_ids, as_integers
+from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.arrays import GraphType
 
 if TYPE_CHECKING:
     from dgl_tuplepack.store.stored_graphs import StoredGraphs

@@ -16,15 +16,15 @@ from torch.utils.data import IterableDataset
 from dgl_tuplepack._files import is_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.padding.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
+from dgl_tuplepack.graphs.graph_blocks import graph_blocks
+from dgl_tuplepack.graphs.items import is_iterable
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources import is_iterable
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.format import METADATA
-from dgl_tuplepack.store.graph_blocks import graph_blocks
 from dgl_tuplepack.store.stored_blocks import stored_blocks
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack.sources.blocks import Array, EdgeType, GraphBlock
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
 from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.format import DTYPES, ENDS
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from dgl_tuplepack._checks import as_ids, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding import PaddedBatch
-from dgl_tuplepack.padding.schema import Fill, Schema
-from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.joined import Arrays

@@ -33,9 +33,9 @@ from dgl_tuplepack import (
     load_example,
     pack,
 )
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.sharding import preprocess_shards
 from dgl_tuplepack.sources import shapes
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 app = typer.Typer()

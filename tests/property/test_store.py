@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.graphs import graph_blocks
 from dgl_tuplepack.sources import Identified
-from dgl_tuplepack.store import graph_blocks
 from dgl_tuplepack.store.format import DTYPES
 from tests import graphs
 from tests.graphs import (
