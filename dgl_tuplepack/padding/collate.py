@@ -93,7 +93,7 @@ class PaddedCollate:
         device = torch.device("cpu") if batch is None else batch.device
         nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
         edges = {t: batch.num_edges(t) if batch is not None else 0 for t in self.schema.edge_types}
-        self.shape.check_content(nodes, edges, len(graphs))
+        self.shape.check_content([*nodes.values(), *edges.values(), len(graphs)])
 
         src, dst = {}, {}
         for edge_type in self.schema.edge_types:

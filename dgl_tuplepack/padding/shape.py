@@ -105,19 +105,18 @@ class PaddedShape:
         # A mask for each type; the ids of graphs, and their sizes in each type.
         return ends + sum(number * (1 + rows[t]) for t, number in self.slots.items()) + 8 * len(rows) * self.num_graphs
 
-    def check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
-        """Refuse a content that exceeds the packs.
+    def check_content(self, found: Sequence[int]) -> None:
+        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs.
 
         Raises
         ------
         GraphTooLargeError
             Names the component, what there is and what the packs hold.
         """
-        found_of = dict(zip(self.most, [*nodes.values(), *edges.values(), graphs], strict=True))
-        for name, most in self.most.items():
-            if found_of[name] > most:
+        for number, (name, most) in zip(found, self.most.items(), strict=True):
+            if number > most:
                 raise GraphTooLargeError(
-                    f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} x {self.limits!r} "
+                    f"the batch holds {number} {name}, but {self.packs_per_batch} x {self.limits!r} "
                     f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
                 )
 

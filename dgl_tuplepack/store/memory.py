@@ -18,7 +18,6 @@ from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key
-from dgl_tuplepack.store.places import Places
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,9 @@ class BatchMemory:
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
-def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], places: Places) -> PaddedBatch:
-    """A batch of the tensors that `fields_of` names, of the graphs at `places`."""
-    schema, totals = shape.schema, dict(zip(shape.slots, places.totals.tolist(), strict=True))
+def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
+    """A batch of the tensors that `fields_of` names, with so many real nodes, edges and graphs."""
+    schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
     labels = {name: tensors["label", None, name] for name in schema.labels}
     return PaddedBatch(

@@ -204,7 +204,7 @@ def loading_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
             out, entries = folder / f"shards-{number}", []
             for i, ids in enumerate(np.array_split(np.arange(len(whole)), number)):
                 part = GraphStore.write(out / f"part-{i}", [whole[int(j)] for j in ids], compact=compact)
-                entries.append(ShardEntry(f"part-{i}", len(part), part._arrays.checksum))
+                entries.append(ShardEntry(f"part-{i}", len(part), part.checksum))
             Manifest(len(whole), MOLHIV, 0, tuple(entries)).save(out)
             begin = time.perf_counter()
             stores[number] = MultiStore(out)
