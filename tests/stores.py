@@ -70,7 +70,7 @@ def checksum_of(document: dict[str, Any]) -> str:
 
 def same_arrays(found: Any, expected: Any) -> bool:
     """Whether two stores hold the same bytes."""
-    return [e.sha256 for e in found._arrays.metadata.arrays] == [e.sha256 for e in expected._arrays.metadata.arrays]
+    return [e.sha256 for e in found.parts[0].metadata.arrays] == [e.sha256 for e in expected.parts[0].metadata.arrays]
 
 
 def write_shards(
@@ -80,7 +80,7 @@ def write_shards(
     entries = []
     for i, graphs in enumerate(parts):
         store = tp.GraphStore.write(out / f"part-{i}", graphs, splits=splits[i] if splits else None, **settings)
-        entries.append(ShardEntry(f"part-{i}", len(store), store._arrays.metadata.checksum))
+        entries.append(ShardEntry(f"part-{i}", len(store), store.parts[0].metadata.checksum))
     number = sum(entry.num_graphs for entry in entries)
     Manifest(number, tp.Limits(99, 99), 0, tuple(entries)).save(out)
     return tp.MultiStore(out)

@@ -15,7 +15,7 @@ from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import OgbFolder, sizes_of
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+    from dgl_tuplepack.store.graph_store import StoredGraphs
 
 _EXAMPLE = "example:"
 

@@ -20,7 +20,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+    from dgl_tuplepack.store.graph_store import StoredGraphs
 
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
@@ -224,7 +224,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
     from dgl_tuplepack.store import MultiStore
 
     # Shards may have narrowed their integers differently; the first one stands for all.
-    entries = store._arrays.parts[0].metadata.arrays
+    entries = store.parts[0].metadata.arrays
     columns = [
         {
             "content": entry.content,

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.padding.build import build_graph
-from dgl_tuplepack.padding.schema import EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.build import build_graph
 
 Labels = Tensor | dict[str, Tensor] | None
 Value = TypeVar("Value")

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
+from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.merge import batch_of, edges_by_id
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, as_tensors, stack_labels
-from dgl_tuplepack.padding.shape import PaddedShape
-from dgl_tuplepack.sources import Identified, Parts, is_iterable, parts_of
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
 
 
 class PaddedCollate:
@@ -92,7 +93,7 @@ class PaddedCollate:
         device = torch.device("cpu") if batch is None else batch.device
         nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
         edges = {t: batch.num_edges(t) if batch is not None else 0 for t in self.schema.edge_types}
-        self.shape.check_content(nodes, edges, len(graphs))
+        self.shape.check_content([*nodes.values(), *edges.values(), len(graphs)])
 
         src, dst = {}, {}
         for edge_type in self.schema.edge_types:

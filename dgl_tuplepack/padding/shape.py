@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from dgl_tuplepack._checks import INT64_MAX, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.limits import Limits, as_limits
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Fill, Schema, fill_values
 
 _MOST_INT32 = 2**31 - 1
+_MOST_FLOAT = torch.finfo(torch.float64).max
+
+# A number, or numbers by the names of features or labels.
+Fill = float | Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -92,31 +98,66 @@ class PaddedShape:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors of a batch."""
-        columns: dict[Any, Mapping[str, ArraySpec]] = {
-            **self.schema.node_features,
-            **self.schema.edge_features,
-            None: self.schema.labels,
-        }
-        rows = {t: sum(prod(spec.shape) * spec.dtype.itemsize for spec in columns[t].values()) for t in self.slots}
+        rows = dict.fromkeys(self.slots, 0)
+        for (_, t, _), spec in self.schema.columns():
+            rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
         ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
         # A mask for each type; the ids of graphs, and their sizes in each type.
         return ends + sum(number * (1 + rows[t]) for t, number in self.slots.items()) + 8 * len(rows) * self.num_graphs
 
-    def check_content(self, nodes: dict[str, int], edges: dict[EdgeType, int], graphs: int) -> None:
-        """Refuse a content that exceeds the packs.
+    def check_content(self, found: Sequence[int]) -> None:
+        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs.
 
         Raises
         ------
         GraphTooLargeError
             Names the component, what there is and what the packs hold.
         """
-        found_of = dict(zip(self.most, [*nodes.values(), *edges.values(), graphs], strict=True))
-        for name, most in self.most.items():
-            if found_of[name] > most:
+        for number, (name, most) in zip(found, self.most.items(), strict=True):
+            if number > most:
                 raise GraphTooLargeError(
-                    f"the batch holds {found_of[name]} {name}, but {self.packs_per_batch} x {self.limits!r} "
+                    f"the batch holds {number} {name}, but {self.packs_per_batch} x {self.limits!r} "
                     f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
                 )
+
+
+def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, float]:
+    """Padding value of each feature or label name; every value must be representable in its dtype.
+
+    Raises
+    ------
+    SchemaError
+        A name is unknown, or a value does not fit its dtype.
+    """
+    names = {name for specs in specs_by_type for name in specs}
+    if isinstance(fill, Mapping) and not set(fill) <= names:
+        raise SchemaError(
+            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
+            "has no name); correct the names or give one number."
+        )
+    values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
+    values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
+        if not _representable(values[name], spec.dtype):
+            raise SchemaError(
+                f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                "choose a value of that dtype."
+            )
+    # torch takes integers of 64 bits only, also for floating point.
+    return {name: value if -(2**63) <= value < 2**63 else float(value) for name, value in values.items()}
+
+
+def _representable(value: Any, dtype: torch.dtype) -> bool:
+    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
+        return False
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    if not math.isfinite(value) or value != int(value):
+        return False
+    if dtype == torch.bool:
+        return value in (0, 1)
+    info = torch.iinfo(dtype)
+    return info.min <= value <= info.max
 
 
 def _memory() -> tuple[int, str]:

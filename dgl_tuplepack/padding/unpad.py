@@ -6,8 +6,8 @@ from typing import Any
 
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.build import build_graph
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.build import build_graph
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:

@@ -28,8 +28,8 @@ from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, writing_to
 from dgl_tuplepack.store.format import MANIFEST, METADATA
-from dgl_tuplepack.store.joined import check_same_schema
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
+from dgl_tuplepack.store.selection import check_same_schema
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from dgl_tuplepack._files import check_header, checksum, read_json, write_text
 from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding.schema import Schema
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.preprocessing import part_histograms, verify, verify_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
@@ -68,7 +68,7 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
-    content = {"source": identity, "compact": compact, "store": store._arrays.checksum}
+    content = {"source": identity, "compact": compact, "store": store.checksum}
     document = {"format": FORMAT, "version": VERSION, **content}
     write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
     return _written(shard, store, kept=False, is_new=is_new)
@@ -76,7 +76,7 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
 
 def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
     has_parts = any(map(len, store.splits.values()))
-    return WrittenShard(shard.name, store.histogram, store.schema, has_parts, store._arrays.checksum, kept, is_new)
+    return WrittenShard(shard.name, store.histogram, store.schema, has_parts, store.checksum, kept, is_new)
 
 
 def _clear_remains(folder: Path) -> None:
@@ -115,7 +115,7 @@ def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
         check_header(document, folder / SOURCE, FORMAT, VERSION)
         store = GraphStore(folder)
         found = [document.get(key) for key in ("source", "compact", "store", "checksum")]
-        if found != [identity, compact, store._arrays.checksum, checksum(document)]:
+        if found != [identity, compact, store.checksum, checksum(document)]:
             return None
         store.verify()
     except InputError:
@@ -155,7 +155,7 @@ def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> Non
         Names what is not as it was written.
     """
     store = verify(out / shard.name)
-    if store._arrays.checksum != shard.store:
+    if store.checksum != shard.store:
         raise FormatError(was_written_anew(out, shard.name))
     verify_plans(store)
     for part, histogram in part_histograms(store).items():

@@ -18,8 +18,8 @@ from dgl_tuplepack._checks import INT64_MAX, as_path
 from dgl_tuplepack._files import cannot, is_there, open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sources.npz import members_of, reading
 from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
 

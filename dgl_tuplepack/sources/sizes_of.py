@@ -12,9 +12,9 @@ import numpy as np
 from tqdm import tqdm
 
 from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.items import WithIds, is_graph, parts_of
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, as_int64, edge_component, node_component
-from dgl_tuplepack.sources.identified import WithIds, is_graph, parts_of
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.sizes_cache import cached_sizes
 

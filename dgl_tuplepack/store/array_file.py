@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack._files import cannot, open_plain
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.padding.schema import EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
 
 Array = NDArray[Any]

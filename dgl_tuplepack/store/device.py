@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import true_or_false
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.schema import Fill
-from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.format import ENDS, Key, columns_of
+from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
-from dgl_tuplepack.store.places import Finder, Places
-from dgl_tuplepack.store.values import as_tensor
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+from dgl_tuplepack.store.rows import Finder, GraphRows
+from dgl_tuplepack.store.selection import Selection
 
 
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
     Batches are assembled there by torch operations of static shape, without waiting for the device: per batch only
-    the places of its graphs are sent, from pinned memory where there is CUDA. They equal those of `GraphStore`.
+    the rows of its graphs are sent, from pinned memory where there is CUDA. They equal those of `GraphStore`.
 
     Attributes
     ----------
@@ -44,24 +40,21 @@ class DeviceStore:
         Offsets or endpoints are damaged; they are all checked once, before they are sent.
     """
 
-    def __init__(self, store: StoredGraphs, device: torch.device | str) -> None:
+    def __init__(self, store: Selection, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
-        arrays = store._arrays
-        arrays.check_positions()
+        for part in store.parts:
+            part.check_positions()
         # Rows of the parts lie one after the other; the key None is for labels.
-        lengths: dict[Any, list[int]] = {
-            t: [int(part.offsets(t)[-1]) for part in arrays.parts] for t in arrays.parts[0].rows
-        }
-        lengths[None] = [part.num_graphs for part in arrays.parts]
         self._first_rows: dict[Any, IntArray] = {
-            t: np.cumsum([0, *numbers[:-1]], dtype=np.int64) for t, numbers in lengths.items()
+            t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
         }
+        self._first_rows[None] = store.first_ids[:-1]
         self._values = {
-            key: self._joined([part.array(*key) for part in arrays.parts], arrays.stored_spec(key).dtype)
-            for key, _ in columns_of(store.schema)
+            key: self._joined([part.array(*key) for part in store.parts], spec.dtype)
+            for key, spec in store.stored_schema.columns()
         }
         self._ends: dict[Key, Tensor] = {
-            (end, e): self._joined_ends([part.array(end, e) for part in arrays.parts])
+            (end, e): self._joined_ends([part.array(end, e) for part in store.parts])
             for e in store.schema.edge_types
             for end in ENDS
         }
@@ -96,7 +89,7 @@ class DeviceStore:
         as_stored: bool = False,
     ) -> DevicePaddedStore:
         """View whose item for a list of ids is one `PaddedBatch` on the device; settings as in `GraphStore.padded`."""
-        schema = self.store._arrays.stored_schema if true_or_false("as_stored", as_stored) else self.store.schema
+        schema = self.store.batch_schema(as_stored)
         shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
         return DevicePaddedStore(self, shape)
 
@@ -131,9 +124,9 @@ class DevicePaddedStore:
         return len(self.store)
 
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
-        places = self._finder.find(ids)
+        graphs = self._finder.find(ids)
         tensors: dict[Key, Tensor] = {}
-        starts, counts = self._sent(places, tensors)
+        starts, counts = self._sent(graphs, tensors)
         slots: dict[Any, Tensor] = {}
         rows: dict[Any, Tensor] = {}
         firsts: dict[Any, Tensor] = {}
@@ -142,29 +135,29 @@ class DevicePaddedStore:
             # The last graph slot owns the padding.
             firsts[t] = torch.cumsum(counts[t], 0) - counts[t]
             slots[t] = torch.repeat_interleave(graph_slots, counts[t], output_size=number)
-            place = torch.arange(number, device=self.store.device)
-            mask = place < firsts[t][-1]
-            rows[t] = torch.where(mask, starts[t][slots[t]] + place - firsts[t][slots[t]], 0)
+            position = torch.arange(number, device=self.store.device)
+            mask = position < firsts[t][-1]
+            rows[t] = torch.where(mask, starts[t][slots[t]] + position - firsts[t][slots[t]], 0)
             tensors["mask", t] = mask
             if t is not None:
                 tensors["per_graph", t] = counts[t]
-        for key, spec in columns_of(self.shape.schema):
+        for key, spec in self.shape.schema.columns():
             fill = (self.shape.label_values if key[1] is None else self.shape.feature_values)[key[2]]
             tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, fill)
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
-        return batch_of_tensors(self.shape, tensors, places)
+        return batch_of_tensors(self.shape, tensors, graphs.totals)
 
-    def _sent(self, places: Places, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
+    def _sent(self, graphs: GraphRows, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
         """First rows and numbers of rows of all graph slots, of each type, sent to the device in one piece."""
-        number = len(places.ids)
+        number = len(graphs.ids)
         table = np.zeros((2 * len(self.shape.slots) + 1, self.shape.num_graphs), np.int64)
         for row, (t, all_slots) in enumerate(self.shape.slots.items()):
-            table[2 * row, :number] = places.rows[row, 0] + self.store._first_rows[t][places.parts]
-            table[2 * row + 1, :number] = places.rows[row, 1]
-            table[2 * row + 1, -1] = all_slots - places.totals[row]
-        table[-1], table[-1, :number] = -1, places.ids
+            table[2 * row, :number] = graphs.rows[row, 0] + self.store._first_rows[t][graphs.parts]
+            table[2 * row + 1, :number] = graphs.rows[row, 1]
+            table[2 * row + 1, -1] = all_slots - graphs.totals[row]
+        table[-1], table[-1, :number] = -1, graphs.ids
         sent = torch.from_numpy(table)
         if self.store.device.type == "cuda":
             sent = sent.pin_memory().to(self.store.device, non_blocking=True)
@@ -181,11 +174,11 @@ class DevicePaddedStore:
 
     def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
         """Endpoints moved to where their graph's nodes stand; padding edge j of m at padding node j * spare // m."""
-        place = torch.arange(len(rows), device=rows.device)
+        position = torch.arange(len(rows), device=rows.device)
         source, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
         spare = self.shape.num_nodes[node_type] - real_nodes
-        loops = real_nodes + (place - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1)
+        loops = real_nodes + (position - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1)
         if not len(source):
             return loops.to(self.shape.idtype)
         moved = source[rows].to(torch.int64) + firsts[node_type][slots]
-        return torch.where(place < real_edges, moved, loops).to(self.shape.idtype)
+        return torch.where(position < real_edges, moved, loops).to(self.shape.idtype)

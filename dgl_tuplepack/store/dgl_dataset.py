@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dgl.data import DGLDataset
 
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+from dgl_tuplepack.store.selection import Selection
 
 
 class StoreDataset(DGLDataset):  # type: ignore[misc]
     """`dgl.data.DGLDataset` over a store; it reads the store and writes nothing."""
 
-    def __init__(self, store: StoredGraphs) -> None:
+    def __init__(self, store: Selection) -> None:
         self.store = store
         super().__init__(name=store.path.name, raw_dir=str(store.path), save_dir=str(store.path))
 

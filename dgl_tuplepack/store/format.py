@@ -16,7 +16,8 @@ from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._files import check_header, is_there, read_json, write_text
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
 FORMAT, VERSION = "dgl_tuplepack.store", 1
 METADATA, MANIFEST = "metadata.json", "manifest.json"
@@ -116,15 +117,6 @@ def dtype_name(spec: ArraySpec, what: str) -> str:
     if name not in DTYPES:
         raise SchemaError(f"{what} is {spec}, but a store holds {', '.join(DTYPES)}; convert it to one of them.")
     return name
-
-
-def columns_of(schema: Schema) -> Iterator[tuple[Key, ArraySpec]]:
-    """All features and labels of a schema: content, type (None for labels) and name, and how a row looks."""
-    for t, specs in schema.node_features.items():
-        yield from ((("node_feature", t, name), spec) for name, spec in specs.items())
-    for edge_type, specs in schema.edge_features.items():
-        yield from ((("edge_feature", edge_type, name), spec) for name, spec in specs.items())
-    yield from ((("label", None, name), spec) for name, spec in schema.labels.items())
 
 
 @dataclass(frozen=True)

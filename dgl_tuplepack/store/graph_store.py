@@ -9,17 +9,83 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
 from tqdm import tqdm
 
 from dgl_tuplepack._checks import as_ids, as_path, true_or_false
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.padding import PaddedBatch
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import GraphBlock
-from dgl_tuplepack.store.arrays import StoreArrays
+from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import commit, fresh_data
+from dgl_tuplepack.store.padded import PaddedStore
+from dgl_tuplepack.store.part import Part
+from dgl_tuplepack.store.selection import Selection
 from dgl_tuplepack.store.sources import open_source
-from dgl_tuplepack.store.stored_graphs import StoredGraphs
 from dgl_tuplepack.store.write import write_store
+
+
+class StoredGraphs(Selection):
+    """What `GraphStore` and `MultiStore` have in common: a selection, and the ways to its batches."""
+
+    def padded(
+        self,
+        limits: Limits,
+        packs_per_batch: int = 1,
+        *,
+        label_fill: Fill = 0,
+        feature_fill: Fill = 0,
+        cover_padding: bool = False,
+        idtype: torch.dtype = torch.int64,
+        as_stored: bool = False,
+        ring: int = 0,
+        separate: bool = False,
+    ) -> PaddedStore:
+        """View whose item for a list of ids is one `PaddedBatch`: for a loader with ``batch_size=None``.
+
+        Parameters
+        ----------
+        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype
+            As in `PaddedCollate`, whose batches these equal.
+        as_stored
+            Hand out integers that were narrowed by ``compact=True`` as they are stored.
+        ring
+            Take the memory of batches in turn from so many (>= 2) buffers, pinned where there is CUDA; 0: each batch
+            has its own. A batch is overwritten when `ring` more have been taken: use it up before, or copy it.
+            In the main process only.
+        separate
+            Give each tensor of a batch a memory of its own, instead of one for all of a dtype: for layers that free the
+            storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer than their batch.
+        """
+        schema = self.batch_schema(as_stored)
+        shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
+        return PaddedStore(self, shape, ring, separate)
+
+    def batch(
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+    ) -> PaddedBatch:
+        """One padded batch of the graphs `ids`; settings as in `padded`, which is the quicker way to many."""
+        return self.padded(limits, packs_per_batch, **settings)[ids]
+
+    def to(self, device: torch.device | str) -> DeviceStore:
+        """Copy all arrays to a device, to assemble batches there.
+
+        Needs as much memory there as the files take, or somewhat more (endpoints of 16 bits take 32, parts are as wide
+        as the widest of them); the arrays of the whole store go there, also for a subset.
+        """
+        return DeviceStore(self, device)
+
+    def as_dgl_dataset(self) -> Any:
+        """The store as a `dgl.data.DGLDataset`, for code that asks for one."""
+        load("dgl")
+        from dgl_tuplepack.store.dgl_dataset import StoreDataset
+
+        return StoreDataset(self)
 
 
 class GraphStore(StoredGraphs):
@@ -61,7 +127,7 @@ class GraphStore(StoredGraphs):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         # Workers may have another working folder.
         path = as_path(path).absolute()
-        super().__init__(path, StoreArrays.open(path))
+        super().__init__(path, [Part.open(path)])
 
     @classmethod
     def write(

@@ -17,8 +17,7 @@ from torch import Tensor
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.store.format import ENDS, Key, columns_of
-from dgl_tuplepack.store.places import Places
+from dgl_tuplepack.store.format import ENDS, Key
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
     fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
-    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in columns_of(shape.schema)]
+    fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in shape.schema.columns()]
     fields.sort(key=lambda field: str(field.dtype))
     placed = []
     runs = ([field] for field in fields) if separate else (list(run) for _, run in itertools.groupby(fields, _dtype_of))
@@ -100,9 +99,9 @@ class BatchMemory:
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
-def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], places: Places) -> PaddedBatch:
-    """A batch of the tensors that `fields_of` names, of the graphs at `places`."""
-    schema, totals = shape.schema, dict(zip(shape.slots, places.totals.tolist(), strict=True))
+def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
+    """A batch of the tensors that `fields_of` names, with so many real nodes, edges and graphs."""
+    schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
     labels = {name: tensors["label", None, name] for name in schema.labels}
     return PaddedBatch(

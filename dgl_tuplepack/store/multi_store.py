@@ -10,11 +10,9 @@ from pathlib import Path
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.store.arrays import StoreArrays
-from dgl_tuplepack.store.graph_store import GraphStore
-from dgl_tuplepack.store.joined import Arrays, JoinedArrays
+from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry, was_written_anew
-from dgl_tuplepack.store.stored_graphs import StoredGraphs
+from dgl_tuplepack.store.part import Part
 
 
 class MultiStore(StoredGraphs):
@@ -55,10 +53,10 @@ class MultiStore(StoredGraphs):
         # Workers may have another working folder.
         path = as_path(path).absolute()
         self.manifest = Manifest.load(path)
-        parts = [StoreArrays.open(path / shard.name) for shard in self.manifest.shards]
+        parts = [Part.open(path / shard.name) for shard in self.manifest.shards]
         for part, shard in zip(parts, self.manifest.shards, strict=True):
-            _check_same(part, path, shard)
-        super().__init__(path, JoinedArrays(path, parts))
+            _check_same(part.checksum, path, shard)
+        super().__init__(path, parts)
 
     @property
     def limits(self) -> Limits:
@@ -76,11 +74,11 @@ class MultiStore(StoredGraphs):
         """
         stores = {shard.name: GraphStore(self.path / shard.name) for shard in self.manifest.shards}
         for shard in self.manifest.shards:
-            _check_same(stores[shard.name]._arrays, self.path, shard)
+            _check_same(stores[shard.name].checksum, self.path, shard)
         return stores
 
 
-def _check_same(arrays: Arrays, path: Path, shard: ShardEntry) -> None:
+def _check_same(checksum: str, path: Path, shard: ShardEntry) -> None:
     """Refuse a store that is not the one that the manifest tells of."""
-    if arrays.checksum != shard.store:
+    if checksum != shard.store:
         raise FormatError(was_written_anew(path, shard.name))

@@ -1,10 +1,10 @@
-"""Whole padded batches out of the arrays of a store, or of several, by one compiled pass."""
+"""Whole padded batches out of the arrays of a selection, by one compiled pass."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +13,17 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.format import DTYPES, ENDS
 from dgl_tuplepack.store.memory import BatchMemory, Field, batch_of_tensors, fields_of
-from dgl_tuplepack.store.places import Finder, address_of
-from dgl_tuplepack.store.values import as_array
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+from dgl_tuplepack.store.rows import Finder, address_of
+from dgl_tuplepack.store.selection import Selection
 
 # Tensors that no array of the store is read for, and what fills them.
 _MADE = {"graph_ids": GRAPH_IDS, "mask": MASK, "per_graph": PER_GRAPH}
@@ -45,7 +43,7 @@ class PaddedStore:
         For an item: what was read cannot be right, since the files were damaged after opening.
     """
 
-    def __init__(self, store: StoredGraphs, shape: PaddedShape, ring: int = 0, separate: bool = False) -> None:
+    def __init__(self, store: Selection, shape: PaddedShape, ring: int = 0, separate: bool = False) -> None:
         self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
         self.ring = whole_number("ring", ring, 0, error=SamplerError)
         if self.ring == 1:
@@ -53,7 +51,7 @@ class PaddedStore:
         self._prepare()
 
     def _prepare(self) -> None:
-        self._tensors, self._parts = fields_of(self.shape, self.separate), self.store._arrays.parts
+        self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
         self._memory = BatchMemory(self._tensors, self.ring)
         self._finder = Finder(self.store, self.shape)
         # Kept, as the parts are, since what compiled code knows is their addresses alone.
@@ -80,16 +78,16 @@ class PaddedStore:
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
-        places = self._finder.find(ids)
+        graphs = self._finder.find(ids)
         memory, tensors = self._memory.take()
         wrong = assemble(
-            memory, self._fields, self._sources, self._slots, places.ids, places.parts, places.rows, places.totals
+            memory, self._fields, self._sources, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
         if wrong:
-            f, i = divmod(-1 - wrong, len(places.ids))
+            f, i = divmod(-1 - wrong, len(graphs.ids))
             end, edge_type = self._tensors[f].key
-            self._parts[places.parts[i]].refuse_endpoints(int(places.part_ids[i]), end, edge_type)
-        return batch_of_tensors(self.shape, tensors, places)
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
+        return batch_of_tensors(self.shape, tensors, graphs.totals)
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:

@@ -16,16 +16,15 @@ from torch.utils.data import IterableDataset
 from dgl_tuplepack._files import is_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.padding.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
+from dgl_tuplepack.graphs.graph_blocks import graph_blocks
+from dgl_tuplepack.graphs.items import is_iterable
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources import is_iterable
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, Array, GraphBlock
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
-from dgl_tuplepack.store.arrays import StoreArrays
 from dgl_tuplepack.store.format import METADATA
-from dgl_tuplepack.store.graph_blocks import graph_blocks
-from dgl_tuplepack.store.stored_blocks import stored_blocks
+from dgl_tuplepack.store.part import Part
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def open_source(source: Any) -> Source:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if is_file(path / METADATA):
-            return _stored(StoreArrays.open(path))
+            return _stored(Part.open(path))
         source = bin_file_items(path) if path.suffix == ".bin" else OgbFolder(path)
     if isinstance(source, OgbFolder):
         return _ogb_folder(source)
@@ -91,8 +90,8 @@ def _ogb_folder(folder: OgbFolder) -> Source:
     )
 
 
-def _stored(arrays: StoreArrays) -> Source:
-    return Source(arrays.schema, stored_blocks(arrays), arrays.num_graphs, arrays.splits)
+def _stored(part: Part) -> Source:
+    return Source(part.schema, part.blocks(), part.num_graphs, part.splits)
 
 
 def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:

@@ -11,10 +11,10 @@ import numpy as np
 
 from dgl_tuplepack._checks import as_ids
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources.blocks import Array, GraphBlock
 from dgl_tuplepack.store.array_file import ArrayWriter
 from dgl_tuplepack.store.folder import writing_to
 from dgl_tuplepack.store.format import ENDS, ArrayEntry, StoreMetadata, dtype_name

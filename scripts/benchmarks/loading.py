@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.packing import peak_mib
 from dgl_tuplepack import GraphSizes, GraphStore, Limits, OgbFolder, load_example
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 
 app = typer.Typer()
 

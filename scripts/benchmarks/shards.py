@@ -33,9 +33,9 @@ from dgl_tuplepack import (
     load_example,
     pack,
 )
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.sharding import preprocess_shards
 from dgl_tuplepack.sources import shapes
-from dgl_tuplepack.sources.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 app = typer.Typer()
@@ -204,7 +204,7 @@ def loading_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
             out, entries = folder / f"shards-{number}", []
             for i, ids in enumerate(np.array_split(np.arange(len(whole)), number)):
                 part = GraphStore.write(out / f"part-{i}", [whole[int(j)] for j in ids], compact=compact)
-                entries.append(ShardEntry(f"part-{i}", len(part), part._arrays.checksum))
+                entries.append(ShardEntry(f"part-{i}", len(part), part.checksum))
             Manifest(len(whole), MOLHIV, 0, tuple(entries)).save(out)
             begin = time.perf_counter()
             stores[number] = MultiStore(out)

@@ -25,7 +25,7 @@ from filelock import FileLock
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.store import graph_blocks
+from dgl_tuplepack.graphs import graph_blocks
 from dgl_tuplepack.store.format import StoreMetadata
 from tests.graphs import assert_same_batch, assert_same_item
 from tests.messages import refused

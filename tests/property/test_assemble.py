@@ -23,7 +23,7 @@ from dgl_tuplepack.kernels import gather as gather_module
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
-from dgl_tuplepack.store.places import address_of
+from dgl_tuplepack.store.rows import address_of
 
 INT64_MAX = 2**63 - 1
 # What a store holds narrower, by what is handed out: written down once more, independently.

@@ -71,7 +71,7 @@ def test_all_else_is_that_of_one_store(content: Content, cuts: list[int], compac
         assert shards.sizes.components == whole.sizes.components
         assert shards.histogram == whole.histogram
         assert shards.schema == whole.schema
-        assert shards._arrays.stored_schema == whole._arrays.stored_schema
+        assert shards.stored_schema == whole.stored_schema
         assert shards.original_ids.tolist() == list(range(len(whole)))
         shards.verify()
 
@@ -118,7 +118,7 @@ def test_shards_that_are_stored_in_different_widths(tmp_path: Path, as_stored: b
     parts = [[item(n, v)] * 2 for n, v in ((70_000, 70_000), (5, 3), (300, -300), (20, 255))]
     whole = tp.GraphStore.write(tmp_path / "whole", [i for part in parts for i in part], compact=True)
     shards = write_shards(tmp_path / "shards", parts, compact=True)
-    stored = {part.metadata.arrays[2].stored for part in shards._arrays.parts}
+    stored = {part.metadata.arrays[2].stored for part in shards.parts}
     assert stored == {"uint8", "uint16", "int32"}
     limits, ids = tp.Limits(150_000, 20, 8), [5, 0, 3, 6, 2, 4, 7]
     right = whole.batch(ids, limits, as_stored=as_stored)

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.graphs import graph_blocks
 from dgl_tuplepack.sources import Identified
-from dgl_tuplepack.store import graph_blocks
 from dgl_tuplepack.store.format import DTYPES
 from tests import graphs
 from tests.graphs import (
@@ -180,7 +180,7 @@ def test_narrowing_loses_nothing(data: st.DataObject, content: Content, block: i
                 of_all.setdefault(key, []).append(torch.as_tensor(value).reshape(-1))
         expected = {key: narrowest(torch.cat(values)) for key, values in of_all.items()}
         kinds = {"node_feature": "node", "edge_feature": "edge", "label": "label"}
-        for entry in store._arrays.metadata.arrays:
+        for entry in store.parts[0].metadata.arrays:
             if entry.content in kinds:
                 right = expected[kinds[entry.content], entry.type, entry.name]
                 assert entry.stored == ("uint16" if right == torch.bfloat16 else str(right).removeprefix("torch."))
@@ -206,4 +206,4 @@ def test_iterators_and_block_sizes_change_nothing(content: Content, compact: boo
     with written(content, compact=compact) as (store, items), tempfile.TemporaryDirectory() as folder:
         with patch.object(graph_blocks, "_GRAPHS", block):
             other = tp.GraphStore.write(folder, (item for item in items), compact=compact)
-        assert other._arrays.metadata.arrays == store._arrays.metadata.arrays
+        assert other.parts[0].metadata.arrays == store.parts[0].metadata.arrays

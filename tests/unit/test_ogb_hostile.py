@@ -107,7 +107,7 @@ def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
             order = np.asfortranarray if fortran else np.ascontiguousarray
             np.savez(path, **{name: order(array) for name, array in swapped.items()})
         found = tp.GraphStore.write(tmp_path / f"found{fortran}", folder)
-        assert found._arrays.metadata.arrays == expected._arrays.metadata.arrays
+        assert found.parts[0].metadata.arrays == expected.parts[0].metadata.arrays
 
 
 def encrypted(data: bytearray) -> None:

@@ -91,7 +91,7 @@ def test_the_result_depends_on_no_executor(bins: list[Path], tmp_path: Path) -> 
     documents = []
     for out in ("one", "other"):
         plans = [json.loads((tmp_path / out / f"part-{i}" / "plan.json").read_text()) for i in range(3)]
-        stores = [tp.GraphStore(tmp_path / out / f"part-{i}")._arrays.metadata.arrays for i in range(3)]
+        stores = [tp.GraphStore(tmp_path / out / f"part-{i}").parts[0].metadata.arrays for i in range(3)]
         documents.append((plans, stores))
     assert documents[0] == documents[1]
 
@@ -477,7 +477,7 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
 
     found = run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").store
     right = tp.GraphStore.write(tmp_path / "right", tp.OgbFolder(tmp_path / "ogb" / "ogbg_molhiv"))
-    assert found._arrays.parts[0].metadata.arrays == right._arrays.metadata.arrays
+    assert found.parts[0].metadata.arrays == right.parts[0].metadata.arrays
     # What OGB makes of its own files is no part of the source.
     memory.pipe("/bucket/ogbg_molhiv/processed/old", b"something else")
     assert run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").written == ()

@@ -212,7 +212,7 @@ def test_archives_of_plain_files_are_read(tmp_path: Path, kind: str) -> None:
         memory.put(str(root / "ogbg_molhiv"), "/ogbg_molhiv", recursive=True)
     url = f"{kind.split()[-1]}://{'' if whole else 'ogbg_molhiv'}" + ("" if kind == "memory" else f"::file://{path}")
     made = tp.preprocess_shards({"a": url}, tmp_path / "out", workers=1)
-    assert made.store._arrays.parts[0].metadata.arrays == right._arrays.metadata.arrays
+    assert made.store.parts[0].metadata.arrays == right.parts[0].metadata.arrays
 
 
 def test_an_archive_writes_nothing_outside_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

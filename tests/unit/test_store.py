@@ -15,7 +15,6 @@ from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError, SizesError
-from dgl_tuplepack.store import arrays
 from tests.messages import refused
 from tests.stores import files_of, write_shards
 
@@ -150,14 +149,14 @@ def test_an_index_must_be_one_integer(tmp_path: Path, index: Any) -> None:
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first graph that leads outside itself is named, in whichever run of graphs it is."""
-    monkeypatch.setattr(arrays, "_GRAPHS", 2)
+    monkeypatch.setattr("dgl_tuplepack.store.part._GRAPHS", 2)
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS * 3)
     store.verify()
-    entry = store._arrays.entries["destinations", ("_N", "_E", "_N"), None]
-    path = store.path / store._arrays.metadata.data / entry.file
+    entry = store.parts[0].entries["destinations", ("_N", "_E", "_N"), None]
+    path = store.path / store.parts[0].metadata.data / entry.file
     with open(path, "r+b") as file:
         # The only edge of graph 4, behind those of graphs 0, 1 and 3.
         file.seek(-4, 2)
         file.write(b"\x07")
     with refused(FormatError, entry.file, "graph 4"):
-        store._arrays.check_positions()
+        store.parts[0].check_positions()

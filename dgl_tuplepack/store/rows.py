@@ -1,31 +1,26 @@
-"""Where the graphs of a batch lie in the arrays of a store, or of several."""
+"""Where the rows of the graphs of a batch lie in the parts of a selection."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
 
 from dgl_tuplepack._checks import as_ids, as_integers
+from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.sources.blocks import Array
-from dgl_tuplepack.store.arrays import GraphType
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.stored_graphs import StoredGraphs
+from dgl_tuplepack.store.selection import Selection
 
 
 @dataclass
-class Places:
-    """n graphs: their ids in the view, the parts they lie in, and, for each type, where their rows are.
+class GraphRows:
+    """n graphs: their ids in the selection, the parts they lie in, and, for each type, where their rows are.
 
-    `parts`, int64 ``[n]``, numbers the parts of the store. ``rows[t]``, int64 ``[3, n]``, has the first row in the
+    `parts`, int64 ``[n]``, numbers the parts of the selection. ``rows[t]``, int64 ``[3, n]``, has the first row in the
     part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` the rows of all of them. Types
     are numbered as in `PaddedShape.slots`: those of nodes, those of edges, then labels, of which each graph has one.
     """
@@ -44,20 +39,19 @@ class Places:
 class Finder:
     """Finds the graphs of a batch, and refuses those that would exceed its shape."""
 
-    def __init__(self, store: StoredGraphs, shape: PaddedShape) -> None:
-        self._store, self._shape = store, shape
-        arrays = store._arrays
-        self._parts, self._first_ids = arrays.parts, arrays.first_ids
-        self._chosen = np.empty(0, np.int64) if store._ids is None else np.ascontiguousarray(store._ids)
+    def __init__(self, selection: Selection, shape: PaddedShape) -> None:
+        self._selection, self._shape = selection, shape
+        self._parts, self._first_ids = selection.parts, selection.first_ids
+        self._is_subset = selection.chosen is not None
+        self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
         self._types: list[GraphType] = [*shape.num_nodes, *shape.num_edges]
         self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
         for of_type, t in zip(self._offsets, self._types, strict=True):
             of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
             of_type["rows"] = [part.rows[t] for part in self._parts]
-        self._most = list(shape.most.values())
 
-    def find(self, ids: Sequence[int] | IntArray | Tensor) -> Places:
-        """Look up the graphs `ids` of the view.
+    def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
+        """Look up the graphs `ids` of the selection.
 
         Raises
         ------
@@ -70,19 +64,14 @@ class Finder:
         number, types = len(found), len(self._types) + 1
         parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
         rows = np.empty((types, 3, number), np.int64)
-        subset = self._store._ids is not None
-        wrong = find_graphs(found, self._chosen, self._first_ids, subset, self._offsets, parts, rows, totals)
+        wrong = find_graphs(found, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals)
         if wrong < 0:
-            as_ids(ids, len(self._store))
+            as_ids(ids, len(self._selection))
         if wrong > 0:
             t, i = divmod(wrong - 1, number)
             self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
-        if any(map(operator.gt, totals.tolist(), self._most)):
-            of_type = dict(zip(self._types, totals.tolist(), strict=False))
-            schema = self._shape.schema
-            nodes, edges = {t: of_type[t] for t in schema.node_types}, {t: of_type[t] for t in schema.edge_types}
-            self._shape.check_content(nodes, edges, number)
-        return Places(found, parts, rows, totals)
+        self._shape.check_content(totals.tolist())
+        return GraphRows(found, parts, rows, totals)
 
 
 def address_of(array: Array) -> int:

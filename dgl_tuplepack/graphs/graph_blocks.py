@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from dgl_tuplepack.errors import SchemaError, SizesError
-from dgl_tuplepack.padding.merge import batch_of, edges_by_id
-from dgl_tuplepack.padding.schema import ArraySpec, Schema, as_tensors, stack_labels
-from dgl_tuplepack.sources import parts_of
-from dgl_tuplepack.sources.blocks import Array, GraphBlock
-from dgl_tuplepack.store.values import as_array
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock
+from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
+from dgl_tuplepack.graphs.values import as_array
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
 _GRAPHS = 512

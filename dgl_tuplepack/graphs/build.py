@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.padding.schema import EdgeType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
 
 
 @functools.cache
@@ -31,12 +31,12 @@ def build_graph(
     long as all the rest of it, and waits for the device. So the graph is put together as `dgl.graph` does it.
     """
     dgl, formats = _dgl()
-    if set(endpoints) == {("_N", "_E", "_N")}:
-        (src, dst), number = endpoints["_N", "_E", "_N"], num_nodes["_N"]
+    if set(endpoints) == {EDGE_TYPE}:
+        (src, dst), number = endpoints[EDGE_TYPE], num_nodes[NODE_TYPE]
         index = dgl.heterograph_index.create_unitgraph_from_coo(1, number, number, src, dst, formats)
-        nodes = dgl.frame.Frame(node_features["_N"], num_rows=number)
-        edges = dgl.frame.Frame(edge_features["_N", "_E", "_N"], num_rows=len(src))
-        return dgl.DGLGraph(index, ["_N"], ["_E"], [nodes], [edges])
+        nodes = dgl.frame.Frame(node_features[NODE_TYPE], num_rows=number)
+        edges = dgl.frame.Frame(edge_features[EDGE_TYPE], num_rows=len(src))
+        return dgl.DGLGraph(index, [NODE_TYPE], [EDGE_TYPE[1]], [nodes], [edges])
     graph = dgl.heterograph(dict(endpoints), dict(num_nodes))
     for node_type, features in node_features.items():
         graph.nodes[node_type].data.update(features)

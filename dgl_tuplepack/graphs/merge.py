@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.padding.schema import EdgeType, Schema
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.schema import Schema
 
 
 def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:

@@ -1,8 +1,9 @@
-"""The opened arrays of a store, and what can be looked up in them."""
+"""A part of a selection: the opened arrays of one store, and what can be looked up in them."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,22 +12,20 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
+from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.padding.build import build_graph
-from dgl_tuplepack.padding.schema import ArraySpec, EdgeType, Schema
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources.blocks import Array
 from dgl_tuplepack.store.array_file import check_bytes, open_array
-from dgl_tuplepack.store.format import ENDS, ArrayEntry, Key, StoreMetadata, columns_of
-from dgl_tuplepack.store.values import as_tensor
+from dgl_tuplepack.store.format import DTYPES, ENDS, ArrayEntry, Key, StoreMetadata
 
-GraphType = str | EdgeType
-
-# Graphs that are checked at a time.
-_GRAPHS = 65_536
+# Graphs that are checked at a time, and those of a block.
+_GRAPHS, _BLOCK = 65_536, 4096
 
 
-class StoreArrays:
+class Part:
     """Memory-mapped arrays of one store, by what they hold, and the metadata that describes them."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
@@ -45,7 +44,7 @@ class StoreArrays:
                 self.refuse_offsets(self.num_graphs - 1, t)
 
     @classmethod
-    def open(cls, path: Path) -> StoreArrays:
+    def open(cls, path: Path) -> Part:
         """Open the store at `path`; once more, where it was replaced meanwhile.
 
         Raises
@@ -70,21 +69,6 @@ class StoreArrays:
     def checksum(self) -> str:
         """Identifies the content of the store."""
         return self.metadata.checksum
-
-    @property
-    def parts(self) -> tuple[StoreArrays, ...]:
-        """The stores that graphs come from: this one."""
-        return (self,)
-
-    @functools.cached_property
-    def first_ids(self) -> IntArray:
-        """Id of the first graph of each part, and the end of the last one."""
-        return np.array([0, self.num_graphs], np.int64)
-
-    @functools.cached_property
-    def stored_schema(self) -> Schema:
-        """The schema with the dtypes in which features and labels are stored."""
-        return self.schema.with_columns({key: self.stored_spec(key) for key, _ in columns_of(self.schema)})
 
     def stored_spec(self, key: Key) -> ArraySpec:
         """How a row of a feature or label looks as it is stored."""
@@ -156,8 +140,42 @@ class StoreArrays:
         key = content, type_, name
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
+    def blocks(self) -> Iterator[GraphBlock]:
+        """All graphs in their order, a few thousand at a time, in the dtypes that are handed out.
+
+        Raises
+        ------
+        FormatError
+            Offsets or endpoints are damaged.
+        """
+        self.check_positions()
+        for first in range(0, self.num_graphs, _BLOCK):
+            yield self._block(slice(first, min(first + _BLOCK, self.num_graphs)))
+
+    def _block(self, graphs: slice) -> GraphBlock:
+        schema = self.schema
+        bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
+        rows = {t: slice(int(found[0]), int(found[-1])) for t, found in bounds.items()}
+
+        def values(content: str, t: Any, names: Iterable[str], rows: slice) -> dict[str, Array]:
+            dtypes = {n: DTYPES[self.entries[content, t, n].dtype] for n in names}
+            return {n: self.array(content, t, n)[rows].astype(dtype, copy=False) for n, dtype in dtypes.items()}
+
+        def endpoints(e: EdgeType) -> tuple[Array, Array]:
+            source, destination = (self.array(end, e)[rows[e]].astype(np.int64) for end in ENDS)
+            return source, destination
+
+        return GraphBlock(
+            num_nodes={t: np.diff(bounds[t]) for t in schema.node_types},
+            num_edges={t: np.diff(bounds[t]) for t in schema.edge_types},
+            endpoints={e: endpoints(e) for e in schema.edge_types},
+            node_features={t: values("node_feature", t, n, rows[t]) for t, n in schema.node_features.items()},
+            edge_features={e: values("edge_feature", e, n, rows[e]) for e, n in schema.edge_features.items()},
+            labels=values("label", None, schema.labels, graphs),
+        )
+
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
-        """Report that the place of a graph cannot be right."""
+        """Report that the rows of a graph cannot be where its offsets say."""
         kind = "node_offsets" if isinstance(type_, str) else "edge_offsets"
         self._refuse(self.entries[kind, type_, None], f"leads graph {graph_id} outside the store")
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.sources.blocks import Array
+from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from dgl_tuplepack.sizes import IntArray
 
 EdgeType = tuple[str, str, str]
+# A node type or a canonical edge type.
+GraphType = str | EdgeType
 Array = NDArray[Any]
 
 # The types of a homogeneous DGLGraph.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,16 +13,17 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.items import parts_of
 from dgl_tuplepack.sizes import HOMOGENEOUS, edge_component, node_component
-from dgl_tuplepack.sources import parts_of
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
 )
-_MOST_FLOAT = torch.finfo(torch.float64).max
 
-EdgeType = tuple[str, str, str]
-Fill = float | Mapping[str, float]
+
+# A feature or label: what it holds, its type (None for a label) and its name.
+Column = tuple[str, GraphType | None, str]
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,16 @@ class Schema:
             return HOMOGENEOUS
         return (*map(node_component, self.node_types), *map(edge_component, self.edge_types))
 
-    def with_columns(self, specs: Mapping[Any, ArraySpec]) -> Schema:
-        """The same types with other features and labels, each under its content, type (None for a label) and name."""
+    def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
+        """All features and labels, and how a row of each looks."""
+        for t, specs in self.node_features.items():
+            yield from ((("node_feature", t, name), spec) for name, spec in specs.items())
+        for edge_type, specs in self.edge_features.items():
+            yield from ((("edge_feature", edge_type, name), spec) for name, spec in specs.items())
+        yield from ((("label", None, name), spec) for name, spec in self.labels.items())
+
+    def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
+        """The same types, whose features and labels look otherwise."""
         nodes = {t: {n: specs["node_feature", t, n] for n in names} for t, names in self.node_features.items()}
         edges = {t: {n: specs["edge_feature", t, n] for n in names} for t, names in self.edge_features.items()}
         labels = {n: specs["label", None, n] for n in self.labels}
@@ -182,45 +190,6 @@ def stack_labels(labels: Sequence[dict[str, Tensor]], schema: Schema, where: Seq
         found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
         _check_specs(found, schema.labels, f"{place}, labels")
     return {name: torch.stack([label[name] for label in labels]) for name in schema.labels}
-
-
-def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, float]:
-    """Padding value of each feature or label name; every value must be representable in its dtype.
-
-    Raises
-    ------
-    SchemaError
-        A name is unknown, or a value does not fit its dtype.
-    """
-    names = {name for specs in specs_by_type for name in specs}
-    if isinstance(fill, Mapping) and not set(fill) <= names:
-        raise SchemaError(
-            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
-            "has no name); correct the names or give one number."
-        )
-    values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
-    values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
-    for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
-        if not _representable(values[name], spec.dtype):
-            raise SchemaError(
-                f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
-                "choose a value of that dtype."
-            )
-    # torch takes integers of 64 bits only, also for floating point.
-    return {name: value if -(2**63) <= value < 2**63 else float(value) for name, value in values.items()}
-
-
-def _representable(value: Any, dtype: torch.dtype) -> bool:
-    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
-        return False
-    if dtype.is_floating_point or dtype.is_complex:
-        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
-    if not math.isfinite(value) or value != int(value):
-        return False
-    if dtype == torch.bool:
-        return value in (0, 1)
-    info = torch.iinfo(dtype)
-    return info.min <= value <= info.max
 
 
 def _specs(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
