@@ -1,46 +1,58 @@
-"""The only numba decorator of the package."""
+"""The only numba decorators of the package."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType
-from typing import Any, TypeVar, cast
+from types import FunctionType, NoneType
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
 import numpy as np
+from numba import types
 
 from dgl_tuplepack.kernels._cache import keep_compiled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Types of arguments that a kernel only reads; arrays that may be written are accepted too.
-VECTOR = "Array(int64, 1, 'C', readonly=True)"
-MATRIX = "Array(int64, 2, 'C', readonly=True)"
-# The same as VECTOR, for signatures that are no text, since records are among their types.
-READ_VECTOR = numba.types.Array(numba.types.int64, 1, "C", readonly=True)
+_SCALARS = {
+    int: types.int64,
+    float: types.float64,
+    bool: types.boolean,
+    np.uint64: types.uint64,
+    NoneType: types.void,
+}
+_TUPLE: Any = types.BaseTuple
 
 
-def records(dtype: np.dtype[Any], axes: int) -> Any:
-    """Type of an argument that is an array of records, and is only read."""
-    return numba.types.Array(numba.from_dtype(dtype), axes, "C", readonly=True)
+def jit(function: Function) -> Function:
+    """Compile a kernel for the types in its annotations: cached on disk, serial, without the GIL.
 
-
-def jit(*signatures: Any) -> Callable[[Function], Function]:
-    """Compile for explicit signatures: cached on disk, serial, without the GIL.
-
-    An explicit signature compiles (or loads from the cache) at import, so that a new worker process
-    does not compile again; the plain function stays reachable as ``.py_func``. Without a signature it is a part of
-    other kernels, and compiled with them.
+    It is compiled (or loaded from the cache) at import, so that a new worker process does not compile again; the plain
+    function stays reachable as ``.py_func``.
     """
+    dispatcher: Any = helper(function)
+    if dispatcher is not function:
+        hints = get_type_hints(function, include_extras=True)
+        result = _numba_type(hints.pop("return"))
+        dispatcher.compile(result(*map(_numba_type, hints.values())))
+        dispatcher.disable_compile()
+    return cast(Function, dispatcher)
 
-    def decorate(function: Function) -> Function:
-        dispatcher: Any = numba.njit(nogil=True)(function)
-        if dispatcher is not function:  # as NUMBA_DISABLE_JIT leaves it
-            keep_compiled(dispatcher, cast(FunctionType, function))
-            for signature in signatures:
-                dispatcher.compile(signature)
-            if signatures:
-                dispatcher.disable_compile()
-        return cast(Function, dispatcher)
 
-    return decorate
+def helper(function: Function) -> Function:
+    """Let kernels call a function, for any types; it is compiled with each of them."""
+    dispatcher: Any = numba.njit(nogil=True)(function)
+    if dispatcher is not function:  # as NUMBA_DISABLE_JIT leaves it
+        keep_compiled(dispatcher, cast(FunctionType, function))
+    return cast(Function, dispatcher)
+
+
+def _numba_type(hint: Any) -> Any:
+    """Type of numba for an annotation: a scalar, an array of ``kernels.types``, or a tuple, named or not, of such."""
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if get_origin(hint) is Annotated:
+        return get_args(hint)[1]
+    named = get_origin(hint) is not tuple
+    parts = get_type_hints(hint, include_extras=True).values() if named else get_args(hint)
+    return _TUPLE.from_types([_numba_type(each) for each in parts], hint if named else None)

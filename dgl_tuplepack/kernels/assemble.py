@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import READ_VECTOR, jit, records
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.address import pointer_at
 from dgl_tuplepack.kernels.gather import INT64, SOURCE, add_loops, gather_endpoints, gather_rows, repeat_bytes
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels.types import ConstIntCube, ConstIntVector, array_type
 
 # A tensor of the batch: what fills it, and of which type; for endpoints, the type of the nodes; its stretch of memory,
 # and its first byte there; values and bytes of a row, and code of the dtype; address and bytes of the value of padding.
 _NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
+Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
+# The source of each field in each part.
+SourceTable = Annotated[NDArray[Any], array_type(SOURCE, 2, const=True)]
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
 
 
-@jit(
-    types.int64(
-        READ_VECTOR,
-        records(FIELD, 1),
-        records(SOURCE, 2),
-        READ_VECTOR,
-        READ_VECTOR,
-        READ_VECTOR,
-        types.Array(types.int64, 3, "C", readonly=True),
-        READ_VECTOR,
-    )
-)
+@jit
 def assemble(
-    memory: IntArray,
-    fields: NDArray[Any],
-    sources: NDArray[Any],
-    slots: IntArray,
-    ids: IntArray,
-    parts: IntArray,
-    rows: IntArray,
-    totals: IntArray,
+    memory: ConstIntVector,
+    fields: Fields,
+    sources: SourceTable,
+    slots: ConstIntVector,
+    ids: ConstIntVector,
+    parts: ConstIntVector,
+    rows: ConstIntCube,
+    totals: ConstIntVector,
 ) -> int:
     """Fill a batch: each of its `fields`, whose rows come from ``sources[f]``.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.fenwick import holder, reduce
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-
-REALS = "Array(float64, 1, 'C', readonly=True)"
+from dgl_tuplepack.kernels.types import (
+    ConstFloatVector,
+    ConstIntMatrix,
+    ConstIntVector,
+    FloatVector,
+    IntMatrix,
+    IntVector,
+)
 
 # Where `fill_packs` stands: entries and patterns written, work done, next hard class, graphs and packs packed.
 ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
@@ -21,8 +23,8 @@ BLOCK = 64
 LONGEST_WALK = 400
 
 
-@jit("int64(int64[::1], int64)")
-def _alive_from(following: IntArray, position: int) -> int:
+@jit
+def _alive_from(following: IntVector, position: int) -> int:
     """First class at or behind `position` with graphs left, or C; halves the paths it walks."""
     while following[position] != position:
         following[position] = following[following[position]]
@@ -30,8 +32,8 @@ def _alive_from(following: IntArray, position: int) -> int:
     return position
 
 
-@jit(f"int64({MATRIX}, int64, {VECTOR}, int64)")
-def _most(sizes: IntArray, position: int, room: IntArray, most: int) -> int:
+@jit
+def _most(sizes: ConstIntMatrix, position: int, room: ConstIntVector, most: int) -> int:
     """Graphs of one class that fit into `room`, at most `most`."""
     for component in range(len(room)):
         size = sizes[position, component]
@@ -42,16 +44,16 @@ def _most(sizes: IntArray, position: int, room: IntArray, most: int) -> int:
     return most
 
 
-@jit(f"boolean({MATRIX}, int64, {VECTOR})")
-def _all_fit(sizes: IntArray, row: int, room: IntArray) -> bool:
+@jit
+def _all_fit(sizes: ConstIntMatrix, row: int, room: ConstIntVector) -> bool:
     for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
         if sizes[row, component] > room[component]:
             return False
     return True
 
 
-@jit(f"int64({REALS}, float64, int64)")
-def _not_above(keys: FloatArray, value: float, start: int) -> int:
+@jit
+def _not_above(keys: ConstFloatVector, value: float, start: int) -> int:
     """First position >= `start` whose key (falling) is <= `value`."""
     low, high = start, len(keys)
     if low < high and keys[low] <= value:
@@ -65,25 +67,22 @@ def _not_above(keys: FloatArray, value: float, start: int) -> int:
     return low
 
 
-@jit(
-    f"int64({MATRIX}, {REALS}, {MATRIX}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], {REALS}, float64, int64, int64,"
-    " int64[::1], int64[:, ::1], float64[::1])"
-)
+@jit
 def _search(
-    sizes: IntArray,
-    keys: FloatArray,
-    smallest: IntArray,
-    lows: IntArray,
-    remaining: IntArray,
-    following: IntArray,
-    room: IntArray,
-    weights: FloatArray,
+    sizes: ConstIntMatrix,
+    keys: ConstFloatVector,
+    smallest: ConstIntMatrix,
+    lows: ConstIntMatrix,
+    remaining: ConstIntVector,
+    following: IntVector,
+    room: IntVector,
+    weights: ConstFloatVector,
     tolerance: float,
     steps: int,
     width: int,
-    best: IntArray,
-    stack: IntArray,
-    least: FloatArray,
+    best: IntVector,
+    stack: IntMatrix,
+    least: FloatVector,
 ) -> int:
     """Depth-first search for content that leaves less weighted room than ``least[0]``; returns the steps taken.
 
@@ -158,14 +157,14 @@ def _search(
     return taken
 
 
-@jit(f"int64({MATRIX}, int64[::1], {VECTOR}, int64[::1], int64[::1], int64[::1], int64, int64, float64)")
+@jit
 def _sample(
-    sizes: IntArray,
-    remaining: IntArray,
-    tree: IntArray,
-    room: IntArray,
-    amount: IntArray,
-    touched: IntArray,
+    sizes: ConstIntMatrix,
+    remaining: IntVector,
+    tree: ConstIntVector,
+    room: IntVector,
+    amount: IntVector,
+    touched: IntVector,
     graphs: int,
     wanted: int,
     turn: float,
@@ -197,23 +196,20 @@ def _sample(
     return taken
 
 
-@jit(
-    "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1])"
-)
+@jit
 def _emit(
-    remaining: IntArray,
-    following: IntArray,
-    tree: IntArray,
-    amount: IntArray,
-    touched: IntArray,
+    remaining: IntVector,
+    following: IntVector,
+    tree: IntVector,
+    amount: IntVector,
+    touched: IntVector,
     taken: int,
     most: int,
-    offsets: IntArray,
-    classes: IntArray,
-    multiplicities: IntArray,
-    repeats: IntArray,
-    state: IntArray,
+    offsets: IntVector,
+    classes: IntVector,
+    multiplicities: IntVector,
+    repeats: IntVector,
+    state: IntVector,
 ) -> int:
     """Append one pattern, repeated as often as graphs allow but at most `most` times; return its graphs.
 
@@ -244,22 +240,18 @@ def _emit(
     return graphs
 
 
-@jit(
-    f"void({MATRIX}, {REALS}, {MATRIX}, {MATRIX}, {VECTOR}, int64[::1], int64[::1], int64[::1], {VECTOR}, {REALS}, "
-    "float64, int64, int64, float64, float64, float64, int64, int64[::1], int64[::1], int64[::1], "
-    "int64[::1], int64[::1])"
-)
+@jit
 def fill_packs(
-    sizes: IntArray,
-    keys: FloatArray,
-    smallest: IntArray,
-    lows: IntArray,
-    hardest: IntArray,
-    remaining: IntArray,
-    following: IntArray,
-    tree: IntArray,
-    limits: IntArray,
-    weights: FloatArray,
+    sizes: ConstIntMatrix,
+    keys: ConstFloatVector,
+    smallest: ConstIntMatrix,
+    lows: ConstIntMatrix,
+    hardest: ConstIntVector,
+    remaining: IntVector,
+    following: IntVector,
+    tree: IntVector,
+    limits: ConstIntVector,
+    weights: ConstFloatVector,
     tolerance: float,
     steps: int,
     width: int,
@@ -267,11 +259,11 @@ def fill_packs(
     kept: float,
     turn: float,
     work_limit: int,
-    offsets: IntArray,
-    classes: IntArray,
-    multiplicities: IntArray,
-    repeats: IntArray,
-    state: IntArray,
+    offsets: IntVector,
+    classes: IntVector,
+    multiplicities: IntVector,
+    repeats: IntVector,
+    state: IntVector,
 ) -> None:
     """Fill packs until no graph, no work or no space for patterns is left.
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 
-@jit(f"Tuple((int64[:, ::1], int64[::1]))({MATRIX}, int64, int64)")
-def subset_sums(sizes: IntArray, first: int, last: int) -> tuple[IntArray, IntArray]:
+@jit
+def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
     """Totals of all subsets of graphs ``first..last - 1``, by rising first component, int64 ``[2^n, d]``; and masks.
 
     Bit i of a mask stands for graph ``first + i``. Each graph merges the sums without it and those with it, so that
@@ -42,8 +40,10 @@ def subset_sums(sizes: IntArray, first: int, last: int) -> tuple[IntArray, IntAr
     return sums, masks
 
 
-@jit(f"Tuple((int64, int64, int64))({MATRIX}, {MATRIX}, {VECTOR}, {VECTOR}, int64)")
-def window_pair(left: IntArray, right: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[int, int, int]:
+@jit
+def window_pair(
+    left: ConstIntMatrix, right: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int
+) -> tuple[int, int, int]:
     """Rows of `left` and `right` whose sum is within ``low..high``, or -1, -1; and the steps taken.
 
     Both are by rising first component. Gives up after `most` steps.
@@ -73,8 +73,10 @@ def window_pair(left: IntArray, right: IntArray, low: IntArray, high: IntArray, 
     return -1, -1, steps
 
 
-@jit(f"int64({MATRIX}, {VECTOR}, {VECTOR}, int64, int64[::1])")
-def subset_within(sizes: IntArray, low: IntArray, high: IntArray, most: int, chosen: IntArray) -> int:
+@jit
+def subset_within(
+    sizes: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int, chosen: IntVector
+) -> int:
     """Mark a subset of the graphs whose total is within ``low..high``; return the steps taken, negative without one.
 
     `chosen` ``[n]`` gets 1 for each graph of the subset, else 0. The window of the first component should

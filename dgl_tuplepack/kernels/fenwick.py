@@ -6,15 +6,13 @@ Source: Fenwick 1994, "A new data structure for cumulative frequency tables".
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntVector, IntVector
 
 
-@jit(f"int64[::1]({VECTOR})")
-def cumulated(counts: IntArray) -> IntArray:
+@jit
+def cumulated(counts: ConstIntVector) -> IntVector:
     """Tree of `counts` ``[C]``, int64 ``[C + 1]``."""
     tree = np.zeros(len(counts) + 1, dtype=np.int64)
     for position in range(1, len(tree)):
@@ -25,8 +23,8 @@ def cumulated(counts: IntArray) -> IntArray:
     return tree
 
 
-@jit("void(int64[::1], int64, int64)")
-def reduce(tree: IntArray, position: int, number: int) -> None:
+@jit
+def reduce(tree: IntVector, position: int, number: int) -> None:
     """Take `number` graphs off one class."""
     position += 1
     while position < len(tree):
@@ -34,8 +32,8 @@ def reduce(tree: IntArray, position: int, number: int) -> None:
         position += position & -position
 
 
-@jit(f"UniTuple(int64, 2)({VECTOR}, int64)")
-def holder(tree: IntArray, graph: int) -> tuple[int, int]:
+@jit
+def holder(tree: ConstIntVector, graph: int) -> tuple[int, int]:
     """Class of graph number `graph`, graphs being numbered class by class, and its number inside the class."""
     position, bit = 0, 1
     while 2 * bit < len(tree):

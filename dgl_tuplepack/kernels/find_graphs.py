@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from numba import carray, types  # type: ignore[attr-defined]
+from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import READ_VECTOR, jit, records
+from dgl_tuplepack.kernels._jit import helper, jit
 from dgl_tuplepack.kernels.address import pointer_at, prefetch
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
 # The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the rows that they lead through.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
+Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
 
-@jit()
-def _part_of(graph: int, first_ids: IntArray) -> int:
+@helper
+def _part_of(graph: int, first_ids: ConstIntVector) -> int:
     """The last part that begins at `graph` or before."""
     low, high = 0, len(first_ids) - 1
     while high - low > 1:
@@ -30,27 +30,16 @@ def _part_of(graph: int, first_ids: IntArray) -> int:
     return low
 
 
-@jit(
-    types.int64(
-        READ_VECTOR,
-        READ_VECTOR,
-        READ_VECTOR,
-        types.int64,
-        records(OFFSETS, 2),
-        types.int64[::1],
-        types.int64[:, :, ::1],
-        types.int64[::1],
-    )
-)
+@jit
 def find_graphs(
-    ids: IntArray,
-    chosen: IntArray,
-    first_ids: IntArray,
+    ids: ConstIntVector,
+    chosen: ConstIntVector,
+    first_ids: ConstIntVector,
     subset: int,
-    offsets: NDArray[Any],
-    parts: IntArray,
-    rows: IntArray,
-    totals: IntArray,
+    offsets: Offsets,
+    parts: IntVector,
+    rows: IntCube,
+    totals: IntVector,
 ) -> int:
     """Find n graphs in P parts, for each of T types of nodes and edges.
 

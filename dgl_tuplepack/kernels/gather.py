@@ -6,34 +6,34 @@ compiler use vector instructions.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels._jit import helper
 from dgl_tuplepack.kernels.address import AHEAD, copy_bytes, pointer_at, prefetch
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, array_type
 
 # An array in a part of a store: its address, the bytes of a row there, and the code of its dtype.
 SOURCE = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
+Sources = Annotated[NDArray[Any], array_type(SOURCE, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
 # Codes by name. All others are copied as they are, and nothing else.
 CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
-@jit()
-def _fetch(sources: NDArray[Any], parts: IntArray, rows: IntArray, i: int) -> None:
+@helper
+def _fetch(sources: Sources, parts: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
     if i < len(parts):
         source = sources[parts[i]]
         prefetch(source["address"] + rows[0, i] * source["row_bytes"], rows[1, i] * source["row_bytes"])
 
 
-@jit()
+@helper
 def gather_rows(
-    sources: NDArray[Any], parts: IntArray, rows: IntArray, width: int, out: int, row_bytes: int, dtype: int
+    sources: Sources, parts: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
     """Copy the `rows` of graphs (see `find_graphs`) to the address `out`, as rows of `width` values of `dtype`.
 
@@ -50,7 +50,7 @@ def gather_rows(
             _widen(first, source["dtype"], to, dtype, rows[1, i] * width)
 
 
-@jit()
+@helper
 def _widen(source: int, stored: int, out: int, given: int, number: int) -> None:
     """Copy integers of one of the pairs of dtypes that a store narrows to."""
     if given == INT64:
@@ -70,16 +70,16 @@ def _widen(source: int, stored: int, out: int, given: int, number: int) -> None:
         _convert(source, np.uint8, out, np.int16, number)
 
 
-@jit()
+@helper
 def _convert(source: int, stored: Any, out: int, given: Any, number: int) -> None:
     values, converted = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
     for j in range(number):
         converted[j] = values[j]
 
 
-@jit()
+@helper
 def gather_endpoints(
-    sources: NDArray[Any], parts: IntArray, edges: IntArray, nodes: IntArray, out: int, dtype: int
+    sources: Sources, parts: ConstIntVector, edges: ConstIntMatrix, nodes: ConstIntMatrix, out: int, dtype: int
 ) -> int:
     """Copy endpoints of graphs, each moved to where its graph's nodes stand in the batch; `dtype` is int32 or int64.
 
@@ -99,7 +99,7 @@ def gather_endpoints(
     return 0
 
 
-@jit()
+@helper
 def _move_from(source: int, stored: int, out: int, given: Any, number: int, node: int) -> Any:
     """Copy endpoints of one of the stored dtypes, with `node` added; returns the largest of them, before.
 
@@ -114,7 +114,7 @@ def _move_from(source: int, stored: int, out: int, given: Any, number: int, node
     return _move(source, np.int64, out, given, number, node)
 
 
-@jit()
+@helper
 def _move(source: int, stored: Any, out: int, given: Any, number: int, node: int) -> Any:
     values, moved = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
     largest = np.uint64(0)
@@ -125,7 +125,7 @@ def _move(source: int, stored: Any, out: int, given: Any, number: int, node: int
     return largest
 
 
-@jit()
+@helper
 def add_loops(out: int, given: Any, number: int, real_nodes: int, node_slots: int) -> None:
     """Write `number` padding nodes: entry j of m is padding node j * spare // m.
 
@@ -142,7 +142,7 @@ def add_loops(out: int, given: Any, number: int, real_nodes: int, node_slots: in
             loop += 1
 
 
-@jit()
+@helper
 def repeat_bytes(out: int, pattern: int, size: int, number: int) -> None:
     """Write a value of `size` bytes, which lies at `pattern`, `number` times."""
     if number > 0 and size > 0:

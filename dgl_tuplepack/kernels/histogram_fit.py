@@ -8,20 +8,18 @@ its content, so nothing is ever copied.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.open_packs import BLOCK, REMAINDER, find_emptiest, find_fullest, put_in, take_out
 from dgl_tuplepack.kernels.priority import priority
 from dgl_tuplepack.kernels.random import random_bits
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 PARENT, ADDED, COUNT, GRAPHS = 0, 1, 2, 3
 
 
-@jit("int64[:, ::1](int64[:, ::1], int64)")
-def _with_room(rows: IntArray, used: int) -> IntArray:
+@jit
+def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
     """The same rows, twice as many if all are used."""
     if used < len(rows):
         return rows
@@ -30,32 +28,29 @@ def _with_room(rows: IntArray, used: int) -> IntArray:
     return larger
 
 
-@jit("int64[::1](int64[::1], int64)")
-def _more_blocks(order: IntArray, blocks: int) -> IntArray:
+@jit
+def _more_blocks(order: IntVector, blocks: int) -> IntVector:
     """The same order, with the numbers of further blocks behind."""
     larger = np.arange(blocks)
     larger[: len(order)] = order
     return larger
 
 
-@jit(
-    f"int64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR}, {VECTOR}, int64, int64, {VECTOR}, {VECTOR}, boolean, boolean, "
-    "boolean, uint64)"
-)
+@jit
 def fit_histogram(
-    sizes: IntArray,
-    counts: IntArray,
-    order: IntArray,
-    limits: IntArray,
+    sizes: ConstIntMatrix,
+    counts: ConstIntVector,
+    order: ConstIntVector,
+    limits: ConstIntVector,
     cap: int,
     kind: int,
-    weights: IntArray,
-    table: IntArray,
+    weights: ConstIntVector,
+    table: ConstIntVector,
     fullest_first: bool,
     by_the_text: bool,
     random_ties: bool,
     key: np.uint64,
-) -> IntArray:
+) -> IntMatrix:
     """Groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
 
     `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]`` are taken in `order` ``[C]``;
@@ -117,8 +112,8 @@ def fit_histogram(
     return groups[:used].copy()
 
 
-@jit("UniTuple(int64[::1], 4)(int64[:, ::1])")
-def patterns_of(groups: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+@jit
+def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, IntVector]:
     """Content of every group that still stands for packs, as CSR arrays.
 
     Returns offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, repeats ``[Q]``. A group

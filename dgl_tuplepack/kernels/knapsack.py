@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
 
-@jit(f"void(int64[::1], {MATRIX}, {VECTOR}, {VECTOR}, int64, int64)")
-def fill_table(table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray, first: int, last: int) -> None:
+@jit
+def fill_table(
+    table: IntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector, first: int, last: int
+) -> None:
     """Let classes ``first..last - 1`` into the table.
 
     `table` ``[prod(limits + 1)]`` starts at 0; cell (a, b, ...) in row-major order ends as the largest sum
@@ -61,8 +61,8 @@ def fill_table(table: IntArray, sizes: IntArray, values: IntArray, limits: IntAr
                 break
 
 
-@jit(f"int64({VECTOR}, {VECTOR})")
-def cell_of(room: IntArray, limits: IntArray) -> int:
+@jit
+def cell_of(room: ConstIntVector, limits: ConstIntVector) -> int:
     """Index of a room in the table."""
     cell = 0
     for component in range(len(limits)):
@@ -70,8 +70,10 @@ def cell_of(room: IntArray, limits: IntArray) -> int:
     return cell
 
 
-@jit(f"int64[::1]({VECTOR}, {MATRIX}, {VECTOR}, {VECTOR})")
-def values_with(table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray) -> IntArray:
+@jit
+def values_with(
+    table: ConstIntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector
+) -> IntVector:
     """Largest value of a pack that holds at least one graph of each class, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
@@ -79,9 +81,14 @@ def values_with(table: IntArray, sizes: IntArray, values: IntArray, limits: IntA
     return result
 
 
-@jit(f"int64({VECTOR}, {MATRIX}, {VECTOR}, {VECTOR}, int64, int64[::1])")
+@jit
 def best_content(
-    table: IntArray, sizes: IntArray, values: IntArray, limits: IntArray, with_class: int, content: IntArray
+    table: ConstIntVector,
+    sizes: ConstIntMatrix,
+    values: ConstIntVector,
+    limits: ConstIntVector,
+    with_class: int,
+    content: IntVector,
 ) -> int:
     """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before).
 
@@ -105,13 +112,13 @@ def best_content(
     return steps
 
 
-@jit(f"void(int64[::1], {MATRIX}, int64[::1], {VECTOR}, {VECTOR}, int64, int64)")
+@jit
 def lift_values(
-    table: IntArray,
-    sizes: IntArray,
-    values: IntArray,
-    limits: IntArray,
-    order: IntArray,
+    table: IntVector,
+    sizes: ConstIntMatrix,
+    values: IntVector,
+    limits: ConstIntVector,
+    order: ConstIntVector,
     first: int,
     last: int,
 ) -> None:

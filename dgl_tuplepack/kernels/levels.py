@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import (
+    ConstFloatVector,
+    ConstIntMatrix,
+    ConstIntVector,
+    FloatVector,
+    IntMatrix,
+    IntVector,
+)
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
 
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-
-
-@jit("void(int64[::1], float64[::1], int64, int64)")
-def _sift_down(heap: IntArray, levels: FloatArray, length: int, at: int) -> None:
+@jit
+def _sift_down(heap: IntVector, levels: FloatVector, length: int, at: int) -> None:
     """Restore the heap (highest level first, then lowest pack) below one place."""
     pack = heap[at]
     while True:
@@ -32,19 +34,16 @@ def _sift_down(heap: IntArray, levels: FloatArray, length: int, at: int) -> None
     heap[at] = pack
 
 
-@jit(
-    f"int64({MATRIX}, {VECTOR}, Array(float64, 1, 'C', readonly=True), int64, int64[:, ::1], int64[::1], "
-    "float64[::1], int64[::1], int64, int64, int64)"
-)
+@jit
 def deal(
-    sizes: IntArray,
-    items: IntArray,
-    weights: FloatArray,
+    sizes: ConstIntMatrix,
+    items: ConstIntVector,
+    weights: ConstFloatVector,
     cap: int,
-    room: IntArray,
-    heap: IntArray,
-    levels: FloatArray,
-    packs: IntArray,
+    room: IntMatrix,
+    heap: IntVector,
+    levels: FloatVector,
+    packs: IntVector,
     first: int,
     last: int,
     length: int,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.random import random_bits
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
-IntArray = NDArray[np.int64]
 
-
-@jit(f"void({MATRIX}, {VECTOR}, int64[:, ::1], uint64)")
-def draw_bonds(sizes: IntArray, edge_offsets: IntArray, ends: IntArray, key: np.uint64) -> None:
+@jit
+def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMatrix, key: np.uint64) -> None:
     """Fill `ends` ``[2, E]``, the endpoints of all edges, numbered within each graph.
 
     `sizes` ``[N, 2]`` are (nodes, edges), `edge_offsets` ``[N + 1]`` the running sums of the edges. A bond is a
@@ -41,8 +39,8 @@ def draw_bonds(sizes: IntArray, edge_offsets: IntArray, ends: IntArray, key: np.
             edge += 2
 
 
-@jit(f"void({VECTOR}, int64[::1], uint64)")
-def draw_kinds(cumulated: IntArray, kinds: IntArray, key: np.uint64) -> None:
+@jit
+def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
     """Fill `kinds` with 0..K-1; `cumulated` ``[K]`` are running sums of frequencies, the last one 1000."""
     for position in range(len(kinds)):
         number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))

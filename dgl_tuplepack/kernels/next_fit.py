@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
 
-@jit(f"int64[::1]({MATRIX}, {VECTOR}, {VECTOR}, int64)")
-def next_fit_offsets(sizes: IntArray, items: IntArray, limits: IntArray, cap: int) -> IntArray:
+@jit
+def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: ConstIntVector, cap: int) -> IntVector:
     """Pack p holds ``items[offsets[p]:offsets[p + 1]]``; returns the offsets, int64 ``[P + 1]``.
 
     `items` ``[N]`` are size classes, rows of `sizes` ``[C, k]``, each within `limits` ``[k]``.

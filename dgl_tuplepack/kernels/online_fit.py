@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-
-REALS = "Array(float64, 1, 'C', readonly=True)"
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import (
+    ConstFloatVector,
+    ConstIntMatrix,
+    ConstIntVector,
+    FloatVector,
+    IntMatrix,
+    IntVector,
+)
 
 # Where `offer` stands: open packs and graphs in them, graphs taken so far, which open pack is the oldest, then the
 # smallest size so far of each component.
@@ -19,8 +21,10 @@ OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 
 
-@jit(f"void({VECTOR}, {VECTOR}, int64[::1], float64[::1], float64[::1])")
-def _weigh(size: IntArray, limits: IntArray, state: IntArray, totals: FloatArray, weights: FloatArray) -> None:
+@jit
+def _weigh(
+    size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
+) -> None:
     """Count a graph in, and weigh each component by how scarce it was so far.
 
     Share of the limit used up by all graphs, relative to the scarcest, to the power of 64.
@@ -37,8 +41,8 @@ def _weigh(size: IntArray, limits: IntArray, state: IntArray, totals: FloatArray
         weights[component] = weight / limits[component]
 
 
-@jit(f"int64({VECTOR}, {MATRIX}, int64, {REALS})")
-def _fullest(size: IntArray, packs: IntArray, opened: int, weights: FloatArray) -> int:
+@jit
+def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
     """Open pack with the least weighted room of those with room for `size`; of equals the first; -1 for none."""
     fullest, least = -1, np.inf
     for pack in range(opened):
@@ -51,8 +55,8 @@ def _fullest(size: IntArray, packs: IntArray, opened: int, weights: FloatArray) 
     return fullest
 
 
-@jit(f"boolean({VECTOR}, int64, int64[:, ::1], int64[::1])")
-def _put(size: IntArray, pack: int, packs: IntArray, state: IntArray) -> bool:
+@jit
+def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
     """Put a graph into an open pack; whether nothing that is known of fits into it any more.
 
     It may hold no more graphs then, or has used up a component that every graph so far had some of.
@@ -68,8 +72,8 @@ def _put(size: IntArray, pack: int, packs: IntArray, state: IntArray) -> bool:
     return full
 
 
-@jit(f"int64(int64, {VECTOR}, int64[:, ::1], int64[::1])")
-def _close(going: int, limits: IntArray, packs: IntArray, state: IntArray) -> int:
+@jit
+def _close(going: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
     """Let an open pack go; the last one takes its number. Finds out which one is the oldest now."""
     graphs, opening = len(limits) - 1, len(limits)
     state[HELD] -= limits[graphs] - packs[going, graphs]
@@ -82,16 +86,16 @@ def _close(going: int, limits: IntArray, packs: IntArray, state: IntArray) -> in
     return going
 
 
-@jit(f"UniTuple(int64, 2)({VECTOR}, {VECTOR}, int64, int64, int64[:, ::1], int64[::1], float64[::1], float64[::1])")
+@jit
 def offer(
-    size: IntArray,
-    limits: IntArray,
+    size: ConstIntVector,
+    limits: ConstIntVector,
     lookahead: int,
     patience: int,
-    packs: IntArray,
-    state: IntArray,
-    totals: FloatArray,
-    weights: FloatArray,
+    packs: IntMatrix,
+    state: IntVector,
+    totals: FloatVector,
+    weights: FloatVector,
 ) -> tuple[int, int]:
     """Put one graph into the open pack that it leaves the least room in; close a pack where one has to go.
 

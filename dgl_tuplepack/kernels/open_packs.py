@@ -11,20 +11,16 @@ and taking out cost O(blocks + BLOCK) at worst instead of O(groups). The layout 
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 BLOCK = 32
 # Column of a group where its remainders start.
 REMAINDER = 4
 
 
-@jit(f"int64({MATRIX}, {VECTOR}, int64, int64, int64)")
-def first_at_least(pool: IntArray, order: IntArray, blocks: int, components: int, value: int) -> int:
+@jit
+def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
     """Position of the first group whose priority is >= `value`; ``BLOCK * blocks`` if there is none."""
     head = 1 + components
     low, high = 0, blocks
@@ -48,16 +44,18 @@ def first_at_least(pool: IntArray, order: IntArray, blocks: int, components: int
     return BLOCK * low + int(first)
 
 
-@jit(f"boolean({VECTOR}, {MATRIX}, int64, int64)")
-def _fits(size: IntArray, rows: IntArray, row: int, first: int) -> bool:
+@jit
+def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
     for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
         if size[component] > rows[row, first + component]:
             return False
     return True
 
 
-@jit(f"int64({MATRIX}, {VECTOR}, int64, {MATRIX}, {VECTOR}, int64)")
-def find_fullest(pool: IntArray, order: IntArray, blocks: int, groups: IntArray, size: IntArray, start: int) -> int:
+@jit
+def find_fullest(
+    pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
+) -> int:
     """Position of the first group from priority `start` on that has room for `size`, or -1."""
     components = len(size)
     ids = 1 + components + BLOCK
@@ -73,8 +71,10 @@ def find_fullest(pool: IntArray, order: IntArray, blocks: int, groups: IntArray,
     return -1
 
 
-@jit(f"int64({MATRIX}, {VECTOR}, int64, {MATRIX}, {VECTOR}, int64)")
-def find_emptiest(pool: IntArray, order: IntArray, blocks: int, groups: IntArray, size: IntArray, start: int) -> int:
+@jit
+def find_emptiest(
+    pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
+) -> int:
     """Position of a group of the highest priority >= `start` with room for `size`, or -1; of equals the first."""
     components = len(size)
     head = 1 + components
@@ -89,8 +89,8 @@ def find_emptiest(pool: IntArray, order: IntArray, blocks: int, groups: IntArray
     return -1
 
 
-@jit(f"void(int64[:, ::1], int64, int64, {MATRIX})")
-def _summarise(pool: IntArray, block: int, components: int, groups: IntArray) -> None:
+@jit
+def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
     """Note the largest remainders in a block."""
     for component in range(components):
         pool[block, 1 + component] = -1
@@ -100,8 +100,8 @@ def _summarise(pool: IntArray, block: int, components: int, groups: IntArray) ->
             pool[block, 1 + component] = max(pool[block, 1 + component], groups[group, REMAINDER + component])
 
 
-@jit("int64(int64[:, ::1], int64[::1], int64, int64, int64)")
-def _split(pool: IntArray, order: IntArray, blocks: int, components: int, place: int) -> int:
+@jit
+def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
     """Move the upper half of a full block into a free one behind it; return that block."""
     block, fresh = order[place], int(order[blocks])
     for other in range(blocks, place + 1, -1):
@@ -116,9 +116,9 @@ def _split(pool: IntArray, order: IntArray, blocks: int, components: int, place:
     return fresh
 
 
-@jit(f"int64(int64[:, ::1], int64[::1], int64, {MATRIX}, int64, int64, boolean)")
+@jit
 def put_in(
-    pool: IntArray, order: IntArray, blocks: int, groups: IntArray, value: int, group: int, in_front: bool
+    pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
 ) -> int:
     """Put a group behind (or in front of) those of equal priority; return the number of blocks.
 
@@ -157,8 +157,8 @@ def put_in(
     return blocks
 
 
-@jit(f"int64(int64[:, ::1], int64[::1], int64, {MATRIX}, int64)")
-def take_out(pool: IntArray, order: IntArray, blocks: int, groups: IntArray, position: int) -> int:
+@jit
+def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, position: int) -> int:
     """Take out the group at a position; return the number of blocks."""
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.histogram_fit import COUNT, GRAPHS, fit_histogram
 from dgl_tuplepack.kernels.open_packs import REMAINDER
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix
 
-IntArray = NDArray[np.int64]
 
-
-@jit(f"int64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR}, {MATRIX}, int64, int64, {VECTOR}, {VECTOR}, boolean)")
+@jit
 def count_packs(
-    sizes: IntArray,
-    counts: IntArray,
-    order: IntArray,
-    limits: IntArray,
+    sizes: ConstIntMatrix,
+    counts: ConstIntVector,
+    order: ConstIntVector,
+    limits: ConstIntMatrix,
     cap: int,
     kind: int,
-    weights: IntArray,
-    table: IntArray,
+    weights: ConstIntVector,
+    table: ConstIntVector,
     fullest_first: bool,
-) -> IntArray:
+) -> IntMatrix:
     """Packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``.
 
     One row for each row of `limits` ``[M, k]``; all else as in `fit_histogram`, `table` for the largest limits.

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, FloatMatrix, IntMatrix, IntVector
 
 # Rounding errors of the bound's few operations are far smaller.
 _SAFE = 1 + 1e-12
 
 
-@jit(f"float64[:, ::1]({MATRIX}, {VECTOR}, {VECTOR})")
-def tails(sizes: IntArray, values: IntArray, limits: IntArray) -> FloatArray:
+@jit
+def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
     """What bounds the worth of graphs of the classes from a row on, float64 ``[C, 2 d + 3]``.
 
     For each component, and last for the even mixture of all: the most value for its whole limit, infinite where a
@@ -42,8 +39,8 @@ def tails(sizes: IntArray, values: IntArray, limits: IntArray) -> FloatArray:
     return result
 
 
-@jit(f"float64(float64[:, ::1], int64, {VECTOR}, {VECTOR})")
-def _most(tail: FloatArray, row: int, room: IntArray, limits: IntArray) -> float:
+@jit
+def _most(tail: FloatMatrix, row: int, room: ConstIntVector, limits: ConstIntVector) -> float:
     """What graphs of the classes from `row` on can be worth within a room, at most."""
     components = len(room)
     mixed, most, graphs = 0.0, np.inf, np.inf
@@ -62,22 +59,19 @@ def _most(tail: FloatArray, row: int, room: IntArray, limits: IntArray) -> float
     return float(min(most, np.floor(graphs) * tail[row, -1]) * _SAFE)
 
 
-@jit(
-    f"int64({MATRIX}, {VECTOR}, {VECTOR}, {VECTOR}, float64[:, ::1], int64, int64, int64, int64, int64[:, ::1], "
-    "int64[::1])"
-)
+@jit
 def search_packs(
-    sizes: IntArray,
-    values: IntArray,
-    counts: IntArray,
-    limits: IntArray,
-    tail: FloatArray,
+    sizes: ConstIntMatrix,
+    values: ConstIntVector,
+    counts: ConstIntVector,
+    limits: ConstIntVector,
+    tail: FloatMatrix,
     first: int,
     last: int,
     least: int,
     most_steps: int,
-    contents: IntArray,
-    worth: IntArray,
+    contents: IntMatrix,
+    worth: IntVector,
 ) -> int:
     """For each class ``first..last - 1``, find a best pack that begins with it and is worth more than `least`.
 

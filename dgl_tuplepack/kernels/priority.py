@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import MATRIX, VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
 # Kinds; a table has one entry for each size inside the limits.
 PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM, TABLE = range(5)
 
 
-@jit(f"int64(int64, {VECTOR}, {VECTOR}, {VECTOR})")
-def priority(kind: int, weights: IntArray, table: IntArray, size: IntArray) -> Any:
+@jit
+def priority(kind: int, weights: ConstIntVector, table: ConstIntVector, size: ConstIntVector) -> int:
     """Priority of one size, int64 ``[k]``.
 
     `weights` int64 ``[k]`` are the factors of the weighted sum, or the strides of `table`. The caller
@@ -26,19 +22,19 @@ def priority(kind: int, weights: IntArray, table: IntArray, size: IntArray) -> A
         value = np.int64(1)
         for component in range(len(size)):
             value *= size[component]
-        return value
+        return int(value)
     if kind == MAXIMUM:
-        return size.max()
+        return int(size.max())
     if kind == MINIMUM:
-        return size.min()
+        return int(size.min())
     value = np.int64(0)
     for component in range(len(size)):
         value += weights[component] * size[component]
-    return table[value] if kind == TABLE else value
+    return int(table[value] if kind == TABLE else value)
 
 
-@jit(f"int64[::1](int64, {VECTOR}, {VECTOR}, {MATRIX})")
-def priorities(kind: int, weights: IntArray, table: IntArray, sizes: IntArray) -> IntArray:
+@jit
+def priorities(kind: int, weights: ConstIntVector, table: ConstIntVector, sizes: ConstIntMatrix) -> IntVector:
     """Priorities of sizes ``[C, k]``, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):

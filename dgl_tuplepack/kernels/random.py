@@ -8,11 +8,9 @@ without the ones before.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntVector, IntVector
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -20,7 +18,7 @@ _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
-@jit("uint64(uint64, uint64)")
+@jit
 def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
     """64 random bits: number `counter` of the stream `key`."""
     bits = key + (counter + np.uint64(1)) * _GAMMA
@@ -29,14 +27,14 @@ def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
     return bits ^ (bits >> np.uint64(31))
 
 
-@jit("uint64(uint64, uint64, uint64)")
+@jit
 def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint64:
     """Key of an independent stream for a seed, an epoch and a purpose."""
     return random_bits(random_bits(random_bits(seed, epoch), purpose), np.uint64(0))
 
 
-@jit(f"void(int64[::1], {VECTOR}, uint64)")
-def shuffle_segments(values: IntArray, offsets: IntArray, key: np.uint64) -> None:
+@jit
+def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64) -> None:
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
     Fisher-Yates; bounded numbers by Lemire 2019, "Fast random integer generation in an interval"

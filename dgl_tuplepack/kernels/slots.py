@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import VECTOR, jit
-
-IntArray = NDArray[np.int64]
+from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.types import ConstIntVector, IntVector
 
 
-@jit(f"UniTuple(int64[::1], 2)({VECTOR}, {VECTOR}, {VECTOR}, {VECTOR}, {VECTOR})")
+@jit
 def expand_patterns(
-    offsets: IntArray,
-    classes: IntArray,
-    multiplicities: IntArray,
-    repeats: IntArray,
-    class_offsets: IntArray,
-) -> tuple[IntArray, IntArray]:
+    offsets: ConstIntVector,
+    classes: ConstIntVector,
+    multiplicities: ConstIntVector,
+    repeats: ConstIntVector,
+    class_offsets: ConstIntVector,
+) -> tuple[IntVector, IntVector]:
     """Write every pack of a plan out.
 
     Returns pack offsets ``[P + 1]`` and slots ``[N]``: the graphs of size class c are numbered

@@ -134,9 +134,9 @@ def test_a_change_in_a_kernel_that_another_files_kernel_calls_is_seen(tmp_path: 
     shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__", "data"))
     caller = "\nfrom dgl_tuplepack.kernels.random import random_bits\n"
     (package / "kernels" / "caller.py").write_text(
-        "from dgl_tuplepack.kernels._jit import jit"
+        "import numpy as np\nfrom dgl_tuplepack.kernels._jit import jit"
         + caller
-        + "@jit('uint64(uint64, uint64)')\ndef call(key, counter):\n    return random_bits(key, counter)\n"
+        + "@jit\ndef call(key: np.uint64, counter: np.uint64) -> np.uint64:\n    return random_bits(key, counter)\n"
     )
     program = "import numpy as np\nfrom dgl_tuplepack.kernels.caller import call\n"
     program += "print(int(call(np.uint64(1), np.uint64(2))))"

@@ -1,0 +1,28 @@
+"""What kernels take and return: arrays for readers and mypy, types of numba for the compiler.
+
+A kernel reads arguments of a type ``Const...`` and accepts writable arrays too; it may write those of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numba
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+def array_type(dtype: DTypeLike, axes: int, *, const: bool = False) -> Any:
+    """Type of numba for a C-contiguous array."""
+    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), axes, "C", readonly=const)
+
+
+IntVector = Annotated[NDArray[np.int64], array_type(np.int64, 1)]
+IntMatrix = Annotated[NDArray[np.int64], array_type(np.int64, 2)]
+IntCube = Annotated[NDArray[np.int64], array_type(np.int64, 3)]
+ConstIntVector = Annotated[NDArray[np.int64], array_type(np.int64, 1, const=True)]
+ConstIntMatrix = Annotated[NDArray[np.int64], array_type(np.int64, 2, const=True)]
+ConstIntCube = Annotated[NDArray[np.int64], array_type(np.int64, 3, const=True)]
+FloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1)]
+FloatMatrix = Annotated[NDArray[np.float64], array_type(np.float64, 2)]
+ConstFloatVector = Annotated[NDArray[np.float64], array_type(np.float64, 1, const=True)]
