@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import importlib
 import io
 import json
 import os
@@ -21,6 +22,8 @@ from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, com
 
 _FORMAT, _VERSION = "dgl_tuplepack.histogram", 1
 _EXAMPLES = ("ogbg-molhiv",)
+# What tells the kinds of sources apart; it lies above this layer, and is imported when something else than sizes comes.
+_SOURCES = "dgl_tuplepack.sources"
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +118,7 @@ class SizeHistogram:
         known = getattr(sizes, "sizes", None)
         sizes = known if isinstance(known, GraphSizes) else sizes
         if not isinstance(sizes, GraphSizes):
-            rows = isinstance(sizes, list) and (not sizes or _is_row(sizes[0]))
+            rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
             if not rows and not hasattr(sizes, "__array__"):
                 first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
                 raise SizesError(
@@ -277,9 +280,20 @@ class SizeHistogram:
             raise FormatError(f"{name} holds no valid histogram: {error!s:.500}") from error
 
 
-def as_histogram(sizes: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
-    """The histogram itself, or that of graph sizes."""
-    return sizes if isinstance(sizes, SizeHistogram) else SizeHistogram.from_sizes(sizes)
+def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
+    """The histogram itself, or that of graph sizes, or of any source that `sizes_of` reads.
+
+    Raises
+    ------
+    SizesError, SchemaError, FormatError
+        As in `sizes_of`.
+    """
+    if isinstance(source, SizeHistogram):
+        return source
+    if isinstance(source, GraphSizes):
+        return SizeHistogram.from_sizes(source)
+    found: SizeHistogram = importlib.import_module(_SOURCES).histogram_of(source)
+    return found
 
 
 def quantiles(values: IntArray, counts: IntArray, shares: Sequence[float]) -> list[int]:
@@ -306,7 +320,7 @@ def quantiles(values: IntArray, counts: IntArray, shares: Sequence[float]) -> li
     return found
 
 
-def _is_row(row: object) -> bool:
+def is_row(row: object) -> bool:
     """Whether this can be the size of a graph: a number or some; not a graph, nor a pair of a graph and a label."""
     cells = row if isinstance(row, list | tuple) else [row]
     return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)

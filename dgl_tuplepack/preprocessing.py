@@ -17,7 +17,7 @@ from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
-from dgl_tuplepack.sizes import GraphSizes
+from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import remove_partial, writing_to
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
@@ -76,16 +76,18 @@ def preprocess(
     ------
     FormatError, SchemaError, SizesError, LimitsError
         As in `GraphStore.write` and `pack`. Where a graph exceeds the limits nothing is written if the source tells
-        sizes at once, as an `OgbFolder` does; otherwise the store stays, without plans.
+        sizes at once, as an OGB folder and a store do; otherwise the store stays, without plans.
     """
     out, seconds = Path(out), dict[str, float]()
     # What is wrong with the settings is said before anything is written.
     limits = None if limits is None else as_limits(limits)
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
-    known = getattr(source, "sizes", None)
-    if limits is not None and isinstance(known, GraphSizes):
-        limits.aligned(known.components).check(known)
+    if limits is not None:
+        source = resolve(source)
+        if source.knows_sizes:
+            sizes = source.sizes()
+            limits.aligned(sizes.components).check(sizes)
     with timed(seconds, "write"):
         # The plans of what was there go with it.
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
-from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources import OgbFolder, sizes_of
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.graph_store import StoredGraphs
+from dgl_tuplepack.sources import Source, paths, resolve
+from dgl_tuplepack.sources.numbers import Counted
+from dgl_tuplepack.sources.ogb_folder import folder_of
 
 _EXAMPLE = "example:"
+_NAMED = "an OGB name together with --root"
+_COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for CSV on standard input")
+
+# What can be given where graphs are needed.
+GRAPHS = paths([_NAMED])
 
 SourceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="A saved histogram (.json, .csv), an OGB folder, an OGB name with --root, a store, a dataset of "
-        "shards, a .bin file of dgl.save_graphs, example:ogbg-molhiv, or - for CSV on standard input.",
-        show_default=False,
-    ),
+    str, typer.Argument(metavar="SOURCE", help=f"One of {paths([_NAMED, *_COUNTED])}.", show_default=False)
 ]
 RootOption = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, where SOURCE is an OGB name.")]
 PartOption = Annotated[
@@ -55,14 +51,12 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
     typer.BadParameter
         A histogram was given together with `root` or `part`.
     """
-    if source == "-" or source.startswith(_EXAMPLE) or Path(source).suffix.lower() in (".json", ".csv"):
-        for option, given in (("--root", root), ("--part", part)):
-            if given is not None:
-                raise typer.BadParameter(f"{source} is a histogram, which heeds no {option}; leave it out.")
-        return _saved(source)
-    sizes, splits = _graphs(source, root, part)
-    if part is None:
-        return SizeHistogram.from_sizes(sizes)
+    opened = open_source(source, root)
+    if part is None or isinstance(opened, Counted):
+        if part is not None:
+            _refuse_option(source, "--part")
+        return opened.histogram()
+    sizes, splits = opened.sizes(), opened.splits()
     if part not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
         known = "" if splits else ", for it has no split"
@@ -71,11 +65,45 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
     return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
 
 
-def _saved(source: str) -> SizeHistogram:
+def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
+    """The source that a SOURCE stands for; nothing is read yet.
+
+    Raises
+    ------
+    FormatError
+        There is no such source.
+    typer.BadParameter
+        A histogram was given together with `root`.
+    """
+    counted = _counted(source)
+    if counted is None:
+        return resolve(place_of(source, root), settings, also=(_NAMED, *_COUNTED))
+    if root is not None:
+        _refuse_option(source, "--root")
+    return counted
+
+
+def place_of(source: str, root: Path | None) -> str:
+    """The path that a SOURCE with graphs stands for: a name in `root`, or itself."""
+    return source if root is None else str(folder_of(root, source))
+
+
+def _refuse_option(source: str, option: str) -> NoReturn:
+    raise typer.BadParameter(f"{source} is a histogram, which heeds no {option}; leave it out.")
+
+
+def _counted(source: str) -> Counted | None:
+    """A SOURCE that is a histogram; None for one with graphs."""
+    if source == "-":
+        return Counted("standard input", _standard_input)
     if source.startswith(_EXAMPLE):
-        return load_example(source.removeprefix(_EXAMPLE))
-    if source != "-":
-        return SizeHistogram.load(source)
+        return Counted(source, lambda: load_example(source.removeprefix(_EXAMPLE)))
+    if Path(source).suffix.lower() in (".json", ".csv"):
+        return Counted(source, lambda: SizeHistogram.load(source))
+    return None
+
+
+def _standard_input() -> SizeHistogram:
     if sys.stdin is None:
         raise FormatError("standard input is closed; give lines of nodes,edges,count, or the path of a file.")
     try:
@@ -85,49 +113,3 @@ def _saved(source: str) -> SizeHistogram:
     except UnicodeDecodeError as error:
         raise FormatError(f"standard input is no UTF-8 text ({error}); give lines of nodes,edges,count.") from error
     return SizeHistogram.from_csv(text, "standard input")
-
-
-def _graphs(source: str, root: Path | None, part: str | None) -> tuple[GraphSizes, dict[str, IntArray]]:
-    """Sizes of all graphs of a dataset, and the parts of its split."""
-    path = Path(source)
-    if root is not None:
-        return _of_folder(OgbFolder(root, source), part)
-    if not os.path.exists(path):
-        raise FormatError(
-            f"there is no {source}; give a path, an OGB name together with --root, or example:ogbg-molhiv."
-        )
-    if path.suffix == ".bin":
-        from dgl_tuplepack.store.sources import bin_file_items
-
-        return sizes_of(bin_file_items(path)), {}
-    if is_sharded(path) or os.path.exists(path / "metadata.json"):
-        store = open_stored(path)
-        return store.sizes, store.splits
-    return _of_folder(OgbFolder(path), part)
-
-
-def _of_folder(folder: OgbFolder, part: str | None) -> tuple[GraphSizes, dict[str, IntArray]]:
-    """Sizes and split of an OGB folder; the split is read only where a part of it is asked for."""
-    return folder.sizes, folder.splits if part is not None else {}
-
-
-def is_sharded(path: Path) -> bool:
-    """Whether a folder holds a dataset of shards, and no store.
-
-    Raises
-    ------
-    FormatError
-        It holds both, put there by hand; each command must speak of the same one.
-    """
-    if not os.path.exists(path / "manifest.json"):
-        return False
-    if os.path.exists(path / "metadata.json"):
-        raise FormatError(f"{path} holds a store and a dataset of shards; move one of them to another folder.")
-    return True
-
-
-def open_stored(path: Path) -> StoredGraphs:
-    """The store, or the dataset of shards, in a folder."""
-    from dgl_tuplepack.store import GraphStore, MultiStore
-
-    return MultiStore(path) if is_sharded(path) else GraphStore(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.cli.app import app
 from dgl_tuplepack.cli.limits_options import named, whole
 from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table, say
-from dgl_tuplepack.cli.source import RootOption, is_sharded, open_stored
+from dgl_tuplepack.cli.source import GRAPHS, RootOption, open_source, place_of
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
@@ -31,8 +30,8 @@ def preprocess(
         list[str],
         typer.Argument(
             metavar="SHARD... OUT",
-            help="SHARD: an OGB folder, an OGB name with --root, a store, or a .bin file of dgl.save_graphs. "
-            "Several, or the options --workers and --dask, make a dataset of shards; shards may be fsspec URLs. "
+            help=f"SHARD: {GRAPHS}. Several, or the options --workers and --dask, make a dataset of shards; shards may "
+            "be fsspec URLs. "
             "OUT: folder of the new store.",
             show_default=False,
         ),
@@ -92,11 +91,11 @@ def preprocess(
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings = {"limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed}
     if len(sources) > 1 or workers is not None or dask is not None:
-        shards = [source if root is None else str(root / source.replace("-", "_")) for source in sources]
+        shards = [place_of(source, root) for source in sources]
         with _cluster(dask) as executor:
             _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, ogb)
     else:
-        _preprocess_one(_graph_source(sources[0], root, **ogb), out, as_json, settings)
+        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
@@ -168,6 +167,8 @@ def _cluster(address: str | None) -> Iterator[Any]:
 @app.command()
 def info(store: StoreArgument, as_json: JsonOption = False) -> None:
     """Show what is in a store, or in a dataset of shards."""
+    from dgl_tuplepack.store.kind import open_stored
+
     summary = _described(open_stored(store))
     print_json(summary) if as_json else _show(summary)
 
@@ -181,6 +182,7 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
     from dgl_tuplepack.preprocessing import plan_files
     from dgl_tuplepack.preprocessing import verify as run
     from dgl_tuplepack.sharding import verify_shards
+    from dgl_tuplepack.store.kind import is_sharded
 
     sharded = is_sharded(store)
     opened: StoredGraphs = verify_shards(store) if sharded else run(store)
@@ -190,18 +192,6 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
         # A store need have none, but whoever lost them should know.
         plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
         say(f"{store}: {len(opened):,} graphs, intact{plans}")
-
-
-def _graph_source(source: str, root: Path | None, **settings: Any) -> Any:
-    from dgl_tuplepack.sources import OgbFolder
-
-    if root is not None:
-        return OgbFolder(root, source, **settings)
-    path = Path(source)
-    if not os.path.exists(path):
-        raise FormatError(f"there is no {source}; give a path, or an OGB name together with --root.")
-    is_other = path.suffix == ".bin" or os.path.exists(path / "metadata.json")
-    return path if is_other else OgbFolder(path, **settings)
 
 
 def _limits(text: str) -> Limits:

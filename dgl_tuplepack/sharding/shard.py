@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from dgl_tuplepack._files import cannot, is_file
+from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.sharding.members import (
     Member,
@@ -26,7 +26,7 @@ from dgl_tuplepack.sharding.members import (
     members,
     target_name,
 )
-from dgl_tuplepack.sources import OgbFolder
+from dgl_tuplepack.sources import paths, recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 # Folders of an OGB dataset that are made from the others.
@@ -52,10 +52,10 @@ class Shard:
     name
         Name of its folder.
     source
-        A path or fsspec URL of an OGB folder, a store, or a ``.bin`` file of `dgl.save_graphs`; or an object that
-        `GraphStore.write` takes and pickle knows.
+        A path that `GraphStore.write` takes, or the fsspec URL of such a place; or an object that it takes and pickle
+        knows.
     settings
-        Keywords of `OgbFolder`, where that is what the path leads to.
+        Keywords for kinds of sources that heed them, such as those of `OgbFolder`, where the source is a path.
     """
 
     name: str
@@ -70,16 +70,15 @@ class Shard:
     @property
     def has_files(self) -> bool:
         """Whether the source is read from files that are known; else it is an object."""
-        return self.is_path or isinstance(self.source, OgbFolder)
+        return _files_of(self.source) is not None
 
     def local_path(self) -> Path | None:
         """Where the source lies, without links; None if it is an object, or on no local file system."""
         try:
-            if isinstance(self.source, OgbFolder):
-                return self.source.path.resolve()
-            if not self.is_path:
+            url = _files_of(self.source)
+            if url is None:
                 return None
-            files, path = file_system(self.source)
+            files, path = file_system(url)
             return Path(path).resolve() if is_local(files) else None
         except (FormatError, OSError, RuntimeError, ValueError):
             # A loop of links, say. Told when it is read, with those of other shards.
@@ -96,14 +95,11 @@ class Shard:
         FormatError
             There is no such source, or it cannot be reached.
         """
-        if self.is_path:
-            told: Any = [_listing(self.source), dict(self.settings)]
-        elif isinstance(self.source, OgbFolder):
-            settings = {key: repr(value) for key, value in sorted(vars(self.source).items()) if key != "path"}
-            told = [_listing(str(self.source.path)), settings]
-        else:
+        url = _files_of(self.source)
+        if url is None:
             return hashlib.sha256(pickle.dumps(self.source)).hexdigest()
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        settings = self.settings if self.is_path else resolve(self.source).settings
+        return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
@@ -119,19 +115,14 @@ class Shard:
             return
         files, path = file_system(self.source)
         if is_local(files):
-            yield self._local(Path(path))
+            yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, which says what an OGB dataset is.
             copy = Path(folder) / target_name(path, self.source)
             files, found = _found(self.source)
             copy_members(files, found, copy, self.source)
-            yield self._local(copy)
-
-    def _local(self, path: Path) -> Any:
-        if path.suffix == ".bin" or is_file(path / METADATA):
-            return path
-        return OgbFolder(path, **self.settings)
+            yield resolve(copy, self.settings)
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
@@ -205,14 +196,21 @@ def _as_source(source: Any) -> Any:
     return os.path.abspath(source) if isinstance(source, str) and "://" not in source else source
 
 
+def _files_of(source: Any) -> str | None:
+    """Path or URL of the files that a source is read from; None for an object without."""
+    if isinstance(source, str):
+        return source
+    known = recognised(source)
+    return None if known is None or known.files is None else str(known.files)
+
+
 def _place_of(source: Any) -> list[str]:
     """Parts of the path of a source; none where it has no path."""
-    if isinstance(source, OgbFolder):
-        source = str(source.path)
-    if not isinstance(source, str):
+    url = _files_of(source)
+    if url is None:
         return []
     # Of an URL of several links, "zip://part.bin::s3://bucket/archive.zip", the first that holds a path.
-    link = next((link for link in source.split("::") if "://" in link), source)
+    link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
 
@@ -230,7 +228,7 @@ def _found(url: str) -> tuple[Any, dict[str, Member]]:
         if not any(part in _DERIVED for part in relative.split("/")[:-1])
     }
     if not found:
-        raise FormatError(f"there is no {url}, or it is empty; give an OGB folder, a store or a .bin file.")
+        raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
     return files, found
 
 

@@ -6,7 +6,7 @@ Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graph
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.npz import members_of, reading
 from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
 
@@ -228,26 +229,73 @@ class OgbFolder:
         return lambda values: values.astype(np.int64 if whole else np.float32)
 
 
+class OgbSource(Source):
+    """An `OgbFolder`, or the path of one, with its settings."""
+
+    knows_sizes = True
+
+    def __init__(self, folder: OgbFolder) -> None:
+        super().__init__(str(folder.path))
+        self._folder, self.files = folder, folder.path
+        self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
+
+    @classmethod
+    def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
+        """Recognise a folder that holds ``raw/``, or folders with it."""
+        return cls(OgbFolder(path, **settings)) if _datasets_in(path) else None
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise an `OgbFolder`."""
+        return cls(given) if isinstance(given, OgbFolder) else None
+
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """The two lists of sizes."""
+        return self._folder.sizes
+
+    def num_graphs(self) -> int | None:
+        """Length of the lists of sizes."""
+        return len(self._folder)
+
+    def splits(self) -> Mapping[str, Any]:
+        """Parts of the chosen split."""
+        return self._folder.splits
+
+    def blocks(self) -> Iterator[GraphBlock] | None:
+        """Rows of the tables, a few thousand graphs at a time."""
+        return self._folder.blocks()
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """Folder of a dataset of this name in OGB's `root`, as OGB calls folders; it may be missing."""
+    path = root / name.replace("-", "_")
+    of_dgl = path.parent / f"{path.name}_dgl"
+    return of_dgl if is_there(of_dgl) and not is_there(path) else path
+
+
 def _dataset_folder(path: Path, name: str | None) -> Path:
-    try:
-        if name is not None:
-            path = path / name.replace("-", "_")
-            path = path if path.exists() else path.with_name(f"{path.name}_dgl")
-        if (path / "raw").is_dir():
-            return path
-        inside = sorted(p for p in path.iterdir() if (p / "raw").is_dir()) if path.is_dir() else []
-    except OSError as error:
-        raise FormatError(cannot("read", path, error)) from error
+    path = path if name is None else folder_of(path, name)
+    inside = _datasets_in(path)
     if len(inside) == 1:
         return inside[0]
     if inside:
         raise FormatError(f"{path} holds {', '.join(p.name for p in inside)}; give the folder of one of them.")
-    if not path.exists():
+    if not is_there(path):
         raise FormatError(f"{path} does not exist; give the folder of an OGB dataset, such as root/ogbg_molhiv.")
     store = " (a store is given as GraphStore(path))" if (path / "metadata.json").exists() else ""
     raise FormatError(
-        f"{path} is no OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv{store}."
+        f"{path} is not an OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv{store}."
     )
+
+
+def _datasets_in(path: Path) -> list[Path]:
+    """The folder itself if it holds ``raw/``, else those in it that do."""
+    try:
+        if (path / "raw").is_dir():
+            return [path]
+        return sorted(p for p in path.iterdir() if (p / "raw").is_dir()) if path.is_dir() else []
+    except OSError as error:
+        raise FormatError(cannot("read", path, error)) from error
 
 
 def _read_column(path: Path) -> IntArray:

@@ -146,11 +146,11 @@ class GraphStore(StoredGraphs):
         path
             Folder to make, or an empty one.
         source
-            A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, or the path
-            of one, or of another store, read directly and much faster; the path of a ``.bin`` file of
-            `dgl.save_graphs`.
+            A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, a
+            `GraphStore`, a `MultiStore` or a subset, or the path of one of them, read directly and much faster; the
+            path of a ``.bin`` file of `dgl.save_graphs`.
         splits
-            Ids by name, such as "train"; those of an OGB dataset if not given.
+            Ids by name, such as "train"; those of the source if not given.
         compact
             Store int64 and int32 features and labels as narrow as their values allow; they are handed out as
             they were.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, lower_bound, pack, search_limits
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, MethodError, SizesError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError, SchemaError, SizesError
 from dgl_tuplepack.packing import METHODS
 from tests import reference
 from tests.messages import refused
@@ -206,8 +206,25 @@ def test_the_search_goes_on_above_the_largest_integer_as_above_any_other(largest
     ],
 )
 def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any, shown: str) -> None:
-    # A pair of arrays (num_nodes, num_edges) would otherwise be packed as two graphs of other sizes.
+    # A pair of arrays (num_nodes, num_edges) would otherwise be counted as two graphs of other sizes.
     with refused(SizesError, shown, "call sizes_of(source) first"):
+        SizeHistogram.from_sizes(given)
+
+
+def test_a_pair_of_arrays_is_packed_as_columns() -> None:
+    columns = np.array([3, 2, 1]), np.array([4, 2, 1])
+    assert pack(columns, Limits(5, 5)).fingerprint == pack(np.stack(columns, axis=1), Limits(5, 5)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        (["graph"], SchemaError, "item 0 is str"), ((), SizesError, "no graphs"), (object(), SizesError, "object"),
+        ("molhiv", FormatError, "there is no molhiv"),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_source_is_not_packed(given: Any, error: Any, said: str) -> None:
+    with refused(error, said):
         pack(given, Limits(5, 5))
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError
-from dgl_tuplepack.store.sources import bin_file_items
+from dgl_tuplepack.sources.bin_file import bin_file_items
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.stores import molecules, purchases

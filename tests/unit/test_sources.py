@@ -127,11 +127,15 @@ def test_no_graphs(source: Any) -> None:
         tp.sizes_of(source)
 
 
-@pytest.mark.parametrize(
-    "source", [5, None, iter([]), dgl.graph(([0], [0])), {0: 1}], ids=lambda source: type(source).__name__
-)
-def test_source_without_length(source: Any) -> None:
+@pytest.mark.parametrize("source", [iter([]), {1, 2}], ids=lambda source: type(source).__name__)
+def test_source_without_length_or_order(source: Any) -> None:
     with refused(SizesError, type(source).__name__, "no length", "list of graphs"):
+        tp.sizes_of(source)
+
+
+@pytest.mark.parametrize("source", [5, None, dgl.graph(([0], [0])), {0: 1}], ids=lambda source: type(source).__name__)
+def test_what_is_not_a_source_is_told_what_can_be_given(source: Any) -> None:
+    with refused(SizesError, type(source).__name__, "list of graphs", "OgbFolder", "GraphStore", ".bin file"):
         tp.sizes_of(source)
 
 

@@ -343,11 +343,11 @@ def test_places_without_a_dataset(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "file.txt"):
         with refused(FormatError, str(path), "raw"):
             tp.GraphStore.write(tmp_path / "store", path)
-    with refused(FormatError, str(tmp_path / "nothing"), "does not exist"):
+    with refused(FormatError, f"there is no {tmp_path / 'nothing'}", "OGB folder"):
         tp.GraphStore.write(tmp_path / "store", tmp_path / "nothing")
     stored = tp.GraphStore.write(tmp_path / "stored", plain_graphs())
     with refused(FormatError, str(stored.path), "raw", "GraphStore(path)"):
-        tp.sizes_of(stored.path)
+        OgbFolder(stored.path)
     for name in ("one", "two"):
         write_raw_folder(tmp_path / "both" / name, **raw_parts(features="none"))
     with refused(FormatError, "one", "two"):
@@ -474,10 +474,10 @@ def test_datasets_of_dgl(tmp_path: Path) -> None:
         ([], SizesError, ["no graphs"]),
         (iter([]), SizesError, ["no graphs"]),
         ({1, 2}, SchemaError, ["example", "int"]),
-        ([1, 2], SchemaError, ["example", "int"]),
+        ([1, 2], SchemaError, ["list", "sizes alone", "must be a DGLGraph"]),
         (["a"], SchemaError, ["example", "str"]),
         (b"bytes", SchemaError, ["example", "int"]),
-        (np.zeros((3, 2)), SchemaError, ["example", "ndarray"]),
+        (np.zeros((3, 2)), SchemaError, ["ndarray", "sizes alone", "must be a DGLGraph"]),
         ([(dgl.graph(([0], [0])), 1, 2)], SchemaError, ["item 0 has the id 2", "positions"]),
         ([(dgl.graph(([0], [0])), object())], SchemaError, ["label", "object"]),
         ([(dgl.graph(([0], [0])), "text")], SchemaError, ["label", "text"]),

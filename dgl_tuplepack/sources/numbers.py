@@ -1,0 +1,102 @@
+"""Sizes that are given as numbers, graph by graph or counted: enough to plan with, but not graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.items import Identified, is_graph
+from dgl_tuplepack.histogram import SizeHistogram, is_row
+from dgl_tuplepack.sizes import GraphSizes, as_int64
+from dgl_tuplepack.sources.kind import Source
+
+
+class Numbers(Source):
+    """`GraphSizes`, an array or rows ``[N, k]``, or a pair of columns (num_nodes, num_edges)."""
+
+    knows_sizes = True
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(f"the {type(given).__name__} given")
+        self._given = given
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise sizes, arrays, tuples without graphs, and lists whose first item is a row of numbers."""
+        if isinstance(given, GraphSizes):
+            return cls(given)
+        if hasattr(given, "__array__") or _is_torch_tensor(given):
+            graphs = isinstance(given, np.ndarray) and given.dtype == object and any(map(_holds_graph, given.flat))
+            return None if graphs else cls(given)
+        if isinstance(given, tuple):
+            return cls(given) if given and not any(map(_holds_graph, given)) else None
+        return cls(given) if isinstance(given, list) and given and _is_row(given[0]) else None
+
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """The numbers, checked; `GraphSizes` as they are."""
+        if isinstance(self._given, GraphSizes):
+            return self._given
+        return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
+
+
+class Counted(Source):
+    """A histogram, given or read when it is asked for.
+
+    Parameters
+    ----------
+    title
+        What messages call it.
+    load
+        Returns the histogram.
+    """
+
+    def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
+        super().__init__(title)
+        self._load = load
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise a `SizeHistogram`."""
+        return cls("a SizeHistogram", lambda: given) if isinstance(given, SizeHistogram) else None
+
+    def histogram(self) -> SizeHistogram:
+        """The histogram."""
+        return self._load()
+
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """Refuse: it has counts alone."""
+        raise SizesError(f"{self.title} does not know single graphs; give the sizes or the dataset itself.")
+
+    def items(self) -> Iterable[Any]:
+        """Refuse: it has counts alone."""
+        raise SizesError(f"{self.title} does not know single graphs; give the dataset itself.")
+
+
+def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
+    # Each for itself: stacked first, a pair of integers and floats would hide which one is wrong.
+    arrays = [as_int64(column, "graph sizes") for column in columns]
+    if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
+        raise SizesError(
+            "a pair of arrays (num_nodes, num_edges) of equal length is needed, but got "
+            f"{len(arrays)} arrays of shapes {[array.shape for array in arrays]}; for other components use GraphSizes."
+        )
+    return GraphSizes(np.stack(arrays, axis=1))
+
+
+def _is_row(item: Any) -> bool:
+    return not (isinstance(item, list | tuple) and not item) and is_row(item)
+
+
+def _holds_graph(item: Any) -> bool:
+    item = item.item if isinstance(item, Identified) else item
+    return is_graph(item) or (isinstance(item, tuple | list) and bool(item) and is_graph(item[0]))
+
+
+def _is_torch_tensor(item: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(item, cast(Any, torch).Tensor)
