@@ -59,7 +59,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "subset of a store": tp.GraphStore.write(folder / "mixed", mixed).subset(BACK),
         "path of shards": sharded.path, "shards": sharded, "subset of shards": apart.subset(BACK),
         "list": items, "tuple": tuple(items), "dataset": Lazy(items),
-        "subset": torch.utils.data.Subset(items, range(8)), "DGLDataset of a store": store.as_dgl_dataset(), "array of objects": _objects(items),
+        "subset": torch.utils.data.Subset(items, range(8)), "DGLDataset of a store": store.as_dgl_dataset(),
+        "array of objects": _objects(items),
         "list with ids": tp.with_ids(items), "path with ids": tp.with_ids(str(store.path)),
         "shards with ids": tp.with_ids(sharded), "opened source": resolve(root),
     }  # fmt: skip
