@@ -49,7 +49,7 @@ def pack(
     Parameters
     ----------
     sizes
-        A histogram; or graph sizes (anything `GraphSizes` takes), or a `GraphStore`, whose sizes are counted first.
+        A histogram; or anything that `sizes_of` reads, whose sizes are counted first.
     limits
         Inclusive maxima of one pack, one for each component of the sizes.
     method
@@ -82,6 +82,8 @@ def pack(
     ------
     SizesError
         There are no graphs, or sizes are malformed.
+    SchemaError, FormatError
+        As in `sizes_of`.
     GraphTooLargeError
         A graph alone exceeds the limits; up to ten are named.
     LimitsError

@@ -36,7 +36,7 @@ def write_report(
     Parameters
     ----------
     sizes
-        A histogram, or graph sizes (anything `GraphSizes` takes).
+        A histogram, or anything that `sizes_of` reads.
     path
         The file, ending in .html or .htm; one that is there is replaced.
     name

@@ -235,7 +235,7 @@ def test_what_is_not_a_source_is_not_packed(given: Any, error: Any, said: str) -
 )  # fmt: skip
 def test_efforts_of_another_kind(setting: dict[str, Any], part: str) -> None:
     for use in (pack, lower_bound):
-        with refused(MethodError, "must be a number", part):
+        with refused(MethodError, "must be a finite number", part):
             use(SizeHistogram.from_counts({(1, 1): 1}), Limits(5, 5), **setting)
 
 
