@@ -9,7 +9,7 @@ import numpy as np
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.bounds.pricing import SHIFT, FloatArray, Priced, as_integers
-from dgl_tuplepack.kernels.pack_search import search_packs, tails
+from dgl_tuplepack.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.sizes import IntArray
 
 # Steps for the packs that begin with one class, and classes of a slice.
@@ -56,15 +56,13 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     # By falling worth for the share of a pack that a graph takes.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
-    sizes, counts = np.ascontiguousarray(instance.sizes[order]), instance.counts[order]
-    tail = tails(sizes, values[order], instance.limits)
+    sizes = np.ascontiguousarray(instance.sizes[order])
+    classes = Classes(sizes, values[order], instance.counts[order], tails(sizes, values[order], instance.limits))
     rows, worth, complete = [np.zeros((0, len(values)), dtype=np.int64)], [np.zeros(0, dtype=np.int64)], True
     for first in range(0, len(order), _CLASSES_PER_SLICE):
         last = min(first + _CLASSES_PER_SLICE, len(order))
         contents, best = np.zeros((last - first, len(order)), dtype=np.int64), np.zeros(last - first, dtype=np.int64)
-        steps = search_packs(
-            sizes, values[order], counts, instance.limits, tail, first, last, _ONE, _MOST_STEPS, contents, best
-        )
+        steps = search_packs(classes, instance.limits, first, last, _ONE, _MOST_STEPS, contents, best)
         effort.spend(abs(steps) + (last - first) * len(order))
         complete = complete and steps >= 0
         better = np.flatnonzero(best > _ONE)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.fenwick import holder, reduce
-from dgl_tuplepack.kernels.types import (
-    ConstFloatVector,
-    ConstIntMatrix,
-    ConstIntVector,
-    FloatVector,
-    IntMatrix,
-    IntVector,
-)
+from dgl_tuplepack.kernels.types import FloatVector, IntMatrix, IntVector
 
 # Where `fill_packs` stands: entries and patterns written, work done, next hard class, graphs and packs packed.
 ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
@@ -21,6 +16,75 @@ ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
 # Classes of a block, and the classes a search may look at beyond its steps to come to an end.
 BLOCK = 64
 LONGEST_WALK = 400
+
+
+class Classes(NamedTuple):
+    """Size classes by falling key, the weighted sum of their components.
+
+    `sizes` ``[C, d]`` and `keys` ``[C]``; component-wise minima of each class and those behind it, `smallest`
+    ``[C, d]``, and of each BLOCK of classes, `lows`; `hardest` ``[C]``: classes in the order in which they start packs.
+    """
+
+    sizes: IntMatrix
+    keys: FloatVector
+    smallest: IntMatrix
+    lows: IntMatrix
+    hardest: IntVector
+
+
+class Left(NamedTuple):
+    """Graphs not packed yet; all change.
+
+    `remaining` ``[C]`` of each class, `following` ``[C + 1]`` the next class with graphs left, and `tree`, the Fenwick
+    tree of `remaining`, or length 0: then nothing is sampled.
+    """
+
+    remaining: IntVector
+    following: IntVector
+    tree: IntVector
+
+
+class Goal(NamedTuple):
+    """What packs should be like, and how they are searched for.
+
+    Room below `limits` ``[d]`` counts by `weights` ``[d]``; a pack with no more than `tolerance` of it is full. A
+    search takes at most `steps`, and tries `width` choices at a level at first. `graphs_per_pack` are expected in a
+    pack, of which `kept` are not sampled, but left to the search. Samples start where `turn` >= 0 says.
+    """
+
+    limits: IntVector
+    weights: FloatVector
+    tolerance: float
+    steps: int
+    width: int
+    graphs_per_pack: float
+    kept: float
+    turn: float
+
+
+class Written(NamedTuple):
+    """Patterns as CSR arrays, to which more are appended; see `patterns_of` in ``histogram_fit``."""
+
+    offsets: IntVector
+    classes: IntVector
+    multiplicities: IntVector
+    repeats: IntVector
+
+
+class _Pack(NamedTuple):
+    """The pack being filled, and scratch.
+
+    Its `room` ``[d]``; the number of its graphs of each class, `amount` ``[C]``, and the classes that it holds,
+    `touched` ``[C]``. `best` ``[1 + 2 C]``: what the search found, the number of entries, then (class, number) pairs,
+    which leave ``least[0]`` of weighted room. `stack` ``[3, C]``: class, number and tries of each level.
+    """
+
+    room: IntVector
+    amount: IntVector
+    touched: IntVector
+    best: IntVector
+    stack: IntMatrix
+    least: FloatVector
 
 
 @jit
@@ -33,7 +97,7 @@ def _alive_from(following: IntVector, position: int) -> int:
 
 
 @jit
-def _most(sizes: ConstIntMatrix, position: int, room: ConstIntVector, most: int) -> int:
+def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
     """Graphs of one class that fit into `room`, at most `most`."""
     for component in range(len(room)):
         size = sizes[position, component]
@@ -45,7 +109,7 @@ def _most(sizes: ConstIntMatrix, position: int, room: ConstIntVector, most: int)
 
 
 @jit
-def _all_fit(sizes: ConstIntMatrix, row: int, room: ConstIntVector) -> bool:
+def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
     for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
         if sizes[row, component] > room[component]:
             return False
@@ -53,7 +117,7 @@ def _all_fit(sizes: ConstIntMatrix, row: int, room: ConstIntVector) -> bool:
 
 
 @jit
-def _not_above(keys: ConstFloatVector, value: float, start: int) -> int:
+def _not_above(keys: FloatVector, value: float, start: int) -> int:
     """First position >= `start` whose key (falling) is <= `value`."""
     low, high = start, len(keys)
     if low < high and keys[low] <= value:
@@ -68,29 +132,16 @@ def _not_above(keys: ConstFloatVector, value: float, start: int) -> int:
 
 
 @jit
-def _search(
-    sizes: ConstIntMatrix,
-    keys: ConstFloatVector,
-    smallest: ConstIntMatrix,
-    lows: ConstIntMatrix,
-    remaining: ConstIntVector,
-    following: IntVector,
-    room: IntVector,
-    weights: ConstFloatVector,
-    tolerance: float,
-    steps: int,
-    width: int,
-    best: IntVector,
-    stack: IntMatrix,
-    least: FloatVector,
-) -> int:
+def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, width: int) -> int:
     """Depth-first search for content that leaves less weighted room than ``least[0]``; returns the steps taken.
 
-    `best` ``[1 + 2 C]`` gets the number of entries, then (class, number) pairs; `stack` ``[3, C]`` is scratch:
-    class, number and tries of each level. A level gives up after `width` tries, so that earlier choices change
-    too. `room` comes back as it was.
+    A level gives up after `width` tries, so that earlier choices change too. `room` comes back as it was.
     """
-    classes, components = sizes.shape
+    sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
+    remaining, following = left.remaining, left.following
+    weights, tolerance = goal.weights, goal.tolerance
+    room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
+    number_classes, components = sizes.shape
     most = 2 * steps + LONGEST_WALK
     depth, taken, position = 0, 0, 0
     stack[2, 0] = 0
@@ -99,12 +150,12 @@ def _search(
         slack += weights[component] * room[component]
     while True:
         # Downwards: the largest class that fits, as often as it fits. Classes of a block that has none are passed over.
-        while position < classes and taken < most:
+        while position < number_classes and taken < most:
             position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
-            if position < classes:
+            if position < number_classes:
                 position = _alive_from(following, position)
             taken += 1
-            if position >= classes or not _all_fit(smallest, position, room):
+            if position >= number_classes or not _all_fit(smallest, position, room):
                 break
             block = position // BLOCK
             if not _all_fit(lows, block, room):
@@ -116,7 +167,7 @@ def _search(
                 stack[1, depth] = number
                 stack[2, depth] += 1
                 depth += 1
-                if depth < classes:
+                if depth < number_classes:
                     stack[2, depth] = 0
                 slack = 0.0
                 for component in range(components):
@@ -148,7 +199,7 @@ def _search(
             depth -= 1
         else:
             stack[2, depth - 1] += 1
-            if depth < classes:
+            if depth < number_classes:
                 stack[2, depth] = 0
         position += 1
     for level in range(depth):
@@ -158,28 +209,18 @@ def _search(
 
 
 @jit
-def _sample(
-    sizes: ConstIntMatrix,
-    remaining: IntVector,
-    tree: ConstIntVector,
-    room: IntVector,
-    amount: IntVector,
-    touched: IntVector,
-    graphs: int,
-    wanted: int,
-    turn: float,
-) -> int:
+def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int, turn: float) -> int:
     """Take every n-th of the `graphs` left, `wanted` of them, as far as they fit; return the classes taken.
 
-    `touched` starts with the class that the pack holds already, which is passed over; `amount` ``[C]``,
-    `remaining` and `room` change by what was taken. The offset follows the golden ratio, so that the samples of
-    successive turns are evenly spread.
+    `touched` starts with the class that the pack holds already, which is passed over. The offset follows the golden
+    ratio, so that the samples of successive turns are evenly spread.
     """
+    remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
     stride = graphs // wanted
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
     taken = 1
     while graph < graphs:
-        position, inside = holder(tree, graph)
+        position, inside = holder(left.tree, graph)
         if position >= len(remaining):
             break
         number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
@@ -197,24 +238,12 @@ def _sample(
 
 
 @jit
-def _emit(
-    remaining: IntVector,
-    following: IntVector,
-    tree: IntVector,
-    amount: IntVector,
-    touched: IntVector,
-    taken: int,
-    most: int,
-    offsets: IntVector,
-    classes: IntVector,
-    multiplicities: IntVector,
-    repeats: IntVector,
-    state: IntVector,
-) -> int:
+def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, state: IntVector) -> int:
     """Append one pattern, repeated as often as graphs allow but at most `most` times; return its graphs.
 
     One pack of it is taken off `remaining` already.
     """
+    remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
     more = most - 1
     for entry in range(taken):
         more = min(more, remaining[touched[entry]] // amount[touched[entry]])
@@ -226,91 +255,48 @@ def _emit(
         remaining[position] -= more * number
         graphs += (more + 1) * number
         if remaining[position] == 0:
-            following[position] = position + 1
+            left.following[position] = position + 1
         if len(tree) > 0:
             reduce(tree, position, (more + 1) * number)
-        classes[at + entry] = position
-        multiplicities[at + entry] = number
+        written.classes[at + entry] = position
+        written.multiplicities[at + entry] = number
         amount[position] = 0
     state[ENTRIES] += taken
-    repeats[state[PATTERNS]] = more + 1
+    written.repeats[state[PATTERNS]] = more + 1
     state[PATTERNS] += 1
-    offsets[state[PATTERNS]] = state[ENTRIES]
+    written.offsets[state[PATTERNS]] = state[ENTRIES]
     state[PACKS] += more + 1
     return graphs
 
 
 @jit
-def fill_packs(
-    sizes: ConstIntMatrix,
-    keys: ConstFloatVector,
-    smallest: ConstIntMatrix,
-    lows: ConstIntMatrix,
-    hardest: ConstIntVector,
-    remaining: IntVector,
-    following: IntVector,
-    tree: IntVector,
-    limits: ConstIntVector,
-    weights: ConstFloatVector,
-    tolerance: float,
-    steps: int,
-    width: int,
-    graphs_per_pack: float,
-    kept: float,
-    turn: float,
-    work_limit: int,
-    offsets: IntVector,
-    classes: IntVector,
-    multiplicities: IntVector,
-    repeats: IntVector,
-    state: IntVector,
-) -> None:
+def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_limit: int, state: IntVector) -> None:
     """Fill packs until no graph, no work or no space for patterns is left.
 
     Each pack starts with the hardest class left. Where packs hold many graphs, most of the room is then filled
     by a systematic sample of all graphs left, so that the mix stays; a search of at most `steps` steps fills
     the rest: first one that tries few choices at each level, then a full one ("iterative broadening", Ginsberg &
     Harvey 1992). The pattern is repeated as often as the graphs allow, a sampled one for an eighth of the packs
-    still expected at most.
-
-    Parameters
-    ----------
-    sizes, keys, smallest, lows
-        Classes by falling key (weighted sum of components): int64 ``[C, d]``, float64 ``[C]``; component-wise
-        minima of each class and those behind it, int64 ``[C, d]``, and of each BLOCK of classes.
-    hardest
-        Classes in the order in which they start packs, int64 ``[C]``.
-    remaining, following
-        Graphs left of each class ``[C]``, and ``[C + 1]`` the next class with graphs left. Both change.
-    tree
-        Fenwick tree of `remaining`, or length 0: then nothing is sampled. Changes.
-    weights, tolerance
-        Room counts by these weights ``[d]``; a pack with no more than `tolerance` is full.
-    graphs_per_pack
-        Graphs that a pack is expected to hold.
-    kept
-        Graphs of a pack that are not sampled, but left to the search.
-    turn
-        Where samples start: number of the turn, any number >= 0.
-    offsets, classes, multiplicities, repeats
-        Patterns are appended to these.
-    state
-        ``[5]``: see ENTRIES to PACKS. Changes.
+    still expected at most. `state` ``[5]`` (see ENTRIES to PACKS) changes.
     """
+    sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape
-    amount = np.zeros(number_classes, dtype=np.int64)
-    touched = np.empty(number_classes, dtype=np.int64)
-    best = np.empty(1 + 2 * number_classes, dtype=np.int64)
-    stack = np.empty((3, number_classes), dtype=np.int64)
-    room = np.empty(components, dtype=np.int64)
-    least = np.empty(1)
+    pack = _Pack(
+        np.empty(components, dtype=np.int64),
+        np.zeros(number_classes, dtype=np.int64),
+        np.empty(number_classes, dtype=np.int64),
+        np.empty(1 + 2 * number_classes, dtype=np.int64),
+        np.empty((3, number_classes), dtype=np.int64),
+        np.empty(1),
+    )
+    room, amount, touched, best, least = pack.room, pack.amount, pack.touched, pack.best, pack.least
     graphs = remaining.sum()
     while graphs > 0 and state[WORK] < work_limit:
-        if state[ENTRIES] + number_classes > len(classes) or state[PATTERNS] + 1 >= len(offsets):
+        if state[ENTRIES] + number_classes > len(written.classes) or state[PATTERNS] + 1 >= len(written.offsets):
             break
-        while remaining[hardest[state[HARD]]] == 0:
+        while remaining[classes.hardest[state[HARD]]] == 0:
             state[HARD] += 1
-        first = hardest[state[HARD]]
+        first = classes.hardest[state[HARD]]
         touched[0], taken = first, 1
         amount[first] = 1
         remaining[first] -= 1
@@ -319,32 +305,14 @@ def fill_packs(
             room[component] = limits[component] - sizes[first, component]
             if weights[component] > 0:
                 share = min(share, room[component] / limits[component])
-        wanted = int(share * graphs_per_pack - max(kept, graphs_per_pack / 16))
-        sampled = len(tree) > 0 and 0 < wanted <= graphs
+        wanted = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
+        sampled = len(left.tree) > 0 and 0 < wanted <= graphs
         if sampled:
-            taken = _sample(sizes, remaining, tree, room, amount, touched, graphs, wanted, turn + state[PATTERNS])
+            taken = _sample(sizes, left, pack, graphs, wanted, goal.turn + state[PATTERNS])
         best[0], least[0] = 0, np.inf
-        done = _search(
-            sizes,
-            keys,
-            smallest,
-            lows,
-            remaining,
-            following,
-            room,
-            weights,
-            tolerance,
-            steps // 2,
-            width,
-            best,
-            stack,
-            least,
-        )
-        if least[0] > tolerance:
-            done += _search(
-                sizes, keys, smallest, lows, remaining, following, room, weights, tolerance, steps - done,
-                number_classes, best, stack, least,
-            )  # fmt: skip
+        done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
+        if least[0] > goal.tolerance:
+            done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
         state[WORK] += 8 * taken + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
@@ -353,7 +321,5 @@ def fill_packs(
                 taken += 1
             amount[position] += number
             remaining[position] -= number
-        most = int(1 + graphs / graphs_per_pack / 8) if sampled else graphs
-        graphs -= _emit(
-            remaining, following, tree, amount, touched, taken, most, offsets, classes, multiplicities, repeats, state
-        )
+        most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
+        graphs -= _emit(left, pack, taken, most, written, state)

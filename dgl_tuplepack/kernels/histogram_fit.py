@@ -1,21 +1,33 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-A group is one row of a table: the group it grew from, the size class it added, how many identical
-packs it stands for, their graphs, and what is left of the limits. Following the parents of a group lists
-its content, so nothing is ever copied.
+Following the parents of a group (see ``groups``) lists its content, so nothing is ever copied.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.open_packs import BLOCK, REMAINDER, find_emptiest, find_fullest, put_in, take_out
-from dgl_tuplepack.kernels.priority import priority
+from dgl_tuplepack.kernels.groups import ADDED, COUNT, GRAPHS, PARENT, REMAINDER
+from dgl_tuplepack.kernels.open_packs import BLOCK, find_emptiest, find_fullest, put_in, take_out
+from dgl_tuplepack.kernels.priority import Rule, priority
 from dgl_tuplepack.kernels.random import random_bits
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
-PARENT, ADDED, COUNT, GRAPHS = 0, 1, 2, 3
+
+class Placing(NamedTuple):
+    """Where graphs go: into the fullest group with room, or into the emptiest.
+
+    Once a graph of a size was placed, the search goes on from the next higher priority, or starts over (`by_the_text`).
+    Groups of equal priority stand in the order of their making, or in one that `key` decides (`random_ties`).
+    """
+
+    fullest_first: bool
+    by_the_text: bool
+    random_ties: bool
+    key: np.uint64
 
 
 @jit
@@ -43,19 +55,13 @@ def fit_histogram(
     order: ConstIntVector,
     limits: ConstIntVector,
     cap: int,
-    kind: int,
-    weights: ConstIntVector,
-    table: ConstIntVector,
-    fullest_first: bool,
-    by_the_text: bool,
-    random_ties: bool,
-    key: np.uint64,
+    rule: Rule,
+    placing: Placing,
 ) -> IntMatrix:
     """Groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
 
-    `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]`` are taken in `order` ``[C]``;
-    `kind`, `weights` and `table` define the priority. Once a graph of a size was placed, the search goes on from the
-    next higher priority, or starts over (`by_the_text`). Nothing given is changed.
+    `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]`` are taken in `order` ``[C]``. Nothing given
+    is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
@@ -64,10 +70,10 @@ def fit_histogram(
     used, blocks = 0, 0
     for row in order:
         size, left = sizes[row], counts[row]
-        start = priority(kind, weights, table, size)
+        start = priority(rule, size)
         after = start
         while left > 0:
-            if fullest_first:
+            if placing.fullest_first:
                 position = find_fullest(pool, blocks_order, blocks, groups, size, after)
             else:
                 position = find_emptiest(pool, blocks_order, blocks, groups, size, after)
@@ -89,10 +95,10 @@ def fit_histogram(
                 for component in range(k):
                     new[REMAINDER + component] = old[REMAINDER + component] - size[component]
                 if old[COUNT] > 0:
-                    in_front = random_ties and random_bits(key, np.uint64(2 * used)) & np.uint64(1) == 1
+                    in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
                 # The companion code searches on from the next higher priority once a size was placed.
-                after = start if by_the_text else start + 1
+                after = start if placing.by_the_text else start + 1
             else:
                 number = left
                 new[PARENT] = -1
@@ -101,9 +107,9 @@ def fit_histogram(
                     new[REMAINDER + component] = limits[component] - size[component]
             new[COUNT] = number
             left -= number
-            value = priority(kind, weights, table, new[REMAINDER:])
+            value = priority(rule, new[REMAINDER:])
             if value > 0 and new[GRAPHS] < cap:
-                in_front = random_ties and random_bits(key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
+                in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
                 if blocks + 2 > len(pool):
                     pool = _with_room(pool, len(pool))
                     blocks_order = _more_blocks(blocks_order, len(pool))

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.types import (
-    ConstFloatVector,
-    ConstIntMatrix,
-    ConstIntVector,
-    FloatVector,
-    IntMatrix,
-    IntVector,
-)
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, FloatVector, IntMatrix, IntVector
+
+
+class Packs(NamedTuple):
+    """P packs being filled.
+
+    `room` ``[P, d]``, `heap` ``[P]`` (their numbers) and `levels` ``[P]`` change. The level of a pack is its room,
+    counted by `weights` ``[d]``. Where every graph counts 1 in the component `cap`, it is the room for each graph that
+    still fits; without such a component, `cap` is -1.
+    """
+
+    room: IntMatrix
+    heap: IntVector
+    levels: FloatVector
+    weights: FloatVector
+    cap: int
 
 
 @jit
@@ -35,47 +45,30 @@ def _sift_down(heap: IntVector, levels: FloatVector, length: int, at: int) -> No
 
 
 @jit
-def deal(
-    sizes: ConstIntMatrix,
-    items: ConstIntVector,
-    weights: ConstFloatVector,
-    cap: int,
-    room: IntMatrix,
-    heap: IntVector,
-    levels: FloatVector,
-    packs: IntVector,
-    first: int,
-    last: int,
-    length: int,
-) -> int:
-    """Deal items ``first..last - 1``; return the length of the heap after them.
+def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
+    """Deal items; return the length of the heap after them.
 
     Parameters
     ----------
     sizes, items
         Size classes ``[C, d]``, and the class of each item ``[N]``, largest first.
-    weights
-        Room counts by these weights ``[d]``.
-    cap
-        The component in which every item counts 1 (levels are room per graph still possible), or -1.
-    room, heap, levels
-        Room of each pack ``[P, d]``, the packs as a heap, and their levels ``[P]``. All change.
-    packs
-        Gets the pack of each item ``[N]``; -1 where the pack of the highest level had no room.
     length
         Packs in the heap: those that may take more.
+    assigned
+        Gets the pack of each item ``[N]``; -1 where the pack of the highest level had no room.
     """
+    room, heap, levels, weights, cap = packs
     components = sizes.shape[1]
-    for item in range(first, last):
+    for item in range(len(items)):
         size = sizes[items[item]]
-        packs[item] = -1
+        assigned[item] = -1
         if length > 0:
             pack = heap[0]
             fits = True
             for component in range(components):
                 fits = fits and size[component] <= room[pack, component]
             if fits:
-                packs[item] = pack
+                assigned[item] = pack
                 level = 0.0
                 for component in range(components):
                     room[pack, component] -= size[component]

@@ -12,11 +12,10 @@ and taking out cost O(blocks + BLOCK) at worst instead of O(groups). The layout 
 from __future__ import annotations
 
 from dgl_tuplepack.kernels._jit import jit
+from dgl_tuplepack.kernels.groups import REMAINDER
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 BLOCK = 32
-# Column of a group where its remainders start.
-REMAINDER = 4
 
 
 @jit

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.histogram_fit import COUNT, GRAPHS, fit_histogram
-from dgl_tuplepack.kernels.open_packs import REMAINDER
+from dgl_tuplepack.kernels.groups import COUNT, GRAPHS, REMAINDER
+from dgl_tuplepack.kernels.histogram_fit import Placing, fit_histogram
+from dgl_tuplepack.kernels.priority import Rule
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix
 
 
@@ -17,21 +18,17 @@ def count_packs(
     order: ConstIntVector,
     limits: ConstIntMatrix,
     cap: int,
-    kind: int,
-    weights: ConstIntVector,
-    table: ConstIntVector,
-    fullest_first: bool,
+    rule: Rule,
+    placing: Placing,
 ) -> IntMatrix:
     """Packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``.
 
-    One row for each row of `limits` ``[M, k]``; all else as in `fit_histogram`, `table` for the largest limits.
+    One row for each row of `limits` ``[M, k]``; all else as in `fit_histogram`. The table of `rule` is for the largest.
     """
     k = sizes.shape[1]
     found = np.zeros((len(limits), 2 + k), dtype=np.int64)
     for row in range(len(limits)):
-        groups = fit_histogram(
-            sizes, counts, order, limits[row], cap, kind, weights, table, fullest_first, False, False, np.uint64(0)
-        )
+        groups = fit_histogram(sizes, counts, order, limits[row], cap, rule, placing)
         for group in range(len(groups)):
             if groups[group, COUNT] > 0:
                 found[row, 0] += groups[group, COUNT]

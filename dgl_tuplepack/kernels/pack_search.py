@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
@@ -9,6 +11,19 @@ from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, FloatMat
 
 # Rounding errors of the bound's few operations are far smaller.
 _SAFE = 1 + 1e-12
+
+
+class Classes(NamedTuple):
+    """Size classes, by falling value for the mean share of the limits that a graph takes.
+
+    `sizes` ``[C, d]`` are not all 0 and within the limits, `values` ``[C]`` and `counts` ``[C]`` > 0; `tails` is what
+    the function of that name returns for them.
+    """
+
+    sizes: IntMatrix
+    values: IntVector
+    counts: IntVector
+    tails: FloatMatrix
 
 
 @jit
@@ -61,11 +76,8 @@ def _most(tail: FloatMatrix, row: int, room: ConstIntVector, limits: ConstIntVec
 
 @jit
 def search_packs(
-    sizes: ConstIntMatrix,
-    values: ConstIntVector,
-    counts: ConstIntVector,
+    classes: Classes,
     limits: ConstIntVector,
-    tail: FloatMatrix,
     first: int,
     last: int,
     least: int,
@@ -75,11 +87,10 @@ def search_packs(
 ) -> int:
     """For each class ``first..last - 1``, find a best pack that begins with it and is worth more than `least`.
 
-    A pack begins with the class of its lowest row. `sizes` ``[C, d]`` (not all 0, within `limits`) stand by falling
-    value (`values` ``[C]``, > 0) for the mean share of the limits; `tail` are their `tails`. No class comes more often
-    than its count. `contents` ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the packs and
-    their worth, or nothing and `least`. Returns the steps taken, negative if a class took more than `most_steps`, so
-    that its pack may not be the best.
+    A pack begins with the class of its lowest row. No class comes more often than its count. `contents`
+    ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the packs and their worth, or nothing and
+    `least`. Returns the steps taken, negative if a class took more than `most_steps`, so that its pack may not be the
+    best.
 
     Notes
     -----
@@ -89,11 +100,12 @@ def search_packs(
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order;
     Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
     """
-    classes, components = sizes.shape
+    sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
+    number, components = sizes.shape
     room = np.empty(components, dtype=np.int64)
     # Each level takes a step at least.
     path = np.empty(2 + int(min(1 / tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
-    used = np.zeros(classes, dtype=np.int64)
+    used = np.zeros(number, dtype=np.int64)
     total, complete = 0, True
     for begin in range(first, last):
         for component in range(components):
@@ -108,7 +120,7 @@ def search_packs(
                 for level in range(depth):
                     contents[begin - first, path[level]] += 1
             found = False
-            while at < classes:
+            while at < number:
                 steps += 1
                 if value + _most(tail, at, room, limits) < best + 1:
                     break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
@@ -11,13 +13,22 @@ from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVecto
 PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM, TABLE = range(5)
 
 
-@jit
-def priority(kind: int, weights: ConstIntVector, table: ConstIntVector, size: ConstIntVector) -> int:
-    """Priority of one size, int64 ``[k]``.
+class Rule(NamedTuple):
+    """How a priority is made of a size ``[k]``.
 
-    `weights` int64 ``[k]`` are the factors of the weighted sum, or the strides of `table`. The caller
-    has checked that nothing overflows and that the table covers the size.
+    `weights` ``[k]`` are the factors of the weighted sum, or the strides of `table`. Both may be empty where the `kind`
+    does not use them. The caller has checked that nothing overflows and that the table covers all sizes.
     """
+
+    kind: int
+    weights: IntVector
+    table: IntVector
+
+
+@jit
+def priority(rule: Rule, size: ConstIntVector) -> int:
+    """Priority of one size, int64 ``[k]``."""
+    kind = rule.kind
     if kind == PRODUCT:
         value = np.int64(1)
         for component in range(len(size)):
@@ -29,14 +40,14 @@ def priority(kind: int, weights: ConstIntVector, table: ConstIntVector, size: Co
         return int(size.min())
     value = np.int64(0)
     for component in range(len(size)):
-        value += weights[component] * size[component]
-    return int(table[value] if kind == TABLE else value)
+        value += rule.weights[component] * size[component]
+    return int(rule.table[value] if kind == TABLE else value)
 
 
 @jit
-def priorities(kind: int, weights: ConstIntVector, table: ConstIntVector, sizes: ConstIntMatrix) -> IntVector:
+def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
     """Priorities of sizes ``[C, k]``, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
-        result[row] = priority(kind, weights, table, sizes[row])
+        result[row] = priority(rule, sizes[row])
     return result

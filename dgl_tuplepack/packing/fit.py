@@ -6,7 +6,7 @@ import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.histogram_fit import fit_histogram, patterns_of
+from dgl_tuplepack.kernels.histogram_fit import Placing, fit_histogram, patterns_of
 from dgl_tuplepack.kernels.priority import priorities
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
@@ -49,20 +49,16 @@ def fit_patterns(
         order_of(histogram, priority, key if settings.random_ties else None),
         limits.array,
         INT64_MAX if limits.graphs is None else limits.graphs,
-        priority.kind,
-        priority.weights,
-        priority.table,
-        fullest_first,
-        by_the_text,
-        settings.random_ties,
-        key,
+        priority.rule,
+        # A kernel returns a key as a plain int.
+        Placing(fullest_first, by_the_text, settings.random_ties, np.uint64(key)),
     )
     return Patterns(*patterns_of(groups))
 
 
 def order_of(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None = None) -> IntArray:
     """Size classes by priority, then size, then count, all falling; with a key, equal priorities at random."""
-    values = priorities(priority.kind, priority.weights, priority.table, histogram.sizes)
+    values = priorities(priority.rule, histogram.sizes)
     if key is None:
         columns = [histogram.counts, *histogram.sizes.T[::-1], values]
     else:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, real_number, shown
 from dgl_tuplepack.errors import InputError, MethodError
-from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM
+from dgl_tuplepack.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, TABLE, WEIGHTED_SUM, Rule
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray, components_of_kind
 
@@ -38,6 +38,11 @@ class Priority:
     kind: int
     weights: IntArray
     table: IntArray
+
+    @property
+    def rule(self) -> Rule:
+        """What kernels take: arrays that may be written, which some executors do not hand on."""
+        return Rule(self.kind, np.require(self.weights, requirements="W"), np.require(self.table, requirements="W"))
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:

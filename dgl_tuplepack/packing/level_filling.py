@@ -6,7 +6,7 @@ import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
-from dgl_tuplepack.kernels.levels import deal
+from dgl_tuplepack.kernels.levels import Packs, deal
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.sizes import IntArray
@@ -61,17 +61,16 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
     weights = scarce / max(float(scarce.max()), 1e-300) / limits
     order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
     items = np.repeat(order, counts[order])
-    room = np.repeat(limits[None], packs, axis=0)
-    heap = np.arange(packs)
-    levels = np.full(packs, np.finfo(np.float64).max)
+    room, levels = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
+    filled = Packs(room, np.arange(packs), levels, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:
             return None
-        last = min(first + _ITEMS_PER_SLICE, len(items))
-        length = deal(instance.sizes, items, weights, cap, room, heap, levels, assigned, first, last, length)
-        effort.spend(_WORK_PER_ITEM * (last - first))
+        dealt = slice(first, first + _ITEMS_PER_SLICE)
+        length = deal(instance.sizes, items[dealt], filled, length, assigned[dealt])
+        effort.spend(_WORK_PER_ITEM * len(items[dealt]))
     placed = assigned >= 0
     return _collected(assigned[placed], items[placed], len(counts))
 

@@ -9,7 +9,18 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import SLICE, Effort
 from dgl_tuplepack.bounds.instance import Instance, scarcity
-from dgl_tuplepack.kernels.bin_slack import BLOCK, ENTRIES, PACKS, PATTERNS, WORK, fill_packs
+from dgl_tuplepack.kernels.bin_slack import (
+    BLOCK,
+    ENTRIES,
+    PACKS,
+    PATTERNS,
+    WORK,
+    Classes,
+    Goal,
+    Left,
+    Written,
+    fill_packs,
+)
 from dgl_tuplepack.kernels.fenwick import cumulated
 from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.sizes import IntArray
@@ -91,27 +102,40 @@ class _Round:
         shares = sizes / instance.limits
         order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
         self.classes, self.order, self.remaining = classes, order, remaining
-        self.tuning, self.limits = tuning, instance.limits
-        self.sizes, self.left = np.ascontiguousarray(sizes[order]), remaining[order]
-        self.weights = weights / instance.limits
-        self.keys = (self.sizes * self.weights).sum(axis=1)
-        self.smallest = np.ascontiguousarray(np.minimum.accumulate(self.sizes[::-1], axis=0)[::-1])
-        self.lows = np.minimum.reduceat(self.sizes, np.arange(0, len(order), BLOCK), axis=0)
-        self.hardest = np.argsort(-shares[order].max(axis=1), kind="stable")
+        sizes, weights = np.ascontiguousarray(sizes[order]), weights / instance.limits
+        self.sorted = Classes(
+            sizes,
+            keys=(sizes * weights).sum(axis=1),
+            smallest=np.ascontiguousarray(np.minimum.accumulate(sizes[::-1], axis=0)[::-1]),
+            lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
+            hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
+        )
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
-        self.tolerance = spare * tuning.tolerance + 1e-12
-        self.graphs_per_pack = float(self.left.sum()) / needed
-        sampled = self.graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
-        self.tree = cumulated(self.left) if sampled else np.zeros(0, dtype=np.int64)
-        self.following = np.arange(len(self.left) + 1)
+        left = remaining[order]
+        graphs_per_pack = float(left.sum()) / needed
+        # The kernel takes exactly these types: arrays that may be written, and no int for a float.
+        self.goal = Goal(
+            instance.limits.copy(),
+            weights,
+            tolerance=spare * tuning.tolerance + 1e-12,
+            steps=tuning.steps,
+            width=tuning.width,
+            graphs_per_pack=graphs_per_pack,
+            kept=float(tuning.kept),
+            turn=float(tuning.turn),
+        )
+        sampled = graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
+        tree = cumulated(left) if sampled else np.zeros(0, dtype=np.int64)
+        self.left = Left(left, np.arange(len(left) + 1), tree)
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
         """Fill packs in slices, until the graphs, the effort or the work of a round is used up."""
         found: list[Patterns] = []
-        left = max(SLICE, 64 * len(self.left))
+        remaining = self.left.remaining
+        left = max(SLICE, 64 * len(remaining))
         state = np.zeros(5, dtype=np.int64)
-        while left > 0 and self.left.any():
+        while left > 0 and remaining.any():
             if effort.exhausted:
                 self.stopped = True
                 break
@@ -119,23 +143,20 @@ class _Round:
             found.append(patterns)
             effort.spend(work)
             left -= work
-        effort.spend(_WORK_PER_SLICE + 16 * len(self.left))
-        self.remaining[self.order] = self.left
+        effort.spend(_WORK_PER_SLICE + 16 * len(remaining))
+        self.remaining[self.order] = remaining
         return found
 
     def _slice(self, state: IntArray) -> tuple[Patterns, int]:
-        most = min(_MOST_PATTERNS, int(self.left.sum()))
-        space = 2 * len(self.left) + 8 * most
+        remaining = self.left.remaining
+        most = min(_MOST_PATTERNS, int(remaining.sum()))
+        space = 2 * len(remaining) + 8 * most
         offsets = np.zeros(most + 1, dtype=np.int64)
         entries = np.empty((2, space), dtype=np.int64)
         repeats = np.empty(most, dtype=np.int64)
-        turn = self.tuning.turn + float(state[PACKS])
+        goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
         state[[ENTRIES, PATTERNS, WORK]] = 0
-        fill_packs(
-            self.sizes, self.keys, self.smallest, self.lows, self.hardest, self.left, self.following, self.tree,
-            self.limits, self.weights, self.tolerance, self.tuning.steps, self.tuning.width, self.graphs_per_pack,
-            self.tuning.kept, turn, SLICE, offsets, entries[0], entries[1], repeats, state,
-        )  # fmt: skip
+        fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), SLICE, state)
         used, rows = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
         found = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())

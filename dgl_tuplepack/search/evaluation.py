@@ -19,6 +19,7 @@ from dgl_tuplepack.bounds.instance import as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.histogram_fit import Placing
 from dgl_tuplepack.kernels.pack_counts import count_packs
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import METHODS
@@ -65,10 +66,8 @@ class Task:
             self.order,
             np.array(rows, dtype=np.int64),
             INT64_MAX if self.cap is None else self.cap,
-            self.priority.kind,
-            self.priority.weights,
-            self.priority.table,
-            FITS[self.method],
+            self.priority.rule,
+            Placing(FITS[self.method], by_the_text=False, random_ties=False, key=np.uint64(0)),
         )
 
     def _first_plan(self, row: Row) -> list[int]:

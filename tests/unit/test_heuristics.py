@@ -24,7 +24,7 @@ SIZES = np.array([[0, 0], [3, 4], [4, 3], [10, 20]])
 
 def values(heuristic: Any, limits: Limits = LIMITS) -> list[int]:
     priority = as_priority(heuristic, limits)
-    return priorities(priority.kind, priority.weights, priority.table, SIZES).tolist()
+    return priorities(priority.rule, SIZES).tolist()
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,19 @@ def test_types_of_a_heterograph_add_up() -> None:
     assert values("node", limits) == [0, 7, 7, 30]
 
 
+def test_arrays_of_a_priority_may_be_read_only_as_some_executors_hand_them_on() -> None:
+    priority = as_priority(lambda nodes, edges: nodes + 2 * edges, LIMITS)
+    priority.weights.setflags(write=False)
+    priority.table.setflags(write=False)
+    assert priorities(priority.rule, SIZES).tolist() == [0, 11, 10, 50]
+
+
 @given(problems(), st.data())
 def test_every_heuristic_is_monotone_and_orders_sizes_as_the_reference(problem: Problem, data: st.DataObject) -> None:
     rule = data.draw(heuristics(of=problem))
     priority = as_priority(rule.given, problem.limits)
     sizes = [*problem.counts, problem.maxima, (0,) * len(problem.maxima)]
-    ours = priorities(priority.kind, priority.weights, priority.table, np.array(sizes)).tolist()
+    ours = priorities(priority.rule, np.array(sizes)).tolist()
     theirs = [rule.obvious(size) for size in sizes]
     assert ours[-1] == 0
     assert max(ours) == ours[-2]

@@ -124,13 +124,13 @@ def test_every_kind_of_priority(compiled: bool) -> None:
         priority.MINIMUM: 3,
         priority.TABLE: 119,
     }
-    assert {kind: int(function(kind, weights, table, size)) for kind in expected} == expected
+    assert {kind: int(function(priority.Rule(kind, weights, table), size)) for kind in expected} == expected
 
 
 def test_priorities_are_one_priority_a_row() -> None:
     sizes = np.array([[3, 4], [0, 9], [0, 0]])
     for function in (priority.priorities, priority.priorities.py_func):
-        assert function(priority.PRODUCT, NOTHING, NOTHING, sizes).tolist() == [12, 0, 0]
+        assert function(priority.Rule(priority.PRODUCT, NOTHING, NOTHING), sizes).tolist() == [12, 0, 0]
 
 
 def next_fit_packs(problem: Problem, items: list[int]) -> list[list[tuple[int, ...]]]:
@@ -167,21 +167,10 @@ def test_the_plain_packer_is_the_compiled_one(
     request: pytest.FixtureRequest, fullest_first: bool, by_the_text: bool, random_ties: bool, kind: int
 ) -> None:
     counts = 1 + np.arange(len(MANY_SIZES)) % 5
-    order = np.argsort(-priority.priorities(kind, NOTHING, NOTHING, MANY_SIZES), kind="stable")
-    args = (
-        MANY_SIZES,
-        counts,
-        order,
-        np.array([90, 70]),
-        6,
-        kind,
-        NOTHING,
-        NOTHING,
-        fullest_first,
-        by_the_text,
-        random_ties,
-        np.uint64(9),
-    )
+    rule = priority.Rule(kind, NOTHING, NOTHING)
+    order = np.argsort(-priority.priorities(rule, MANY_SIZES), kind="stable")
+    placing = histogram_fit.Placing(fullest_first, by_the_text, random_ties, np.uint64(9))
+    args = (MANY_SIZES, counts, order, np.array([90, 70]), 6, rule, placing)
     groups = histogram_fit.fit_histogram(*args)
     patterns = histogram_fit.patterns_of(groups)
     assert len(groups) > 1024  # the first room of the tables, which then grow

@@ -14,7 +14,7 @@ from dgl_tuplepack.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.bounds.pricing import SHIFT
-from dgl_tuplepack.kernels.pack_search import search_packs, tails
+from dgl_tuplepack.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.packing.closing import closed
 from dgl_tuplepack.packing.diving import dived
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
@@ -48,8 +48,8 @@ def test_the_search_finds_the_most_valuable_pack_that_begins_with_each_class(ins
     packs = all_packs(Instance(sizes, counts, instance.limits))
     least = data.draw(st.integers(0, 800))
     contents, worth = np.zeros((number, number), dtype=np.int64), np.zeros(number, dtype=np.int64)
-    arguments = (sizes, values, counts, instance.limits, tails(sizes, values, instance.limits))
-    assert search_packs(*arguments, 0, number, least, 10**6, contents, worth) > 0
+    classes = Classes(sizes, values, counts, tails(sizes, values, instance.limits))
+    assert search_packs(classes, instance.limits, 0, number, least, 10**6, contents, worth) > 0
     for row in range(number):
         begins = packs[(packs[:, :row] == 0).all(axis=1) & (packs[:, row] > 0)]
         best = int((begins @ values).max())
@@ -68,9 +68,8 @@ def test_the_plain_search_is_the_compiled_one_and_says_where_it_was_cut_off():
     results = []
     for function, most in ((search_packs, 10**6), (search_packs.py_func, 10**6), (search_packs, 5)):
         contents, worth = np.zeros((12, 12), dtype=np.int64), np.zeros(12, dtype=np.int64)
-        steps = function(
-            instance.sizes, values, instance.counts, instance.limits, tail, 0, 12, 0, most, contents, worth
-        )  # fmt: skip
+        classes = Classes(instance.sizes.copy(), values, instance.counts.copy(), tail)
+        steps = function(classes, instance.limits, 0, 12, 0, most, contents, worth)
         results.append((steps, contents.tolist(), worth.tolist()))
     assert results[0] == results[1]
     assert results[0][0] > 0 > results[2][0]

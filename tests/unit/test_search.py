@@ -15,6 +15,7 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack import Limits, SizeHistogram, search_limits
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, MethodError, SearchError
+from dgl_tuplepack.kernels.histogram_fit import Placing
 from dgl_tuplepack.kernels.pack_counts import count_packs
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import as_priority
@@ -82,8 +83,8 @@ def test_the_paper_s_packs_of_molhiv_come_out() -> None:
 def test_the_kernel_counts_as_its_python_does() -> None:
     limits = np.array([[6, 10], [7, 12], [20, 30]])
     priority = as_priority("product", Limits(20, 30))
-    arguments = (SMALL.sizes, SMALL.counts, order_of(SMALL, priority), limits, 3, priority.kind, priority.weights,
-                 priority.table, True)  # fmt: skip
+    placing = Placing(True, False, False, np.uint64(0))
+    arguments = (SMALL.sizes, SMALL.counts, order_of(SMALL, priority), limits, 3, priority.rule, placing)
     assert count_packs.py_func(*arguments).tolist() == count_packs(*arguments).tolist()
 
 
