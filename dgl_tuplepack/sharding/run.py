@@ -79,7 +79,8 @@ def preprocess_shards(
     Parameters
     ----------
     shards
-        Paths or objects that `GraphStore.write` takes, objects if pickle knows them; or fsspec URLs of such places. A mapping names them, else their paths do.
+        Paths or objects that `GraphStore.write` takes, objects if pickle knows them; or fsspec URLs of such places. A
+        mapping names them, else their paths do.
         All hold graphs of the same kind, and all or none are split; a shard may have some of the parts only.
     out
         Folder of the dataset, with a folder for each shard; where several machines work, all of them must see it.
