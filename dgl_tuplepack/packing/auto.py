@@ -109,9 +109,9 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
     Notes
     -----
     Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, goes the
-    same way further and never gives a worse plan; from an effort of 1 on, the gap of small instances and of those with
-    few graphs a pack is closed as well, with work of its own. Time and memory: see the methods and
-    ``docs/complexity.md``.
+    same way further and gives no worse plan, on either side of 1: from an effort of 1 on, the gap of small instances
+    and of those with few graphs a pack is closed as well, with work of its own, and the search takes another way. Time
+    and memory: see the methods and ``docs/complexity.md``.
     """
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
