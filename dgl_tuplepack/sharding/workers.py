@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,7 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     wait,
 )
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -88,7 +89,13 @@ class Workers:
     def _submitted(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
         """Submit a task; an executor that is broken already makes a future of that, too."""
         try:
-            return self._ready().submit(attempt, task, *arguments)
+            if not self._own:
+                return self._ready().submit(attempt, task, *arguments)
+            with _interrupts_deferred():
+                # Making the pool starts a helper of Python's, which unblocks interrupts; submitting starts the workers.
+                executor = self._ready()
+                with _interrupts_blocked():
+                    return executor.submit(attempt, task, *arguments)
         except BrokenExecutor as error:
             future: Future[Any] = Future()
             future.set_exception(error)
@@ -152,6 +159,36 @@ class Workers:
         return name, future.result() if error is None else Failed(_shown(error))
 
 
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Let Ctrl-C come behind what is done here: processes that are half started would end with tracebacks."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Let processes that are started begin with Ctrl-C blocked: they import for seconds before they can handle it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _error_of(future: Future[Any]) -> BaseException | None:
     try:
         return future.exception()
@@ -166,11 +203,15 @@ def _shown(error: BaseException) -> str:
 def _begin_worker(theirs: Connection) -> None:
     """Leave Ctrl-C to the run, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _leave)
+    # If the run has ended meanwhile, this ends the process without a word: there is nothing to clean up yet.
     threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
+    signal.signal(signal.SIGTERM, _leave)
+    # Who is leaving anyway needs no second call, in the middle of what other packages do at their end.
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
 def _leave(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit
 
 

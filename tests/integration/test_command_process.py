@@ -178,6 +178,11 @@ def _nothing(folder: Path) -> None:
     pass
 
 
+def _leftovers(folder: Path) -> list[Path]:
+    """Files half written; the lock of a store, which is empty, stays always."""
+    return [path for path in folder.rglob("*") if path.name.startswith(".") and path.name != ".lock"]
+
+
 def _check_store(folder: Path) -> None:
     """The store is whole or refused, and without the marks of an unfinished one another run writes it."""
     with contextlib.suppress(FormatError):
@@ -208,8 +213,7 @@ def interrupted_often(name: str, folder: Path, times: int, seed: int) -> int:
         delay = whole_s * numbers.random() ** 2
         if interrupt(begin(arguments, place, **settings), delay):
             hits += 1
-            left = [path.name for path in place.rglob("*") if "partial" in path.name or path.name.startswith(".")]
-            assert left == [], left
+            assert _leftovers(place) == []
             assert {path.name for path in place.iterdir()} - given <= {"numba", "out"}
             _check_store(place)
         else:
@@ -221,3 +225,24 @@ def interrupted_often(name: str, folder: Path, times: int, seed: int) -> int:
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_ctrl_c_at_any_time_is_one_line_and_leaves_nothing(name: str, tmp_path: Path) -> None:
     assert interrupted_often(name, tmp_path, 6, seed=0) > 0
+
+
+def _is_worker(process: Path, group: int) -> bool:
+    try:
+        return os.getpgid(int(process.name)) == group and b"spawn_main" in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="workers are found in /proc")
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 1.5])
+def test_ctrl_c_while_workers_start_is_one_line(delay_s: float, tmp_path: Path) -> None:
+    """The whole group gets it, the workers in the middle of their imports."""
+    _shards(tmp_path)
+    given = sorted(tmp_path.iterdir())
+    process = begin(INTERRUPTED["shards"][1], tmp_path)
+    while process.poll() is None and not any(_is_worker(p, process.pid) for p in Path("/proc").glob("[0-9]*")):
+        time.sleep(0.01)
+    assert interrupt(process, delay_s)
+    assert _leftovers(tmp_path) == []
+    assert set(tmp_path.iterdir()) - set(given) <= {tmp_path / "out"}
