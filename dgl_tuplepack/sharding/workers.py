@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import signal
@@ -205,9 +206,12 @@ def _begin_worker(theirs: Connection) -> None:
     # If the run has ended meanwhile, this ends the process without a word: there is nothing to clean up yet.
     threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
     signal.signal(signal.SIGTERM, _leave)
+    # Who is leaving anyway needs no second call, in the middle of what other packages do at their end.
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 
 def _leave(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit
 
 
