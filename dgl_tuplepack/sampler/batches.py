@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampler.callers import is_taken_early, position_in_lightning
 from dgl_tuplepack.sampler.checks import (
     check_plan,
     chosen_content,
@@ -28,9 +28,9 @@ from dgl_tuplepack.sampler.checks import (
 )
 from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
 from dgl_tuplepack.sampler.epoch import EpochBatches
-from dgl_tuplepack.sampler.iterator import BatchIterator
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
+from dgl_tuplepack.sampler.position import Iteration, Progress
+from dgl_tuplepack.sampler.state import as_state, check_same, read_state
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
@@ -140,7 +140,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            self.epoch = 0
+            self._progress = Progress(self.content)
             sizes, limits = sizes_of(sizes), as_limits(limits)
             kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
             self._set_graphs(sizes, kept)
@@ -154,11 +154,6 @@ class PackBatchSampler(Sampler[list[int]]):
             facts.update(self._settings(), plan=self.plan.fingerprint)
             if self.replan_every is not None:
                 facts["versions"] = planning_versions()
-
-        # Where the latest iteration stands, or what was loaded and the next one resumes.
-        self._place, self._resumes = Place(0, 0, 0), False
-        self._iterated_epoch: int | None = None
-        self._warned = False
 
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
@@ -186,6 +181,15 @@ class PackBatchSampler(Sampler[list[int]]):
         return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))
 
     @property
+    def epoch(self) -> int:
+        """The current epoch, 0 at first; see `set_epoch`."""
+        return self._progress.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._progress.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+
+    @property
     def plan(self) -> PackPlan:
         """The plan of the current epoch."""
         return self._plans.of(self.epoch).plan
@@ -197,7 +201,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
-        self.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        self.epoch = epoch
 
     def __len__(self) -> int:
         """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
@@ -266,19 +270,7 @@ class PackBatchSampler(Sampler[list[int]]):
         SamplerError
             `delivered` exceeds the batches of the epoch, or is None where batches are taken early.
         """
-        current = self._place.epoch == self.epoch
-        if current and delivered is None and self._place.taken_early:
-            taken = self._place.position - self._place.begun
-            raise SamplerError(
-                f"workers of a loader have taken {taken} batches of epoch {self.epoch}, and how many of them the loop "
-                "got is not known here, so resuming would lose graphs; give state_dict(delivered=number of batches "
-                "that the loop got), or use torchdata's StatefulDataLoader and its state. At the end of an epoch, call "
-                "set_epoch with the next one first."
-            )
-        begun, position = (self._place.begun, self._place.position) if current else (0, 0)
-        if delivered is not None:
-            most = self._length(self.epoch) - begun
-            position = begun + whole_number("delivered", delivered, 0, most, SamplerError)
+        position = self._progress.delivered(delivered, self._length(self.epoch))
         return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -292,17 +284,15 @@ class PackBatchSampler(Sampler[list[int]]):
         SamplerError
             The state is of a sampler with other settings or graphs; both values are named.
         """
-        epoch, position = self._read(state)
-        if position < self._length(epoch) or epoch > self.epoch:
-            self.epoch = epoch
-        self._place, self._resumes = Place(epoch, position, position), True
+        self._progress.load(*self._read(state))
 
-    def _read(self, state: Any) -> tuple[int, int]:
-        """Epoch and position of a state that suits this sampler."""
+    def _read(self, state: Any) -> tuple[int, int, int]:
+        """Epoch, position and length of that epoch, of a state that suits this sampler."""
         epoch, position = read_state(state, self._settings())
         # Last, since the plan of that epoch may have to be made.
         check_same("plan", state["plan"], self._plans.of(epoch).plan.fingerprint)
-        return epoch, whole_number("position of a state", position, 0, self._length(epoch), SamplerError)
+        length = self._length(epoch)
+        return epoch, whole_number("position of a state", position, 0, length, SamplerError), length
 
     def _settings(self) -> dict[str, Any]:
         """What decides, beside the plan, which graphs a batch holds; plain values."""
@@ -322,13 +312,49 @@ class PackBatchSampler(Sampler[list[int]]):
             settings["replan_every"] = self.replan_every
         return settings
 
-    def _warn_if_repeated(self) -> None:
-        if self.content != "fixed" and self._iterated_epoch == self.epoch and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content is "
-                f"{self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
-                UserWarning,
-                stacklevel=4,
-            )
-        self._iterated_epoch = self.epoch
+
+class BatchIterator(Iterator[list[int]]):
+    """Batches of one epoch of a `PackBatchSampler`; the epoch is settled when the first one is asked for.
+
+    It has the `state_dict` and `load_state_dict` that torchdata's StatefulDataLoader asks for.
+    """
+
+    def __init__(self, sampler: PackBatchSampler) -> None:
+        self._sampler = sampler
+        self._iteration = Iteration(sampler._progress)
+        self._batches: EpochBatches | None = None
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __next__(self) -> list[int]:
+        if self._batches is None:
+            self._batches = self._begin()
+        return self._batches[self._iteration.take(len(self._batches))]
+
+    def _begin(self) -> EpochBatches:
+        sampler = self._sampler
+        position = self._iteration.settle(position_in_lightning(sampler))
+        batches = sampler._batches_of(position.epoch)
+        sampler._plans.prepare(position.epoch)
+        self._iteration.begin(position, is_taken_early())
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
+        sampler, position = self._sampler, self._iteration.position
+        packs = sampler._plans.of(position.epoch) if self._batches is None else self._batches.packs
+        return as_state(sampler._settings(), packs.plan.fingerprint, position.epoch, position.batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on behind the batches delivered when the state was saved; the sampler then has nothing to resume.
+
+        A state from the end of an epoch that the sampler has left for a later one leads to the start of the latter.
+
+        Raises
+        ------
+        SamplerError
+            As in `PackBatchSampler.load_state_dict`.
+        """
+        self._iteration.load(*self._sampler._read(state))
+        self._batches = None

@@ -25,7 +25,7 @@ def is_taken_early() -> bool:
     )
 
 
-def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
+def position_in_lightning(sampler: Any) -> tuple[int, int] | None:
     """Epoch that Lightning's Trainer begins with `sampler`, and batches of it that it counts as done.
 
     What it reads is private to Lightning (tested with 2.6): a release in which it is called otherwise is told in a
@@ -37,7 +37,7 @@ def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
         None where no Trainer asks, or where its batches are not those of this sampler alone.
     """
     try:
-        return _place_in_lightning(sampler)
+        return _position_in_lightning(sampler)
     except AttributeError as error:
         _warn(
             f"this release of Lightning keeps its place in another way ({error}), so a training that it resumes in the "
@@ -47,8 +47,8 @@ def place_in_lightning(sampler: Any) -> tuple[int, int] | None:
         return None
 
 
-def _place_in_lightning(sampler: Any) -> tuple[int, int] | None:
-    """What `place_in_lightning` returns.
+def _position_in_lightning(sampler: Any) -> tuple[int, int] | None:
+    """What `position_in_lightning` returns.
 
     The Trainer asks for batches before it sets the epoch, where there are workers, and restores its own place in an
     epoch, but not that of a plain loader: it would train on the first batches twice and never on the last ones.

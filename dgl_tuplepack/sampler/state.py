@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, whole_number
@@ -13,26 +12,6 @@ VERSION = 1
 
 # The setting that a state holds only where `content` does not tell it.
 _PERIOD = "replan_every"
-
-
-@dataclass
-class Place:
-    """Where an iteration stands.
-
-    Parameters
-    ----------
-    epoch, position
-        Batches of that epoch taken from the sampler.
-    begun
-        Batches before it came in an earlier iteration, which this one resumes.
-    taken_early
-        Whether a loader takes batches before it delivers them, so that `position` does not tell what the loop got.
-    """
-
-    epoch: int
-    begun: int
-    position: int
-    taken_early: bool = False
 
 
 def as_state(settings: Mapping[str, Any], plan: str, epoch: int, position: int) -> dict[str, Any]:

@@ -1,0 +1,184 @@
+"""Where a sampler and its iterations stand: epochs begun, batches taken, states loaded, epochs repeated or changed."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack.errors import SamplerError
+
+
+@dataclass
+class Position:
+    """Where an iteration stands in an epoch.
+
+    Parameters
+    ----------
+    epoch
+        The epoch.
+    begun
+        Batches of an earlier iteration, which this one resumes.
+    batches
+        Batches taken from the sampler, `begun` included.
+    taken_early
+        Whether a loader takes batches before it delivers them, so that `batches` does not tell what the loop got.
+    """
+
+    epoch: int
+    begun: int = 0
+    batches: int = 0
+    taken_early: bool = False
+
+
+class Progress:
+    """Where a sampler stands: its epoch, the latest position, and whether the next iteration resumes there.
+
+    Parameters
+    ----------
+    content
+        Content mode of the sampler; a repeated epoch is normal with "fixed" alone.
+    """
+
+    def __init__(self, content: str) -> None:
+        self.epoch = 0
+        self._content = content
+        # Of the iteration that began last, or of the state that was loaded since.
+        self._latest = Position(0)
+        self._resumes = False
+        self._iterated_epoch: int | None = None
+        self._warned = False
+
+    def load(self, epoch: int, batches: int, length: int) -> None:
+        """Let the next iteration begin behind `batches` of the `length` batches of an epoch.
+
+        The end of an epoch never leads back from a later one.
+        """
+        if batches < length or epoch > self.epoch:
+            self.epoch = epoch
+        self._latest, self._resumes = Position(epoch, batches, batches), True
+
+    def delivered(self, number: int | None, length: int) -> int:
+        """Batches of the current epoch, of `length`, that a state counts: see `PackBatchSampler.state_dict`.
+
+        Raises
+        ------
+        SamplerError
+            `number` exceeds the batches of the epoch, or is None where batches are taken early.
+        """
+        latest = self._latest if self._latest.epoch == self.epoch else Position(self.epoch)
+        if number is not None:
+            return latest.begun + whole_number("delivered", number, 0, length - latest.begun, SamplerError)
+        if latest.taken_early:
+            raise SamplerError(
+                f"workers of a loader have taken {latest.batches - latest.begun} batches of epoch {self.epoch}, and the "
+                "sampler does not know how many of them the loop got, so resuming would lose graphs; give "
+                "state_dict(delivered=number of batches that the loop got), or use torchdata's StatefulDataLoader and "
+                "its state. At the end of an epoch, call set_epoch with the next one first."
+            )
+        return latest.batches
+
+
+class Iteration:
+    """One iteration of a sampler; it settles its epoch when its first batch is asked for.
+
+    Parameters
+    ----------
+    progress
+        Where the sampler stands; shared with its other iterations.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._position: Position | None = None
+        self._loaded = False
+        self._epoch_at_start = 0
+
+    @property
+    def position(self) -> Position:
+        """Where the next batch is taken."""
+        if self._position is not None:
+            return self._position
+        progress = self._progress
+        return progress._latest if self._resumes and not self._loaded else Position(progress.epoch)
+
+    @property
+    def _resumes(self) -> bool:
+        """Whether this continues an epoch of a state."""
+        progress = self._progress
+        return self._loaded or (progress._resumes and progress._latest.epoch == progress.epoch)
+
+    def settle(self, in_lightning: tuple[int, int] | None) -> Position:
+        """Choose the epoch and the first batch, and warn where the epoch is repeated; `begin` follows.
+
+        Parameters
+        ----------
+        in_lightning
+            Epoch and batches where Lightning's Trainer begins, if it asks.
+        """
+        progress, resumes, position, current = self._progress, self._resumes, self.position, self._progress.epoch
+        # Where the Trainer begins an epoch, a state of that epoch which the user has loaded counts.
+        if in_lightning is not None and (in_lightning[1] or not resumes or position.epoch != in_lightning[0]):
+            progress.epoch, done = in_lightning
+            resumes, position = bool(done), Position(progress.epoch, done, done)
+        if resumes and position.batches:
+            progress._iterated_epoch = position.epoch
+        elif not resumes and progress.epoch == current:
+            # Before the Trainer sets the epoch, it may ask for batches and drop them.
+            self._notice_repetition()
+        return position
+
+    def begin(self, position: Position, taken_early: bool) -> None:
+        """Begin where `settle` said; nothing else resumes there then."""
+        progress = self._progress
+        self._position = progress._latest = Position(position.epoch, position.batches, position.batches, taken_early)
+        self._epoch_at_start = progress.epoch
+        progress._resumes = False
+
+    def take(self, length: int) -> int:
+        """Number of the next batch of an epoch of `length`.
+
+        Raises
+        ------
+        StopIteration
+            The epoch ends.
+        SamplerError
+            The epoch was changed since this, the latest iteration, began.
+        """
+        progress, position = self._progress, self.position
+        if position.batches >= length:
+            raise StopIteration
+        if progress.epoch != self._epoch_at_start and progress._latest is position:
+            raise SamplerError(
+                f"the epoch was set to {progress.epoch} when this iteration of epoch {position.epoch} had begun and "
+                f"{position.batches} of its batches were taken, so a loop would go on with those of another epoch; "
+                "call set_epoch before iter(loader): a loader with workers takes its first batches there."
+            )
+        position.batches += 1
+        return position.batches - 1
+
+    def load(self, epoch: int, batches: int, length: int) -> None:
+        """Continue behind `batches` of the `length` batches of an epoch; the sampler then has nothing to resume.
+
+        The end of an epoch leads to the start of a later one that the sampler has set.
+        """
+        progress, ended = self._progress, batches == length
+        self._position, self._loaded = Position(epoch, batches, batches), True
+        if ended and progress.epoch > epoch:
+            self._position = None
+        elif ended:
+            # Some loaders drop this iterator without asking it, and iterate the epoch again.
+            progress._iterated_epoch = epoch
+        progress._resumes = False
+
+    def _notice_repetition(self) -> None:
+        progress = self._progress
+        if progress._content != "fixed" and progress._iterated_epoch == progress.epoch and not progress._warned:
+            progress._warned = True
+            warnings.warn(
+                f"epoch {progress.epoch} is iterated again, so its batches are the same as before although the content "
+                f"is {progress._content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                UserWarning,
+                stacklevel=5,
+            )
+        progress._iterated_epoch = progress.epoch
