@@ -38,8 +38,8 @@ def norm(
 ) -> None:
     """Forward and backward in training, eager, one thread: `MaskedBatchNorm1d` and `torch.nn.BatchNorm1d`.
 
-    "front": the real rows come first, and the batch tells their number; "mask": the same mask given by hand; "mixed": real
-    rows in random places.
+    "front": the real rows come first, and the batch tells their number; "mask": the same mask given by hand; "mixed":
+    real rows in random positions.
     """
     torch.set_num_threads(1)
     rows = []

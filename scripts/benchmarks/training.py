@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 from benchmarks.loading import SourceOption, synthetic_blocks
-from benchmarks.tables import show
 from benchmarks.networks import Network, OnDGL, OnPyG, losses_of
+from benchmarks.tables import show
 from dgl_tuplepack import OgbFolder
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.build import build_graph
@@ -44,8 +44,8 @@ def training(
 ) -> None:
     """Graphs a second of whole training steps (GINE with OGB's encoders, Adam), and the parts of a step.
 
-    All ways have the same mean number of graphs a batch. Ratios are medians over interleaved rounds, to DGL's loader and
-    layers and to PyG's, where it is installed.
+    All ways have the same mean number of graphs a batch. Ratios are medians over interleaved rounds, to DGL's loader
+    and layers and to PyG's, where it is installed.
     """
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The runs of the study: how batches are made, which loss, which seed; and the file with a row for each run that ended."""
+"""The runs of the study, and the file with a row for each that ended."""
 
 from __future__ import annotations
 
@@ -59,7 +59,13 @@ class Run:
     def row(self) -> list[str]:
         """Cells of the file."""
         arm = (self.arm.batches, str(self.arm.packs), self.arm.content, self.arm.loss)
-        numbers = (str(self.seed), str(self.epochs), f"{self.graphs_a_batch:.3f}", str(self.steps), str(self.best_epoch))
+        numbers = (
+            str(self.seed),
+            str(self.epochs),
+            f"{self.graphs_a_batch:.3f}",
+            str(self.steps),
+            str(self.best_epoch),
+        )
         scores = (f"{getattr(self, name):.5f}" for name in _SCORES)
         return [*arm, *numbers, *scores, *(" ".join(f"{v:.5f}" for v in getattr(self, name)) for name in _CURVES)]
 
