@@ -87,11 +87,14 @@ def graphs_of(blocks: Iterator[GraphBlock]) -> Iterator[Any]:
             yield graph, torch.from_numpy(block.labels[""][i])
 
 
-class _Blocks(OgbFolder):
+class Blocks(OgbFolder):
     """Synthetic blocks in the place of an OGB folder, so that they are written the same way."""
 
     def __init__(self, number: int) -> None:
-        self.number = number
+        self.path, self.number = Path("synthetic"), number
+
+    def __len__(self) -> int:
+        return self.number
 
     @property
     def sizes(self) -> GraphSizes:
@@ -124,7 +127,7 @@ def loading(
     results = []
     with tempfile.TemporaryDirectory() as folder:
         stores = {
-            compact: GraphStore.write(f"{folder}/{compact}", source or _Blocks(32_901), compact=compact)
+            compact: GraphStore.write(f"{folder}/{compact}", source or Blocks(32_901), compact=compact)
             for compact in (False, True)
         }
         trains = {compact: store.subset(store.splits["train"][:graphs]) for compact, store in stores.items()}
@@ -248,7 +251,7 @@ def store(
     results = []
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        GraphStore.write(f"{folder}/first", source or _Blocks(32_901))
+        GraphStore.write(f"{folder}/first", source or Blocks(32_901))
         results.append({"what": "write the source", "seconds": time.perf_counter() - begin})
         for form in ("tensors", "graph"):
             # The first run of all may have to compile.

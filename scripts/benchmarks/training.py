@@ -19,10 +19,9 @@ import typer
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from benchmarks.loading import SourceOption, synthetic_blocks
+from benchmarks.loading import Blocks, SourceOption
 from benchmarks.networks import Network, OnDGL, OnPyG, losses_of
 from benchmarks.tables import show
-from dgl_tuplepack import OgbFolder
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.graphs.build import build_graph
 
@@ -63,20 +62,13 @@ def training(
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-class _Molecules(OgbFolder):
-    """Random graphs of molhiv's sizes, with features that OGB's encoders take, in the place of an OGB folder."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    @property
-    def splits(self) -> dict[str, Any]:
-        return {"train": np.arange(self.number)}
+class _Molecules(Blocks):
+    """Random graphs of molhiv's sizes, with features that OGB's encoders take."""
 
     def blocks(self) -> Iterator[GraphBlock]:
         from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
-        for block in synthetic_blocks(self.number):
+        for block in super().blocks():
             block.node_features[NODE_TYPE]["feat"] %= np.array(get_atom_feature_dims())
             block.edge_features[EDGE_TYPE]["feat"] %= np.array(get_bond_feature_dims())
             yield block
@@ -143,7 +135,7 @@ def _packed(data: Data, framework: str, real_part: bool) -> tuple[Batches, Loss]
             return OnPyG(ends, batch.node_graph_slots[:nodes], graphs)
         if not real_part:
             return OnDGL(batch.graph)
-        graph = build_graph({EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}, {NODE_TYPE: nodes}, {}, {})
+        graph = build_graph({EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}, {NODE_TYPE: nodes}, {NODE_TYPE: {}}, {EDGE_TYPE: {}})
         graph.set_batch_num_nodes(batch.nodes_per_graph[:graphs])
         graph.set_batch_num_edges(batch.edges_per_graph[:graphs])
         return OnDGL(graph)
