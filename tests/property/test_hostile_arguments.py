@@ -298,7 +298,7 @@ def test_arrays_of_any_layout_are_sizes() -> None:
 
 @pytest.mark.parametrize("values", ["sparse", "meta", "requires grad", "bfloat16"])
 def test_tensors_whose_values_are_out_of_reach_are_named(values: str) -> None:
-    with refused(SizesError, "graph sizes form no array", "plain numbers"):
+    with refused(SizesError, "graph sizes do not form an array", "plain numbers"):
         tp.sizes_of(HOSTILE[values])
 
 
@@ -317,12 +317,12 @@ def test_types_of_limits_are_named() -> None:
         tp.Limits(5, {5: 5})
     with refused(LimitsError, "a node type must be text", "but is 5"):
         tp.Limits({5: 5})
-    with refused(LimitsError, "components of limits go by names", "[5, '5']"):
+    with refused(LimitsError, "components of limits must be names", "[5, '5']"):
         tp.Limits.from_components({5: 1, "5": 2})
 
 
 def test_a_batch_of_what_is_no_list() -> None:
-    with refused(SchemaError, "a batch is made of a list of items, but got None", "[] for a batch of padding"):
+    with refused(SchemaError, "a batch needs a list of items, but got None", "[] for a batch of padding"):
         COLLATE(None)
     assert COLLATE(iter([])).num_real_graphs == 0
     assert COLLATE(iter(ITEMS)).num_real_graphs == len(ITEMS)

@@ -526,7 +526,7 @@ def test_plan_beyond_the_limits() -> None:
     plan = tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit")
     with refused(
         PlanError, "Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6, edges=7, graphs=None)",
-        "pattern 0", "beyond", "make the plan anew",
+        "pattern 0", "beyond", "make the plan again",
     ):  # fmt: skip
         sampler(plan=plan)
 
