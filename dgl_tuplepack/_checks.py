@@ -41,8 +41,9 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 def as_integer(value: Any) -> int | None:
     """`value` as an int if it is an integer of Python or numpy, or a 0-dimensional array or tensor; else None."""
     # Python would take True for 1, also in arrays and tensors, and a row of one number for that number.
+    dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-    if is_truth or getattr(value, "ndim", 0) or _is_masked(value):
+    if is_truth or dimensions or _is_masked(value):
         return None
     try:
         return operator.index(value)
@@ -171,14 +172,15 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
     return signed
 
 
-def as_integers(ids: Any) -> NDArray[np.integer[Any]]:
+def as_integers(ids: Any) -> NDArray[Any]:
     """Return ids of graphs as an array ``[n]``; refuse with a SizesError what is not a row of integers."""
+    row: NDArray[Any]
     try:
         row = np.asarray(ids)
-        row = row if row.size else row.astype(np.int64).reshape(-1)
     except (ValueError, TypeError, RuntimeError):
         # Rows of unequal length, or a tensor that is sparse or on another device.
-        row = np.empty(0)
+        row = np.empty(1)
+    row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu" or has_truths(ids) or _is_masked(ids):
         raise SizesError(
             f"ids must be one row of integers, but are {shown(ids, 200)}; give a list of ids, or a tensor on the CPU "

@@ -72,13 +72,14 @@ class PaddedShape:
         specs = [*schema.node_features.values(), *schema.edge_features.values()]
         num_edges = {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()}
         num_graphs = packs * most_graphs + 1
+        slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
         settled = {
             "limits": limits,
             "packs_per_batch": packs,
             "num_nodes": num_nodes,
             "num_edges": num_edges,
             "num_graphs": num_graphs,
-            "slots": {**num_nodes, **num_edges, None: num_graphs},
+            "slots": slots,
             "most": {**dict(zip(schema.components, most, strict=True)), "graphs": packs * most_graphs},
             "feature_values": fill_values(self.feature_fill, specs, "feature_fill"),
             "label_values": fill_values(self.label_fill, [schema.labels], "label_fill"),
