@@ -49,9 +49,7 @@ def as_int64(values: Any, what: str) -> IntArray:
         array = np.array(values, dtype=object)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
-    if array.dtype.kind in "iu":
-        bad = (array < 0) | (array > INT64_MAX)
-    else:
+    if array.dtype.kind not in "iu":
         others = np.array([not _is_integer(value) for value in array.reshape(-1)]).reshape(array.shape)
         if others.any():
             # Among floats, one with a fraction tells more than the first one.
@@ -61,7 +59,7 @@ def as_int64(values: Any, what: str) -> IntArray:
                 f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
                 f"{np.asarray(values).dtype}); convert them first, for instance with .astype(numpy.int64)."
             )
-        bad = np.array([not 0 <= v <= INT64_MAX for v in array.reshape(-1)]).reshape(array.shape)
+    bad = (array < 0) | (array > INT64_MAX)
     if bad.any():
         raise SizesError(
             f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {shown(array[bad][0])}; "

@@ -221,7 +221,7 @@ class PackBatchSampler(Sampler[list[int]]):
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
         dealt = self._dealt(epoch)[:, self.rank].copy()
-        return EpochBatches(packs.plan, packs.offsets, members[packs.slots], dealt)
+        return EpochBatches(packs.plan, packs.offsets, members[packs.graphs], dealt)
 
     def _dealt(self, epoch: int) -> IntArray:
         """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""

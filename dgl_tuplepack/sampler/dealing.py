@@ -78,16 +78,10 @@ def deal(
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Batches of one rank in one epoch.
+    """Batches of one rank in one epoch, which follows `plan`.
 
-    Parameters
-    ----------
-    plan
-        Plan of the epoch.
-    offsets, graphs
-        int64 ``[P + 1]`` and ``[N]``: pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``.
-    dealt
-        Packs of each batch, int64 ``[S, p]``; NONE where there is no pack.
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
+    int64 ``[S, p]``; NONE where there is no pack.
     """
 
     plan: PackPlan

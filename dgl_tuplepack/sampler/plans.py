@@ -28,48 +28,31 @@ _TIES = 3
 
 @dataclass(frozen=True)
 class Packs:
-    """A plan written out: every pack by itself.
+    """A plan written out, pack by pack.
 
-    Parameters
-    ----------
-    plan
-        The plan.
-    offsets, slots
-        int64 ``[P + 1]`` and ``[N]``: pack p holds the slots ``slots[offsets[p]:offsets[p + 1]]``, numbers of
-        graphs sorted by size class.
-    work
-        Real nodes and edges of each pack, float64 ``[P]``.
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
+    ``work[p]`` real nodes and edges.
     """
 
     plan: PackPlan
     offsets: IntArray
-    slots: IntArray
+    graphs: IntArray
     work: FloatArray
 
     @classmethod
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
-        """Write a plan out; the graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
-        offsets, slots = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
+        """Write a plan out; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
+        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
         # Floats: sums over components may exceed int64, and are only compared.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
-        return cls(plan, offsets, slots, work)
+        return cls(plan, offsets, graphs, work)
 
 
 class Plans:
     """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
 
-    Parameters
-    ----------
-    histogram, class_offsets
-        What is packed, and where the graphs of each size class begin when all are sorted by class.
-    limits
-        Limits of all plans but the first.
-    first
-        Plan of the first epochs.
-    seed
-        Seed of the sampler.
-    every
-        Epochs that share a plan; None: all of them.
+    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` epochs share a plan; None:
+    all of them do. `first` is the plan of the first epochs; `limits` and `seed` are those of later plans.
     """
 
     def __init__(

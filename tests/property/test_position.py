@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.sampler.position import Iteration, Progress
+from dgl_tuplepack.sampler.position import Iteration, Position, Progress
 from tests.messages import refused
 
 LENGTH = 2
@@ -151,6 +151,18 @@ class Positions(RuleBasedStateMachine):
     def check_position(self, one: Expected) -> None:
         run, _ = self.start_of(one)
         assert (one.real.position.epoch, one.real.position.batches) == (run.epoch, run.next)
+
+
+def test_an_epoch_that_a_trainer_chooses_is_no_repetition() -> None:
+    """It may ask for batches of an epoch, drop them, and ask again once it has set the epoch."""
+    progress = Progress("resample")
+    progress.epoch = 1
+    dropped, used = Iteration(progress), Iteration(progress)
+    dropped.begin(dropped.settle(None), False)
+    progress.epoch = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert used.settle((1, 0)) == Position(1)
 
 
 TestPositions = Positions.TestCase
