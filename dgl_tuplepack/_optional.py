@@ -23,17 +23,12 @@ EXTRAS = {
 
 
 def load(name: str) -> ModuleType:
-    """Import the optional package `name`; the error for a missing one says how to install it.
-
-    Parameters
-    ----------
-    name
-        One of the packages of the extras, such as torch or dgl, or a module inside one of them.
+    """Import an optional package, such as torch or dgl, or a module inside it.
 
     Raises
     ------
     MissingDependencyError
-        The package is absent, or cannot be loaded, such as DGL 2.1.0 beside a newer torch.
+        It is absent, or cannot be loaded, such as DGL 2.1.0 beside a newer torch; says how to install it.
     """
     package = name.partition(".")[0]
     if package == "dgl":

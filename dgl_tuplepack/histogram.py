@@ -282,13 +282,7 @@ class SizeHistogram:
 
 
 def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
-    """Return a histogram as it is, or count graph sizes, or the sizes of any source that `sizes_of` reads.
-
-    Raises
-    ------
-    SizesError, SchemaError, FormatError
-        As in `sizes_of`.
-    """
+    """Return a histogram as it is, or count graph sizes, or the sizes of any source that `sizes_of` reads."""
     if isinstance(source, SizeHistogram):
         return source
     if isinstance(source, GraphSizes):
@@ -300,14 +294,8 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
 def quantiles(values: IntArray, counts: IntArray, levels: Sequence[float]) -> list[int]:
     """Return, for each level, the smallest value that at least this fraction of all graphs does not exceed.
 
-    Parameters
-    ----------
-    values
-        int64 ``[C]``, in any order; repeated values are allowed.
-    counts
-        int64 ``[C]``, graphs of each value, >= 1.
-    levels
-        In [0, 1]; 0 gives the smallest value, 0.5 the median, 1 the largest value.
+    `values`, in any order and perhaps repeated, have `counts` >= 1 of graphs. Level 0 gives the smallest value, 0.5 the
+    median, 1 the largest.
 
     Examples
     --------

@@ -260,13 +260,7 @@ class Limits:
 
 
 def as_limits(limits: object) -> Limits:
-    """Return `limits`; refuse anything but `Limits`, such as a tuple of numbers.
-
-    Raises
-    ------
-    LimitsError
-        `limits` has another type.
-    """
+    """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
     if not isinstance(limits, Limits):
         raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
     return limits

@@ -50,14 +50,9 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 @contextmanager
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
-    """Compare, among all ranks, the facts that a block puts into the dict that it gets.
+    """Compare the facts that a block, which makes `what`, puts into the dict that it gets.
 
-    Parameters
-    ----------
-    what
-        What the block makes; for messages.
-    among_ranks
-        Whether to compare; then all ranks must run this block.
+    With `among_ranks`, all ranks must run this block; otherwise nothing is compared.
 
     Raises
     ------

@@ -37,13 +37,7 @@ def edge_component(edge_type: str | tuple[str, str, str]) -> str:
 
 
 def as_int64(values: Any, what: str) -> IntArray:
-    """Return `values` as a new int64 array; refuse values that are not integers in 0..2**63-1.
-
-    Raises
-    ------
-    SizesError
-        Names the first such value and its index.
-    """
+    """Return `values` as a new int64 array; refuse with a SizesError values that are not integers in 0..2**63-1."""
     array = as_array(values, what)
     if array.dtype.kind in "iu" and has_truths(values):
         array = np.array(values, dtype=object)

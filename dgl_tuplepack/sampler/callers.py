@@ -28,13 +28,9 @@ def is_taken_early() -> bool:
 def position_in_lightning(sampler: Any) -> tuple[int, int] | None:
     """Epoch that Lightning's Trainer begins with `sampler`, and the batches of it that the Trainer counts as done.
 
-    This reads private attributes of Lightning (tested with 2.6). Where a release names them differently, a warning
-    says so, and batches come as without Lightning.
-
-    Returns
-    -------
-    tuple or None
-        None where the caller is not a Trainer, or where the Trainer takes batches of other samplers too.
+    None where the caller is not a Trainer, or where the Trainer takes batches of other samplers too. This reads private
+    attributes of Lightning (tested with 2.6). Where a release names them differently, a warning says so, and batches
+    come as without Lightning.
     """
     try:
         return _position_in_lightning(sampler)

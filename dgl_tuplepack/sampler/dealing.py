@@ -27,25 +27,16 @@ def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bo
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal packs, given in random order, to R ranks in steps of p packs each.
+    """Deal P packs of a given `work`, which are in random order, to R ranks in steps of p packs for each rank.
 
-    Parameters
-    ----------
-    work
-        Real nodes and edges of each pack, float64 ``[P]``.
-    num_replicas, packs_per_batch
-        R and p.
-    drop_last
-        Leave out the last ``P % (R p)`` packs; otherwise they form a last step, in which each rank gets one before
-        any gets two.
-    key
-        Put packs of near-equal work into one step, and the least work into the last one; the full steps come in
-        the random order of this key. None: steps are runs of the given order.
+    The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
+    them out. With a `key`, packs of near-equal work share a step and the least work is in the last one; full steps come
+    in the random order of the key. Without one, steps are runs of the given order.
 
     Returns
     -------
     IntArray
-        Positions in the given order, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
+        Numbers of packs, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
 
     Notes
     -----

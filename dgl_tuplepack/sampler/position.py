@@ -45,13 +45,7 @@ class Progress:
         self._latest, self._resumes = Position(epoch, batches, batches), True
 
     def delivered(self, number: int | None, length: int) -> int:
-        """Batches of the current epoch, of `length`, that a state counts; see `PackBatchSampler.state_dict`.
-
-        Raises
-        ------
-        SamplerError
-            `number` exceeds the batches of the epoch, or is None where batches are taken early.
-        """
+        """Batches of the current epoch, of `length`, that a state counts; see `PackBatchSampler.state_dict`."""
         latest = self._latest if self._latest.epoch == self.epoch else Position(self.epoch)
         if number is not None:
             return latest.begun + whole_number("delivered", number, 0, length - latest.begun, SamplerError)
@@ -110,15 +104,7 @@ class Iteration:
         progress._resumes = False
 
     def take(self, length: int) -> int:
-        """Take the next batch of an epoch of `length`, and return its number.
-
-        Raises
-        ------
-        StopIteration
-            No batch is left.
-        SamplerError
-            The sampler's epoch was changed since this iteration, its latest, began.
-        """
+        """Take the next batch of an epoch of `length`, and return its number; raise StopIteration if none is left."""
         progress, position = self._progress, self.position
         if position.batches >= length:
             raise StopIteration

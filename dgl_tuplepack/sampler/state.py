@@ -23,12 +23,9 @@ def as_state(settings: Mapping[str, Any], plan: str, epoch: int, position: int) 
 
 
 def epoch_of(state: Any, settings: Mapping[str, Any]) -> int:
-    """Epoch of a state of a sampler with `settings`; the caller checks plan and position, which depend on the epoch.
+    """Epoch of a state; refuse what is not a state, or one of another version or of a sampler with other settings.
 
-    Raises
-    ------
-    SamplerError
-        `state` is not a state, has another version, or comes from a sampler with other settings; names both values.
+    The caller checks the plan and the position, which depend on the epoch.
     """
     if not isinstance(state, Mapping) or "version" not in state:
         raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; give that.")
