@@ -71,7 +71,7 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         gathered = _gather(("", facts))
         for rank, (failure, _) in enumerate(gathered):
             if failure:
-                raise SamplerError(f"rank {rank} could not make {what}, so no rank goes on; there: {failure}")
+                raise SamplerError(f"rank {rank} could not make {what}, so all ranks stop; its error: {failure}")
         _check_equal([of_rank for _, of_rank in gathered])
 
 

@@ -156,7 +156,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         if self.oversize == "error":
             raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
         if not dropped:
-            warnings.warn(f"{message} and is dropped; others like it are dropped without a word.", stacklevel=3)
+            warnings.warn(f"{message} and is dropped; further ones are dropped silently.", stacklevel=3)
 
 
 class _OpenPacks(Generic[Item]):

@@ -93,7 +93,7 @@ class PaddedCollate:
             )
         items = list(items)
         where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
-        parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
+        parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
         batch = batch_of(self.schema, [part.graph for part in parts], where)
         device = torch.device("cpu") if batch is None else batch.device
         nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
@@ -184,12 +184,11 @@ class PaddedCollate:
 
     def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # Whether there are ids depends on the example alone, so that empty batches have them too.
-        for item, place in zip(items, where, strict=True):
+        for item, name in zip(items, where, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
                 raise SchemaError(
-                    f"{place} has {has} id, but the example has {example}; take both from with_ids(dataset), or "
-                    "neither."
+                    f"{name} has {has} id, but the example has {example}; take both from with_ids(dataset), or neither."
                 )
         if not self.schema.has_ids:
             return None

@@ -111,7 +111,7 @@ class Iteration:
         if progress.epoch != self._epoch_at_start and progress._latest is position:
             raise SamplerError(
                 f"the epoch was set to {progress.epoch} when this iteration of epoch {position.epoch} had begun and "
-                f"{position.batches} of its batches were taken, so a loop would go on with those of another epoch; "
+                f"{position.batches} of its batches were taken, so a loop would continue with those of another epoch; "
                 "call set_epoch before iter(loader): a loader with workers takes its first batches there."
             )
         position.batches += 1
