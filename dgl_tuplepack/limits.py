@@ -159,10 +159,10 @@ class Limits:
         maxima = self.maxima
         if as_names(components) is None:
             raise LimitsError(f"components must be names, but are {shown(components)}; give a list of texts.")
-        names = {matching_name(component, maxima): component for component in components}
-        missing = [component for name, component in names.items() if name is None]
+        names = [matching_name(component, maxima) for component in components]
+        missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
-        if missing or unknown or len(names) != len(components):
+        if missing or unknown or len(set(names)) != len(components):
             wrong = [f"without a limit: {', '.join(missing)}"] if missing else []
             wrong += [f"of no component: {', '.join(unknown)}"] if unknown else []
             if not wrong:
@@ -171,9 +171,8 @@ class Limits:
                 f"the limits are for {list(self.components)}, but the sizes have {list(components)} "
                 f"({'; '.join(wrong)}); give exactly one limit for each component of the sizes."
             )
-        return Limits.from_components(
-            {component: maxima[name] for name, component in names.items() if name is not None}, self.graphs
-        )
+        values = [maxima[name] for name in names if name is not None]
+        return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
         """Like `aligned`, but limits without any limit on edges get those of `fill` (at least 1).

@@ -158,6 +158,8 @@ def test_what_has_no_limit_or_no_component_is_named() -> None:
     with refused(LimitsError, "without a limit: nodes:item", "of no component: edges:sells"):
         limits.aligned(["nodes:user", "nodes:item", "edges:user:buys:item"])
     limits = Limits.from_components({"nodes:user": 5, "edges:buys": 5})
+    with refused(LimitsError, "without a limit: nodes:item, edges:user:buys:item"):
+        Limits(nodes={"user": 7}, edges={"sells": 3}).aligned(["nodes:user", "nodes:item", "edges:user:buys:item"])
     with refused(LimitsError, "two components have the same relation", "full names"):
         limits.aligned(["nodes:user", "edges:user:buys:item", "edges:user:buys:user"])
 
