@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dgl import DGLGraph
 
 Labels = Tensor | dict[str, Tensor] | None
-Value = TypeVar("Value")
 
 
 @dataclass(eq=False)
@@ -65,55 +64,56 @@ class PaddedBatch:
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
-    def _one_or_all(self, by_type: Mapping[EdgeType, Value] | Mapping[str, Value]) -> Value | Any:
+    # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
+    def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
             return next(iter(by_type.values()))
         return dict(by_type)
 
     @property
-    def src(self) -> Tensor | Any:
+    def src(self) -> Any:
         """Source node of each edge, integers ``[E]``."""
         return self._one_or_all(self._src)
 
     @property
-    def dst(self) -> Tensor | Any:
+    def dst(self) -> Any:
         """Destination node of each edge, integers ``[E]``."""
         return self._one_or_all(self._dst)
 
     @property
-    def node_features(self) -> dict[str, Tensor] | Any:
+    def node_features(self) -> Any:
         """Feature name -> tensor ``[V, ...]``."""
         self._exchange_features()
         return self._one_or_all(self._node_features)
 
     @property
-    def edge_features(self) -> dict[str, Tensor] | Any:
+    def edge_features(self) -> Any:
         """Feature name -> tensor ``[E, ...]``."""
         self._exchange_features()
         return self._one_or_all(self._edge_features)
 
     @property
-    def node_mask(self) -> Tensor | Any:
+    def node_mask(self) -> Any:
         """Bool ``[V]``."""
         return self._one_or_all(self._node_masks)
 
     @property
-    def edge_mask(self) -> Tensor | Any:
+    def edge_mask(self) -> Any:
         """Bool ``[E]``."""
         return self._one_or_all(self._edge_masks)
 
     @property
-    def nodes_per_graph(self) -> Tensor | Any:
+    def nodes_per_graph(self) -> Any:
         """Nodes in each graph slot, int64 ``[G]``."""
         return self._one_or_all(self._nodes_per_graph)
 
     @property
-    def edges_per_graph(self) -> Tensor | Any:
+    def edges_per_graph(self) -> Any:
         """Edges in each graph slot, int64 ``[G]``."""
         return self._one_or_all(self._edges_per_graph)
 
     @property
-    def node_graph_slots(self) -> Tensor | Any:
+    def node_graph_slots(self) -> Any:
         """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
         slots = torch.arange(len(self.graph_mask), device=self.device)
         return self._one_or_all(
@@ -124,12 +124,12 @@ class PaddedBatch:
         )
 
     @property
-    def num_real_nodes(self) -> int | Any:
+    def num_real_nodes(self) -> Any:
         """Number of real nodes."""
         return self._one_or_all(self._num_real_nodes)
 
     @property
-    def num_real_edges(self) -> int | Any:
+    def num_real_edges(self) -> Any:
         """Number of real edges."""
         return self._one_or_all(self._num_real_edges)
 

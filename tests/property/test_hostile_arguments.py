@@ -302,10 +302,22 @@ def test_tensors_whose_values_are_out_of_reach_are_named(values: str) -> None:
         tp.sizes_of(HOSTILE[values])
 
 
+class Unprintable:
+    """Its repr fails as no one can foresee."""
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(10**5000, "a number of 16610 bits"), (10**300, "1" + 96 * "0" + "..."), (np.array(True), "array(True)")],
-    ids=["huge", "long", "truth"],
+    [
+        (10**5000, "a number of 16610 bits"),
+        (10**300, "1" + 96 * "0" + "..."),
+        (np.array(True), "array(True)"),
+        (Unprintable(), "a Unprintable"),
+    ],
+    ids=["huge", "long", "truth", "unprintable"],
 )
 def test_a_number_that_is_refused_is_shown_as_far_as_it_can_be(value: Any, text: str) -> None:
     with refused(LimitsError, f"the limit of nodes must be an integer in 1..2**63-1, but is {text}; give"):
