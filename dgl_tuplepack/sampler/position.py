@@ -33,20 +33,20 @@ class Progress:
         self.epoch = 0
         self._content = content
         # Of the iteration that began last, or of the state that was loaded since.
-        self._latest = Position(0)
-        self._resumes = False
-        self._iterated_epoch: int | None = None
+        self.latest = Position(0)
+        self.resumes = False
+        self.iterated_epoch: int | None = None
         self._warned = False
 
     def load(self, epoch: int, batches: int, length: int) -> None:
         """Let the next iteration begin after `batches` of an epoch of `length`; the end of one keeps a later epoch."""
         if batches < length or epoch > self.epoch:
             self.epoch = epoch
-        self._latest, self._resumes = Position(epoch, batches, batches), True
+        self.latest, self.resumes = Position(epoch, batches, batches), True
 
     def delivered(self, number: int | None, length: int) -> int:
         """Batches of the current epoch, of `length`, that a state counts; see `PackBatchSampler.state_dict`."""
-        latest = self._latest if self._latest.epoch == self.epoch else Position(self.epoch)
+        latest = self.latest if self.latest.epoch == self.epoch else Position(self.epoch)
         if number is not None:
             return latest.begun + whole_number("delivered", number, 0, length - latest.begun, SamplerError)
         if latest.taken_early:
@@ -57,6 +57,18 @@ class Progress:
                 "its state. At the end of an epoch, call set_epoch with the next one first."
             )
         return latest.batches
+
+    def notice_repetition(self) -> None:
+        """Warn, once, that an epoch begins again whose batches ought to be others."""
+        if self._content != "fixed" and self.iterated_epoch == self.epoch and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
+                f"is {self._content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                UserWarning,
+                stacklevel=5,
+            )
+        self.iterated_epoch = self.epoch
 
 
 class Iteration:
@@ -74,13 +86,13 @@ class Iteration:
         if self._position is not None:
             return self._position
         progress = self._progress
-        return progress._latest if self._resumes and not self._loaded else Position(progress.epoch)
+        return progress.latest if self._resumes and not self._loaded else Position(progress.epoch)
 
     @property
     def _resumes(self) -> bool:
         """Whether this resumes the epoch of a state."""
         progress = self._progress
-        return self._loaded or (progress._resumes and progress._latest.epoch == progress.epoch)
+        return self._loaded or (progress.resumes and progress.latest.epoch == progress.epoch)
 
     def settle(self, in_lightning: tuple[int, int] | None) -> Position:
         """Choose where to `begin`, and warn where the epoch is repeated; `in_lightning` is the Trainer's position."""
@@ -90,25 +102,25 @@ class Iteration:
             progress.epoch, done = in_lightning
             resumes, position = bool(done), Position(progress.epoch, done, done)
         if resumes and position.batches:
-            progress._iterated_epoch = position.epoch
+            progress.iterated_epoch = position.epoch
         elif not resumes and progress.epoch == current:
             # Before the Trainer sets the epoch, it may ask for batches and drop them.
-            self._notice_repetition()
+            progress.notice_repetition()
         return position
 
     def begin(self, position: Position, taken_early: bool) -> None:
         """Begin at a position; a later iteration does not resume there."""
         progress = self._progress
-        self._position = progress._latest = Position(position.epoch, position.batches, position.batches, taken_early)
+        self._position = progress.latest = Position(position.epoch, position.batches, position.batches, taken_early)
         self._epoch_at_start = progress.epoch
-        progress._resumes = False
+        progress.resumes = False
 
     def take(self, length: int) -> int:
         """Take the next batch of an epoch of `length`, and return its number; raise StopIteration if none is left."""
         progress, position = self._progress, self.position
         if position.batches >= length:
             raise StopIteration
-        if progress.epoch != self._epoch_at_start and progress._latest is position:
+        if progress.epoch != self._epoch_at_start and progress.latest is position:
             raise SamplerError(
                 f"the epoch was set to {progress.epoch} when this iteration of epoch {position.epoch} had begun and "
                 f"{position.batches} of its batches were taken, so a loop would continue with those of another epoch; "
@@ -128,17 +140,5 @@ class Iteration:
             self._position = None
         elif ended:
             # Some loaders drop this iterator without asking it, and iterate the epoch again.
-            progress._iterated_epoch = epoch
-        progress._resumes = False
-
-    def _notice_repetition(self) -> None:
-        progress = self._progress
-        if progress._content != "fixed" and progress._iterated_epoch == progress.epoch and not progress._warned:
-            progress._warned = True
-            warnings.warn(
-                f"epoch {progress.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {progress._content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
-                UserWarning,
-                stacklevel=5,
-            )
-        progress._iterated_epoch = progress.epoch
+            progress.iterated_epoch = epoch
+        progress.resumes = False
