@@ -1,4 +1,4 @@
-"""What padding would otherwise disturb: statistics across nodes, and means over graphs, of one process or of all."""
+"""Statistics across nodes and means over graphs, of one rank or of all, from which padding is left out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the real entries alone; 0, with zero gradients, where there are none.
+    """Mean over the real entries; 0, with zero gradients, if there are none.
 
     Parameters
     ----------
@@ -31,12 +31,12 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     Raises
     ------
     SchemaError
-        `values` holds integers or bools; or the mask is not bool, or its shape is not a leading part of theirs.
+        `values` holds integers or bools, the mask is not bool, or its shape is not a leading part of theirs.
 
     Notes
     -----
-    Padded *values* may be anything, but keep what leads to them finite: the gradient of a NaN label's loss is
-    NaN, and NaN times 0 is NaN.
+    Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
+    label is NaN, and NaN times 0 is NaN.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Part of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
+    """Share of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
 
     Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
     ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
@@ -57,20 +57,20 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
     gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
-    `across_ranks` of `MaskedBatchNorm1d`). Where all ranks together hold none, it is 0.
+    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, it is 0.
 
     Parameters
     ----------
     values, mask
         As in `masked_mean`.
     group
-        Processes that average their gradients, each of which must call this in each step; None: all of them.
+        Processes that average their gradients; each of them must call this in each step. None: all processes.
         Without an initialised process group this is `masked_mean`.
 
     Returns
     -------
     Tensor
-        Scalar of the dtype of `values`; differentiable. Its mean over the ranks is the global mean, it alone is not.
+        Scalar of the dtype of `values`; differentiable. Only its mean over the ranks is the global mean.
 
     Raises
     ------
@@ -79,8 +79,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Notes
     -----
-    One all-reduce of a single integer, on the device of `values`; no gradient passes through it. When gradients of
-    several steps are accumulated, each step counts by its own mean.
+    It takes one all-reduce of a single integer, on the device of `values`; no gradient passes through it. When
+    gradients of several steps are accumulated, each step counts with its own mean.
 
     Examples
     --------
@@ -95,11 +95,11 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
-    """`torch.nn.BatchNorm1d` whose statistics see real rows alone.
+    """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
-    Same parameters, buffers and state dict as its base. Real rows come out as if there were no padding, padded
-    rows as 0. A batch with no real row leaves the running statistics as they are; with a single one the variance
-    is 0 (torch refuses that case, but finding out would need a synchronisation with the device).
+    It has the parameters, buffers and state dict of its base. Real rows come out as if there were no padding, padded
+    rows as 0. A batch without real rows leaves the running statistics unchanged; with a single one the variance
+    is 0 (torch refuses that case, but a check would need a synchronisation with the device).
 
     Parameters
     ----------
@@ -107,16 +107,16 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         As in the base.
     across_ranks
         Whether statistics in training are those of the real rows of all ranks, so that outputs and gradients are those
-        of one process that holds them all; in place of `torch.nn.SyncBatchNorm`, which knows no mask. False: each rank
+        of one process that holds them all; it replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
-        Processes that `across_ranks` means, each of which must call this in each step; None: all of them.
+        Processes of `across_ranks`; each of them must call this in each step. None: all processes.
 
     Notes
     -----
-    With `across_ranks`, two all-reduces of C numbers in the forward pass, and two in the backward pass. Do not apply
-    ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it puts
-    its own in, which fails when it is given a mask.
+    With `across_ranks`, the forward pass takes two all-reduces of C numbers, and so does the backward pass. Do not
+    apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
+    replaces the layer by its own, which fails when it is given a mask.
 
     Examples
     --------
@@ -183,13 +183,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Sums over all ranks where they are asked for; their gradients are summed likewise."""
+        """Sums over all ranks with `across_ranks`; gradients are summed likewise."""
         if self.training and self.across_ranks and dist.is_available() and dist.is_initialized():
             return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
         return sums
 
     def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
-        """Move the running statistics, without a look at values on the host."""
+        """Move the running statistics, without reading values on the host."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         any_row = rows > 0
@@ -205,9 +205,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks. What one rank puts in changes the result of all, so its gradient is the sum of theirs.
+    """Sum over ranks. The value of one rank changes the result of all, so its gradient is the sum of theirs.
 
-    Torch's own is deprecated in favour of a private one.
+    The public function of torch is deprecated in favour of a private one.
     """
 
     @staticmethod
@@ -226,14 +226,14 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum and number of the real entries."""
+    """Sum of the real entries, and their number."""
     if not isinstance(values, Tensor):
         raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
     if not (values.is_floating_point() or values.is_complex()):
-        raise SchemaError(f"the values must be floats, but are {values.dtype}: a mean is none; give values.float().")
+        raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
     _check_mask(values, mask)
     real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
-    # Sums of half-precision numbers overflow or lose digits; they are taken in float32, as torch does.
+    # In half precision, sums overflow or lose digits; like torch, this takes them in float32.
     exact = _statistics_dtype(values.dtype)
     total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
     return total, real.sum()

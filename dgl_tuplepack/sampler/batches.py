@@ -1,10 +1,9 @@
-"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
+"""The sampler: from a plan to batches of graph ids, epoch after epoch, and their iterator."""
 
 from __future__ import annotations
 
-import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampler.callers import is_taken_early, position_in_lightning
 from dgl_tuplepack.sampler.checks import (
     check_plan,
     chosen_content,
@@ -26,15 +26,14 @@ from dgl_tuplepack.sampler.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
-from dgl_tuplepack.sampler.epoch import EpochBatches
-from dgl_tuplepack.sampler.iterator import BatchIterator
+from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, deal, num_steps
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.state import Place, as_state, check_same, read_state
+from dgl_tuplepack.sampler.position import Iteration, Progress
+from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
-# Purposes of random streams; each has its own, and 3 is that of later plans.
+# Purposes of random streams, one number each; 3 seeds later plans.
 _CONTENT, _ORDER, _STEPS = 1, 2, 4
 
 
@@ -53,10 +52,10 @@ class PackBatchSampler(Sampler[list[int]]):
     plan
         A plan for exactly these sizes; made by `pack` if not given.
     content
-        "resample": the shapes of packs stay, each slot gets a random graph of its size, another one each epoch.
-        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, found by a
-        search of other samples. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a
-        batch, graphs whose sizes share no pack of the plan never meet: see `replan_every`.
+        "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
+        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
+        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a batch, graphs whose
+        sizes share no pack of the plan never meet: see `replan_every`.
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
@@ -64,46 +63,45 @@ class PackBatchSampler(Sampler[list[int]]):
     seed
         0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
     num_replicas, rank
-        Number of processes and the number of this one; from torch.distributed where it is initialised.
+        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
         All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
-        near-equal work share a step (see `balance`), unless ``shuffle=False``. Where torch.distributed tells the
-        ranks, all of them must make the sampler, and compare settings, sizes and plan once; `replan_every`
-        and "repack" need the same versions and machines, too, since each rank makes the later plans for itself.
+        near-equal work share a step (see `balance`), unless ``shuffle=False``. Ranks from torch.distributed
+        must all make the sampler, and compare settings, sizes and plan once; for `replan_every` and "repack" they
+        compare versions and machines too, since each rank makes the later plans by itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
         one step.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every
-        Epochs, >= 1, that share a plan; with "resample" or "repack". The later plans keep `limits`. None: 1 for
-        "repack", and all epochs share the plan otherwise. The next plan is made in a thread while the last epoch of
-        the one before is iterated.
+        Epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
+        "repack", otherwise all epochs. A thread makes the next plan during the last epoch of the current one.
 
     Attributes
     ----------
     limits
-        What batches are padded to: the limits, the cap on graphs lowered to the most that any pack of the first
-        plan holds. Later plans keep to it.
+        What batches are padded to: the limits, with the cap on graphs lowered to the most that any pack of the
+        first plan holds. Later plans keep them.
     plan
         The plan of the current epoch.
     epoch
         Set by `set_epoch`, 0 at first.
     dropped_ids
-        int64, the graphs that ``oversize="drop"`` left out.
+        int64, ids of the graphs that ``oversize="drop"`` left out.
 
     Raises
     ------
     GraphTooLargeError, LimitsError, SizesError
         As in `pack`.
     PlanError
-        `plan` was made for other sizes, or goes beyond `limits`.
+        `plan` was made for other sizes, or exceeds `limits`.
     SamplerError
-        Settings contradict each other, several processes run and this one does not know its rank, or ranks differ
-        or one of them has failed.
+        Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
+        another rank failed.
 
     Notes
     -----
-    Time and memory O(N) at the start and for each epoch's order, and O(P log P) for P packs on several ranks.
+    Time and memory O(N) to make it and for the order of each epoch; O(P log P) for P packs on several ranks.
 
     Of all pairs of ogbg-molhiv's training graphs (222/502, one pack a batch), 65 % can never share a batch with
     "resample"; see ``docs/training.md``. Several packs a batch bring any two graphs together.
@@ -140,7 +138,7 @@ class PackBatchSampler(Sampler[list[int]]):
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            self.epoch = 0
+            self._progress = Progress(self.content)
             sizes, limits = sizes_of(sizes), as_limits(limits)
             kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
             self._set_graphs(sizes, kept)
@@ -155,15 +153,10 @@ class PackBatchSampler(Sampler[list[int]]):
             if self.replan_every is not None:
                 facts["versions"] = planning_versions()
 
-        # Where the latest iteration stands, or what was loaded and the next one resumes.
-        self._place, self._resumes = Place(0, 0, 0), False
-        self._iterated_epoch: int | None = None
-        self._warned = False
-
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Of all graphs, since ids are positions among all: -1 for those that are dropped.
+        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._sizes_checksum = zlib.crc32(classes.data)
@@ -178,12 +171,21 @@ class PackBatchSampler(Sampler[list[int]]):
             check_plan(plan, self._histogram, limits)
         components = self._histogram.components
         self._asked_limits = limits.filled(components, self._histogram.totals())
-        # What has no limit gets the most that any pack holds, so that batches have one shape.
+        # Edges without a limit get the most that any pack holds, so that batches have one shape.
         self.limits: Limits = limits.filled(components, plan.effective_limits.maxima).replace_graphs(plan.max_graphs)
         self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
     def _key(self, purpose: int, epoch: int) -> np.uint64:
         return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, 0 at first; see `set_epoch`."""
+        return self._progress.epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._progress.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
 
     @property
     def plan(self) -> PackPlan:
@@ -197,7 +199,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
-        self.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        self.epoch = epoch
 
     def __len__(self) -> int:
         """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
@@ -208,7 +210,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return num_steps(packs, self.num_replicas, self.packs_per_batch, self.drop_last)
 
     def __iter__(self) -> BatchIterator:
-        # Nothing happens before the first batch is asked for: loaders call iter() more than once an epoch.
+        # The epoch begins with the first batch: loaders call iter() more than once an epoch.
         return BatchIterator(self)
 
     def _batches_of(self, epoch: int) -> EpochBatches:
@@ -218,7 +220,8 @@ class PackBatchSampler(Sampler[list[int]]):
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
-        return EpochBatches(epoch, packs, members[packs.slots], self._dealt(epoch)[:, self.rank].copy())
+        dealt = self._dealt(epoch)[:, self.rank].copy()
+        return EpochBatches(packs.plan, packs.offsets, members[packs.graphs], dealt)
 
     def _dealt(self, epoch: int) -> IntArray:
         """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""
@@ -228,10 +231,10 @@ class PackBatchSampler(Sampler[list[int]]):
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
         balanced = self.shuffle and self.num_replicas > 1
         key = self._key(_STEPS, epoch) if balanced else None
-        # More never come together, and room for what is not there may be more than there is.
+        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
         most = len(order) // self.num_replicas + 2
-        places = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
-        return np.where(places == NONE, NONE, order[places])
+        dealt = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
+        return np.where(dealt == NONE, NONE, order[dealt])
 
     def balance(self) -> Balance:
         """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
@@ -252,9 +255,9 @@ class PackBatchSampler(Sampler[list[int]]):
         Parameters
         ----------
         delivered
-            Batches that the loop got in the iteration that last took any from the sampler (what came before it was
-            resumed is added). None: all batches taken from the sampler. A plain DataLoader with workers takes
-            them long before it delivers them, so None is then refused in mid-epoch.
+            Batches that the loop got in the latest iteration; those before an iteration that was resumed are added.
+            None: all batches taken from the sampler. A plain DataLoader with workers takes batches long before it
+            delivers them, so None is then refused in mid-epoch.
 
         Returns
         -------
@@ -266,46 +269,32 @@ class PackBatchSampler(Sampler[list[int]]):
         SamplerError
             `delivered` exceeds the batches of the epoch, or is None where batches are taken early.
         """
-        current = self._place.epoch == self.epoch
-        if current and delivered is None and self._place.taken_early:
-            taken = self._place.position - self._place.begun
-            raise SamplerError(
-                f"workers of a loader have taken {taken} batches of epoch {self.epoch}, and how many of them the loop "
-                "got is not known here, so resuming would lose graphs; give state_dict(delivered=number of batches "
-                "that the loop got), or use torchdata's StatefulDataLoader and its state. At the end of an epoch, call "
-                "set_epoch with the next one first."
-            )
-        begun, position = (self._place.begun, self._place.position) if current else (0, 0)
-        if delivered is not None:
-            most = self._length(self.epoch) - begun
-            position = begun + whole_number("delivered", delivered, 0, most, SamplerError)
+        position = self._progress.delivered(delivered, self._length(self.epoch))
         return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration resume the epoch of a state behind the batches delivered then.
+        """Let the next iteration resume the epoch of a state, after the batches delivered before it was saved.
 
-        The epoch becomes that of the state, except that a state from the end of its epoch never leads back from a
-        later one: there is nothing left to deliver. `set_epoch` to another epoch starts that one from its start.
+        The epoch becomes the one of the state. A state from the end of its epoch has nothing left to deliver and
+        keeps a later epoch. `set_epoch` to another epoch begins that epoch at its start.
 
         Raises
         ------
         SamplerError
-            The state is of a sampler with other settings or graphs; both values are named.
+            The state comes from a sampler with other settings or graphs; names both values.
         """
-        epoch, position = self._read(state)
-        if position < self._length(epoch) or epoch > self.epoch:
-            self.epoch = epoch
-        self._place, self._resumes = Place(epoch, position, position), True
+        self._progress.load(*self._read(state))
 
-    def _read(self, state: Any) -> tuple[int, int]:
-        """Epoch and position of a state that suits this sampler."""
-        epoch, position = read_state(state, self._settings())
+    def _read(self, state: Any) -> tuple[int, int, int]:
+        """Epoch and position of a state of this sampler, and the length of that epoch."""
+        epoch = epoch_of(state, self._settings())
         # Last, since the plan of that epoch may have to be made.
         check_same("plan", state["plan"], self._plans.of(epoch).plan.fingerprint)
-        return epoch, whole_number("position of a state", position, 0, self._length(epoch), SamplerError)
+        length = self._length(epoch)
+        return epoch, whole_number("position of a state", state["position"], 0, length, SamplerError), length
 
     def _settings(self) -> dict[str, Any]:
-        """What decides, beside the plan, which graphs a batch holds; plain values."""
+        """Settings that, together with the plan, decide which graphs a batch holds; plain values."""
         settings = {
             "seed": self.seed,
             "content": self.content,
@@ -317,18 +306,55 @@ class PackBatchSampler(Sampler[list[int]]):
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
         }
-        # Left out where the content says it, as in states of samplers that knew no other period.
+        # Left out where the content implies it, so that states of earlier releases stay valid.
         if self.replan_every != default_period(self.content):
             settings["replan_every"] = self.replan_every
         return settings
 
-    def _warn_if_repeated(self) -> None:
-        if self.content != "fixed" and self._iterated_epoch == self.epoch and not self._warned:
-            self._warned = True
-            warnings.warn(
-                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content is "
-                f"{self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
-                UserWarning,
-                stacklevel=4,
-            )
-        self._iterated_epoch = self.epoch
+
+class BatchIterator(Iterator[list[int]]):
+    """Batches of one epoch of a `PackBatchSampler`; taking the first one settles the epoch.
+
+    torchdata's StatefulDataLoader calls its `state_dict` and `load_state_dict`.
+    """
+
+    def __init__(self, sampler: PackBatchSampler) -> None:
+        self._sampler = sampler
+        self._iteration = Iteration(sampler._progress)
+        self._batches: EpochBatches | None = None
+
+    def __iter__(self) -> BatchIterator:
+        return self
+
+    def __next__(self) -> list[int]:
+        if self._batches is None:
+            self._batches = self._begin()
+        return self._batches[self._iteration.take(len(self._batches))]
+
+    def _begin(self) -> EpochBatches:
+        sampler = self._sampler
+        position = self._iteration.settle(position_in_lightning(sampler))
+        batches = sampler._batches_of(position.epoch)
+        sampler._plans.prepare(position.epoch)
+        self._iteration.begin(position, is_taken_early())
+        return batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """State after the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
+        sampler, position = self._sampler, self._iteration.position
+        # A plan of an earlier epoch would have to be made again.
+        plan = sampler._plans.of(position.epoch).plan if self._batches is None else self._batches.plan
+        return as_state(sampler._settings(), plan.fingerprint, position.epoch, position.batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue after the batches delivered before the state was saved; the sampler then has nothing to resume.
+
+        Where the sampler is at a later epoch already, a state from the end of its epoch leads to the start of that one.
+
+        Raises
+        ------
+        SamplerError
+            As in `PackBatchSampler.load_state_dict`.
+        """
+        self._iteration.load(*self._sampler._read(state))
+        self._batches = None
