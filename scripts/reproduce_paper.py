@@ -16,9 +16,9 @@ import typer
 from reproduction.datasets import find
 from reproduction.page import dataset_section, page
 from reproduction.paper import PAPER
-from tqdm import tqdm
 
 from dgl_tuplepack._files import write_text
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, TuplepackError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ def reproduce(
     except OSError as error:
         raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
     sections, absent = [], []
-    for printed in tqdm(PAPER, desc="datasets", disable=not sys.stderr.isatty()):
+    for printed in progress_bar(PAPER, desc="datasets"):
         at_hand = find(printed.name, root, histograms)
         if at_hand is None:
             absent.append(printed.name)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from tqdm import tqdm
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import InputError, TuplepackError
 from dgl_tuplepack.metrics import summarise
 
@@ -139,7 +139,7 @@ def _train_epoch(
     """Mean loss over all graphs, and their number."""
     model.train()
     total, graphs = 0.0, 0
-    for batch in tqdm(loader, desc=f"epoch {epoch}", unit=" batches", disable=not sys.stderr.isatty()):
+    for batch in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
         batch = batch.to(device)
         loss = _masked_loss(model, batch)
         optimizer.zero_grad()
@@ -156,7 +156,7 @@ def _evaluate(model: MaskedGIN, loader: Any, name: str, device: str) -> float:
     model.eval()
     true, predicted = [], []
     with torch.no_grad():
-        for batch in tqdm(loader, desc="evaluating", unit=" batches", disable=not sys.stderr.isatty()):
+        for batch in progress_bar(loader, desc="evaluating", unit=" batches"):
             batch = batch.to(device)
             true.append(batch.labels[batch.graph_mask].cpu())
             predicted.append(model(batch)[batch.graph_mask].cpu())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -12,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from dgl_tuplepack._checks import INT64_MAX, real_number
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.bounds.instance import as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import SearchError
@@ -27,7 +26,7 @@ from dgl_tuplepack.packing.auto import first_patterns
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.packing.settings import Settings
-from dgl_tuplepack.search.result import Candidate, efficiencies, harmonic_means
+from dgl_tuplepack.search.result import Candidate, effective_limits, efficiencies, harmonic_means
 from dgl_tuplepack.search.space import Row
 from dgl_tuplepack.sizes import IntArray
 
@@ -73,11 +72,11 @@ class Task:
     def _first_plan(self, row: Row) -> list[int]:
         """Count the packs of "auto" without effort: the same as its plan has, without making and checking a plan."""
         instance = as_instance(self.histogram, self.limits_of(row))
-        found = first_patterns(instance, quick_bound(instance), self.settings.seed)
-        graphs = np.add.reduceat(found.multiplicities, found.offsets[:-1])
-        weighted = self.histogram.sizes[found.classes] * found.multiplicities[:, None]
-        used = np.add.reduceat(weighted, found.offsets[:-1], axis=0).max(axis=0)
-        return [found.num_packs, int(graphs.max()), *used.tolist()]
+        patterns = first_patterns(instance, quick_bound(instance), self.settings.seed)
+        graphs = np.add.reduceat(patterns.multiplicities, patterns.offsets[:-1])
+        weighted = self.histogram.sizes[patterns.classes] * patterns.multiplicities[:, None]
+        used = np.add.reduceat(weighted, patterns.offsets[:-1], axis=0).max(axis=0)
+        return [patterns.num_packs, int(graphs.max()), *used.tolist()]
 
     def _plan(self, row: Row) -> list[int]:
         plan = METHODS[self.method](self.histogram, self.limits_of(row), self.settings)
@@ -98,7 +97,7 @@ def evaluating(
             executor = ThreadPoolExecutor(_cores())
             # Plans that still wait when the search is interrupted are not made.
             stack.callback(executor.shutdown, cancel_futures=True)
-        bar = tqdm(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR, disable=not sys.stderr.isatty())
+        bar = progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR)
         yield Evaluation(histogram, cap, method, settings, executor, stack.enter_context(bar))
 
 
@@ -109,11 +108,11 @@ class Evaluation:
     """
 
     def __init__(
-        self, histogram: SizeHistogram, cap: int | None, method: str, settings: Settings, executor: Executor, bar: tqdm
+        self, histogram: SizeHistogram, cap: int | None, method: str, settings: Settings, executor: Executor, bar: Any
     ) -> None:
         self.histogram, self.cap = histogram, cap
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
-        self.found: dict[Row, IntArray] = {}
+        self.results: dict[Row, IntArray] = {}
         self._values: dict[Row, float] = {}
         # A callable cannot always be sent to other processes; its table of priorities can.
         plain = Settings("product", settings.seed, effort=settings.effort)
@@ -130,7 +129,7 @@ class Evaluation:
 
     def add(self, rows: Iterable[Row], most: int | None = None) -> None:
         """Plan those of `rows` that are not known yet, at most `most` of them."""
-        fresh = [row for row in dict.fromkeys(rows) if row not in self.found][:most]
+        fresh = [row for row in dict.fromkeys(rows) if row not in self.results][:most]
         if not fresh:
             return
         self._cover(fresh)
@@ -141,7 +140,7 @@ class Evaluation:
             for piece in pieces:
                 futures.append(self._executor.submit(self._task, piece))
             for piece, future in zip(pieces, futures, strict=True):
-                self.found.update(zip(piece, future.result(), strict=True))
+                self.results.update(zip(piece, future.result(), strict=True))
                 self._bar.update(len(piece))
         finally:
             for future in futures:
@@ -163,15 +162,24 @@ class Evaluation:
     @property
     def _arrays(self) -> tuple[IntArray, IntArray]:
         """Limits ``[M, k]`` and what `Task` returned for them ``[M, 2 + k]``; cached until candidates are added."""
-        if self._made is None or len(self._made[0]) != len(self.found):
-            limits = np.array(list(self.found), dtype=np.int64)
-            self._made = limits, np.array(list(self.found.values()), dtype=np.int64)
+        if self._made is None or len(self._made[0]) != len(self.results):
+            limits = np.array(list(self.results), dtype=np.int64)
+            self._made = limits, np.array(list(self.results.values()), dtype=np.int64)
         return self._made
 
     @property
     def limits(self) -> IntArray:
         """Limits of every candidate, in the order they were added, int64 ``[M, k]``."""
         return self._arrays[0]
+
+    @property
+    def slots(self) -> IntArray:
+        """Slots of one pack of every candidate, the sum of its limits, int64 ``[M]``."""
+        return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
+
+    def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
+        """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
+        return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
     def packs(self) -> IntArray:
@@ -196,23 +204,23 @@ class Evaluation:
         SearchError
             The objective does not return a finite number.
         """
-        for row in self.found:
+        for row in self.results:
             if row not in self._values:
                 candidate = self.candidate(row)
                 what = f"the objective of {candidate.limits!r}"
                 self._values[row] = real_number(
                     what, objective(candidate), hint="return a number, larger being better.", error=SearchError
                 )
-        return np.array([self._values[row] for row in self.found], dtype=np.float64)
+        return np.array([self._values[row] for row in self.results], dtype=np.float64)
 
     def columns(self, order: IntArray) -> dict[str, Any]:
         """Return the columns of the table of a result, with the candidates in an order."""
-        limits, found = (array[order] for array in self._arrays)
-        return {"limits": limits, "packs": found[:, 0], "most_graphs": found[:, 1], "used": found[:, 2:]}
+        limits, results = (array[order] for array in self._arrays)
+        return {"limits": limits, "packs": results[:, 0], "most_graphs": results[:, 1], "used": results[:, 2:]}
 
     def used(self, row: Row) -> list[int]:
         """Return the largest content of a pack, by component."""
-        content: list[int] = self.found[row][2:].tolist()
+        content: list[int] = self.results[row][2:].tolist()
         return content
 
     def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
@@ -233,12 +241,11 @@ class Evaluation:
 
     def candidate(self, row: Row) -> Candidate:
         """Return the candidate with limits `row`, scored by the harmonic mean."""
-        packs, most, *used = self.found[row].tolist()
-        names = self.histogram.components
-        effective = Limits.from_components({n: max(1, v) for n, v in zip(names, used, strict=True)}, most)
+        packs, most, *used = self.results[row].tolist()
+        effective = effective_limits(self.histogram.components, used, most)
         totals, limits = self.histogram.totals(), self._task.limits_of(row)
-        found = Candidate(limits, packs, most, effective, self.histogram.num_graphs, totals, score=0.0)
-        return replace(found, score=found.harmonic_mean)
+        candidate = Candidate(limits, packs, most, effective, self.histogram.num_graphs, totals, score=0.0)
+        return replace(candidate, score=candidate.harmonic_mean)
 
 
 def _cores() -> int:
