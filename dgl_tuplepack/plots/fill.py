@@ -138,9 +138,7 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
         A plan does not have the component.
     """
     if not plans:
-        raise PlanError(
-            "a picture of sorted fill needs at least one plan, but none is given; give them as {name: plan}."
-        )
+        raise PlanError("a picture of sorted fill needs at least one plan, but got none; give {name: plan}.")
     ax, low = drawing.axes_or_new(ax), 1.0
     for number, (name, plan) in enumerate(plans.items()):
         column = drawing.column_of(plan.histogram.components, component, "the plan")

@@ -43,8 +43,8 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):
         raise PlanError(
-            f"a comparison needs one or more plans of one histogram, but {'they differ' if plans else 'none is given'}; "
-            "pack the same histogram by each method."
+            f"a comparison needs plans of one histogram, but got {len(plans)} of "
+            f"{'different ones' if plans else 'none'}; pack the same histogram by each method."
         )
     # A lower bound for looser limits holds for tighter ones as well.
     bound = max(plan.lower_bound for plan in plans.values())

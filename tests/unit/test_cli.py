@@ -181,9 +181,9 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path
 def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None:
     done = run("sizes", sources["bin"], "--part", "train")
     assert (done.code, done.out) == (1, "")
-    assert "has no part 'train', for it has no split; leave --part out." in done.err
+    assert "has no split 'train'; leave --part out." in done.err
     done = run("sizes", sources["folder"], "--part", "training")
-    assert "has no part 'training'; choose one of train, valid, test, or leave --part out." in done.err
+    assert "has no split 'training'; choose one of train, valid, test, or leave --part out." in done.err
 
 
 @pytest.mark.parametrize(
