@@ -110,7 +110,7 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value
 def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
     """Refuse a file whose ending is not one of `endings`."""
     if path is not None and not path.is_dir() and path.suffix.lower() not in endings:
-        raise typer.BadParameter(f"{option} must end in {' or '.join(endings)}, but is {path}; rename it.")
+        raise typer.BadParameter(f"{option} must end in {', '.join(endings)}, but is {path}; rename it.")
 
 
 def check_output(as_json: bool, as_csv: bool) -> None:

@@ -54,7 +54,7 @@ def kind_of(path: str | os.PathLike[str]) -> str:
     """
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in _METADATA:
-        raise FormatError(f"the path of a picture must end in .{' or .'.join(_METADATA)}, but is {path}; rename it.")
+        raise FormatError(f"the path of a picture must end in .{', .'.join(_METADATA)}, but is {path}; rename it.")
     return kind
 
 
