@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to, say, warnings_as_notes
+from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.search import LimitsSearch, search_limits, way_of
 from dgl_tuplepack.search.evaluation import PACKERS
@@ -87,11 +87,10 @@ def limits(
     histogram = read_histogram(source, root, part)
     with options.usage_errors():
         way.for_histogram(histogram)
-    with warnings_as_notes():
-        search = search_limits(
-            histogram, **asked, graphs=graphs, multiple_of=multiple_of, method=method, heuristic=heuristic, seed=seed,
-            effort=effort, oversize=oversize,
-        )  # fmt: skip
+    search = search_limits(
+        histogram, **asked, graphs=graphs, multiple_of=multiple_of, method=method, heuristic=heuristic, seed=seed,
+        effort=effort, oversize=oversize,
+    )  # fmt: skip
     save_to(save, search.save)
     if as_json:
         print_json(search.to_dict())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,13 +76,3 @@ def shown(value: Any) -> str:
 def percent(fraction: float) -> str:
     """Return a fraction as a percentage."""
     return f"{fraction:.2%}"
-
-
-@contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Print warnings of the package as one line each on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        note(str(warning.message))

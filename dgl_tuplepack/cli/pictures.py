@@ -13,7 +13,7 @@ import typer
 from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import print_json, warnings_as_notes
+from dgl_tuplepack.cli.output import print_json
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram
@@ -115,11 +115,10 @@ def report(
     options.check_ending("--out", out, (".html", ".htm"))
     check_destination(out)
     histogram = read_histogram(source, root, part)
-    sizes = tuple(batch_size or (8, 32, 128))
-    with warnings_as_notes():
-        write_report(
-            histogram, out, name=name or _name(source), limits=limits, batch_sizes=sizes, seed=seed, oversize=oversize
-        )
+    write_report(
+        histogram, out, name=name or _name(source), limits=limits, batch_sizes=batch_size or (8, 32, 128), seed=seed,
+        oversize=oversize,
+    )  # fmt: skip
     _say(out, "report", as_json)
 
 

@@ -1,4 +1,4 @@
-"""From limits to what their plans need: many candidates at once, on every core."""
+"""Count the packs that limits need: many candidates at once, on all cores."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from dgl_tuplepack.sizes import IntArray
 
 Objective = Callable[[Candidate], float]
 
-# Best fit takes about a microsecond for each size class; this many make a piece of work of about 10 ms.
+# Best fit takes about a microsecond for each size class, so a piece of work of this many takes about 10 ms.
 _CLASSES_PER_PIECE = 10_000
 _MOST_ROWS_PER_PIECE = 64
 # Shorter searches show no progress bar.
 _SECONDS_BEFORE_BAR = 1.0
 
-# Methods that can plan candidates. For the first two (name -> whether it is best fit) a kernel counts the packs.
+# Methods that can plan candidates. A kernel counts the packs of the first two (name -> whether it is best fit).
 FITS = {"best_fit": True, "first_fit": False}
 PACKERS = (*FITS, "next_fit", "auto")
 
 
 @dataclass(frozen=True)
 class Task:
-    """Counts the packs of limits; holds all data for that, so it can be sent to other processes."""
+    """Counts the packs of limits. It holds all data for that, so that it can be sent to other processes."""
 
     histogram: SizeHistogram
     cap: int | None
@@ -55,7 +55,7 @@ class Task:
     order: IntArray | None
 
     def __call__(self, rows: Sequence[Row]) -> IntArray:
-        """Packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``."""
+        """Return packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``."""
         if self.priority is None or self.order is None:
             plan = self._first_plan if self.method == "auto" and self.settings.effort == 0 else self._plan
             return np.array([plan(row) for row in rows], dtype=np.int64)
@@ -70,7 +70,7 @@ class Task:
         )
 
     def _first_plan(self, row: Row) -> list[int]:
-        """Count the packs of "auto" without effort: the same as its plan has, without making and checking a plan."""
+        """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
         instance = as_instance(self.histogram, self.limits_of(row))
         patterns = first_patterns(instance, quick_bound(instance), self.settings.seed)
         graphs = np.add.reduceat(patterns.multiplicities, patterns.offsets[:-1])
@@ -114,7 +114,7 @@ class Evaluation:
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         self.results: dict[Row, IntArray] = {}
         self._values: dict[Row, float] = {}
-        # A callable cannot always be sent to other processes; its table of priorities can.
+        # Some callables cannot be sent to other processes; their table of priorities can.
         plain = Settings("product", settings.seed, effort=settings.effort)
         self._heuristic = settings.heuristic
         self._task = Task(histogram, cap, method, plain, None, None)
@@ -124,7 +124,7 @@ class Evaluation:
 
     @property
     def heuristic(self) -> str | None:
-        """Name of the heuristic that was used, None where the method has none."""
+        """Name of the heuristic that was used; None if the method has none."""
         return None if self._task.priority is None else self._task.priority.name
 
     def add(self, rows: Iterable[Row], most: int | None = None) -> None:
@@ -197,7 +197,7 @@ class Evaluation:
         return harmonic_means(self.efficiency)
 
     def values_of(self, objective: Objective) -> NDArray[np.float64]:
-        """Values of an objective for every candidate, float64 ``[M]``; it is called once for each candidate.
+        """Return the objective of every candidate, float64 ``[M]``; it is called once for each candidate.
 
         Raises
         ------
@@ -224,19 +224,19 @@ class Evaluation:
         return content
 
     def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
+        """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         return efficiencies(self.totals, self.bounds_on_packs(rows), limits)
 
     def bounds_on_packs(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Lower bounds on the packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
+        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
         return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
 
     def bounds_on_harmonic_means(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Upper bounds on the harmonic means within limits, float64 ``[M]``."""
+        """Return upper bounds on the harmonic means within limits, float64 ``[M]``."""
         return harmonic_means(self.bounds(rows))
 
     def candidate(self, row: Row) -> Candidate:
@@ -249,5 +249,5 @@ class Evaluation:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""A derivative-free search: limits along the mean size, then ever closer around the most promising ones."""
+"""A derivative-free search: limits along the mean size, then closer and closer around the most promising ones."""
 
 from __future__ import annotations
 

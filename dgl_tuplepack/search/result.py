@@ -78,7 +78,7 @@ class Candidate:
 
     @property
     def empty_slots(self) -> dict[str, int]:
-        """Component -> slots that hold padding in one epoch, P x limit - total, without reserved slots."""
+        """Component -> slots that hold padding in one epoch, P x limit - total, not counting reserved slots."""
         return {name: self.packs * limit - self.totals[name] for name, limit in self.limits.maxima.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class LimitsSearch(Sequence[Candidate]):
             raise SearchError("a row of the search contradicts itself or is out of order; it is damaged.")
         texts = (self.method, self.heuristic or "", *self.versions, *self.versions.values())
         if self.way not in WAYS or not all(isinstance(text, str) for text in texts):
-            raise SearchError(f"the way of a search is one of {', '.join(WAYS)}, but is {self.way!r}.")
+            raise SearchError(f"the way of a search must be one of {', '.join(WAYS)}, but is {self.way!r}.")
 
     def __len__(self) -> int:
         return len(self.packs)
@@ -293,9 +293,9 @@ class LimitsSearch(Sequence[Candidate]):
             search = cls(components=tuple(document["components"]), scores=scores, **arrays, **rest)
             intact = checksum(document) == document["checksum"] and isinstance(search.aim, dict)
         except KeyError as error:
-            raise FormatError(f"{path} holds no valid search: {error} is missing; it is damaged.") from error
+            raise FormatError(f"{path} is not a valid search: {error} is missing; it is damaged.") from error
         except (InputError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise FormatError(f"{path} holds no valid search: {error!s:.500}") from error
+            raise FormatError(f"{path} is not a valid search: {error!s:.500}") from error
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its checksum; repeat the search.")
         return search
