@@ -1,11 +1,6 @@
-"""Names and paths as text to show, whatever characters they hold; rows as CSV."""
+"""Names and paths as text to show: they come from files, and hold any characters at all."""
 
 from __future__ import annotations
-
-import csv
-import io
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 
 def printable(text: object) -> str:
@@ -23,23 +18,3 @@ def printable(text: object) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV of rows that have the same keys; a mapping inside becomes one column for each of its keys."""
-    flat = [_flat(row) for row in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    cells: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            cells |= _flat(value, f"{prefix}{name}_")
-        else:
-            cells[prefix + name] = value
-    return cells

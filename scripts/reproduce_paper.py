@@ -35,7 +35,7 @@ def reproduce(
     """Write paper.md and its pictures."""
     for folder in (root, histograms):
         if folder is not None and not folder.is_dir():
-            raise FormatError(f"{folder} is no folder; give one that is there.")
+            raise FormatError(f"{folder} is not a folder; give one that exists.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

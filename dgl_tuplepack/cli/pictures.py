@@ -59,7 +59,7 @@ class _Subject:
         return pair
 
     def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
-        return pack(self.histogram, self.limits, method or self.method, heuristic, self.seed)
+        return pack(self.histogram, self.limits, method or self.method, heuristic=heuristic, seed=self.seed)
 
     def beside_next_fit(self) -> dict[str, PackPlan]:
         """Return the plan, and that of next fit to compare it with: a good one alone is a flat line."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from dgl_tuplepack._text import csv_text
+from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to
@@ -49,7 +49,7 @@ def plan(
     begin = time.perf_counter()
     # It moves in a terminal only; how long packing takes is not known beforehand.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
-        packed = pack(histogram, limits, method, heuristic, seed, effort=effort)
+        packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
     seconds = time.perf_counter() - begin
     save_to(save, packed.save)
     summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}

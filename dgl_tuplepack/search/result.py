@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
+from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack._files import check_header, checksum, read_json, write_text
-from dgl_tuplepack._text import csv_text
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import harmonic_mean
