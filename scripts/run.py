@@ -49,9 +49,7 @@ def prepare(folder: Path, python: Path) -> None:
         return
     if not marker.is_file() and folder.is_dir() and any(folder.iterdir()):
         # Only what this script has made may be cleared.
-        sys.exit(
-            f"run.py: {folder} is not empty and is not ours; name another folder in TUPLEPACK_ENVIRONMENT."
-        )
+        sys.exit(f"run.py: {folder} is not empty and is not ours; name another folder in TUPLEPACK_ENVIRONMENT.")
     print(f"run.py: setting up {folder} (once; this takes a few minutes)", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     venv.create(folder, with_pip=True, clear=True)

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from dgl_tuplepack._checks import INT64_MAX, OVERSIZE
-from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import METHODS
 from dgl_tuplepack.packing.heuristics import NAMES
@@ -108,8 +108,12 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value
 
 
 def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Refuse a file whose ending is not one of `endings`."""
-    if path is not None and not path.is_dir() and path.suffix.lower() not in endings:
+    """Refuse a path to write whose ending is not one of `endings`, and folders."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise FormatError(f"cannot write {path}: it is a folder; give the path of a file.")
+    if path.suffix.lower() not in endings:
         raise typer.BadParameter(f"{option} must end in {', '.join(endings)}, but is {path}; rename it.")
 
 
@@ -144,7 +148,7 @@ def value_range(text: str) -> Sequence[int]:
         return [whole(part) for part in text.split(",")]
     parts = [whole(part) for part in text.split(":")]
     if len(parts) > 3 or parts[0] > parts[1]:
-        raise typer.BadParameter(f"{text!r} is an empty range; write FIRST:LAST or FIRST:LAST:STEP, FIRST <= LAST.")
+        raise typer.BadParameter(f"{text!r} is not a range; write FIRST:LAST or FIRST:LAST:STEP, with FIRST <= LAST.")
     return range(parts[0], parts[1] + 1, *parts[2:])
 
 

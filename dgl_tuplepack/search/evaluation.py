@@ -218,11 +218,6 @@ class Evaluation:
         limits, results = (array[order] for array in self._arrays)
         return {"limits": limits, "packs": results[:, 0], "most_graphs": results[:, 1], "used": results[:, 2:]}
 
-    def used(self, row: Row) -> list[int]:
-        """Return the largest content of a pack, by component."""
-        content: list[int] = self.results[row][2:].tolist()
-        return content
-
     def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
         """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))

@@ -47,7 +47,7 @@ def _refine(evaluation: Evaluation, space: Space, way: Way, scale: float, plans:
         fresh: dict[Row, None] = {}
         for number in way.order(evaluation).tolist():
             leader = rows[number]
-            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.used(leader))]
+            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.results[leader][2:].tolist())]
             unknown = [row for row in near if row not in evaluation.results and row not in fresh]
             fresh.update(dict.fromkeys(way.promising(evaluation, space, unknown)))
             if len(fresh) >= room:

@@ -115,6 +115,7 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
         (["report", "-", "--batch-size", "0"], 2, "--batch-size"),
         (["report", "absent.json"], 1, "absent.json"),
         (["plot", "sizes", "-"], 2, "--out"),
+        (["plot", "sizes", "-", "--out", "."], 1, "cannot write .: it is a folder"),
         (["plot", "sizes", "-", "--out", "picture.gif"], 2, "end in .png, .svg, .pdf"),
         (["plot", "sizes", "-", "--out", "absent/picture.png"], 1, "cannot write absent/picture.png"),
         (["plot", "colours", "-", "--out", "picture.png"], 2, "sizes, distributions"),
