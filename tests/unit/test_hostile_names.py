@@ -87,7 +87,7 @@ def test_tables_of_programs_hold_the_names_themselves(number: int, run: Run, tmp
     done = run("sizes", saved(number, tmp_path), "--csv")
     if any("\ud800" <= c <= "\udfff" for name in names(number) for c in name):
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert "take --json" in done.err
+        assert "use --json" in done.err
         return
     assert done.code == 0
     assert SizeHistogram.from_csv(done.out) == SizeHistogram.load(tmp_path / "h.json")
