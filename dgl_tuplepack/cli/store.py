@@ -169,7 +169,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
         # A store may have none, but whoever lost them should know.
-        plans = "" if sharded or plan_files(store) else "; it has no plans"
+        plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
         say(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
