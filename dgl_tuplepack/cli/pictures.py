@@ -22,7 +22,7 @@ from dgl_tuplepack.packing import pack
 from dgl_tuplepack.packing.heuristics import NAMES
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots._drawing import SCALES
-from dgl_tuplepack.plots.saving import KINDS as PICTURE_KINDS
+from dgl_tuplepack.plots.saving import ENDINGS
 from dgl_tuplepack.report import check_destination, write_report
 from dgl_tuplepack.search import LimitsSearch, search_limits
 from dgl_tuplepack.sizes import components_of_kind
@@ -72,7 +72,7 @@ class _Subject:
         return plans | {"auto": self.plan("auto")}
 
 
-KINDS: dict[str, Callable[[_Subject], Any]] = {
+PICTURES: dict[str, Callable[[_Subject], Any]] = {
     "sizes": lambda s: plots.plot_sizes(s.histogram, s.given, components=s.pair, scale=s.scale),
     "distributions": lambda s: plots.plot_distributions(
         s.histogram, s.given, components=s.components or None, scale=s.scale
@@ -123,7 +123,7 @@ def report(
 
 
 def plot(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}.", show_default=False)],
+    picture: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(PICTURES)}.", show_default=False)],
     source: options.Source,
     out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")],
     nodes: options.Nodes = None,
@@ -150,9 +150,9 @@ def plot(
     of a plan; or methods, which compares the plans of all methods. Without limits (--nodes, --edges, --limit), plans
     take those that a search advises.
     """
-    if kind not in KINDS:
-        raise typer.BadParameter(f"there is no picture {kind!r}; choose one of {', '.join(KINDS)}.")
-    options.check_ending("--out", out, [f".{ending}" for ending in PICTURE_KINDS])
+    if picture not in PICTURES:
+        raise typer.BadParameter(f"there is no picture {picture!r}; choose one of {', '.join(PICTURES)}.")
+    options.check_ending("--out", out, ENDINGS)
     limits = options.given_limits(nodes, edges, graphs, limit)
     histogram, dropped = read_histogram(source, root, part), 0
     if limits is not None:
@@ -165,13 +165,13 @@ def plot(
             f"there is no component {unknown[0]!r}; choose one of {', '.join(histogram.components)}."
         )
     subject = _Subject(histogram, limits, method, tuple(component or ()), scale, seed)
-    plots.save_picture(KINDS[kind](subject), out, dpi)
-    _say(out, kind, as_json)
+    plots.save_picture(PICTURES[picture](subject), out, dpi)
+    _say(out, picture, as_json)
 
 
-def _say(out: Path, kind: str, as_json: bool) -> None:
+def _say(out: Path, written: str, as_json: bool) -> None:
     if as_json:
-        print_json({"kind": kind, "path": str(out)})
+        print_json({"kind": written, "path": str(out)})
     else:
         note(f"wrote {out}")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgl_tuplepack import SizeHistogram
-from dgl_tuplepack.cli.pictures import KINDS, _name
+from dgl_tuplepack.cli.pictures import PICTURES, _name
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
 from tests.unit.conftest import Run
@@ -19,9 +19,9 @@ CSV = "nodes,edges,count\n" + "".join(f"{nodes},{edges},{count}\n" for (nodes, e
 TEXT = CSV.encode()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PICTURES)
 def test_every_picture_is_drawn(run: Run, kind: str, tmp_path: Path) -> None:
-    ending = ("png", "svg", "pdf")[list(KINDS).index(kind) % 3]
+    ending = ("png", "svg", "pdf")[list(PICTURES).index(kind) % 3]
     out = tmp_path / f"picture.{ending}"
     done = run("plot", kind, "-", "--out", out, text=TEXT)
     assert done.code == 0, done.err
