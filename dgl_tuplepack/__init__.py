@@ -6,8 +6,8 @@ import importlib
 
 from dgl_tuplepack._version import __version__ as __version__
 
-# Type checkers take it for true. Nothing slow is imported here: what comes before the command line's first line cannot
-# be interrupted without a traceback.
+# Type checkers assume that it is true. Nothing slow is imported here: an interrupt before the first line of the command
+# line would show a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.store import MultiStore as MultiStore
     from dgl_tuplepack.stream import StreamPacker as StreamPacker
 
-# Public name -> module that defines it; imported at first use, so that planning needs neither torch nor DGL.
+# Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
     "sizes_of": "sources",
     "GraphSizes": "sizes",
@@ -63,7 +63,7 @@ _NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "sharding
 
 
 def _offered() -> list[str]:
-    """Public names: without those that need torch where it is absent, though asking for one says what is missing."""
+    """Public names; without torch, only those that do not need it (the others then say what is missing)."""
     from importlib.util import find_spec
 
     try:
@@ -85,8 +85,8 @@ def __getattr__(name: str) -> Any:
         from dgl_tuplepack._optional import load
 
         load("torch")
-    found = importlib.import_module(f"{__name__}.{module or name}")
-    value = getattr(found, name) if name in _PUBLIC else found
+    imported = importlib.import_module(f"{__name__}.{module or name}")
+    value = getattr(imported, name) if name in _PUBLIC else imported
     globals()[name] = value
     return value
 

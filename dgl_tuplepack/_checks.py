@@ -1,4 +1,8 @@
-"""The checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids."""
+"""Checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids.
+
+Each check returns the value in its usual type, or raises an error of the class `error` whose message says `what` is
+wrong, shows the value and tells what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,7 @@ _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
 
 
 def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error: type[InputError] = InputError) -> int:
-    """Return `value` as an int; refuse what is no integer, or outside ``least..most``.
-
-    Raises
-    ------
-    InputError
-        Of the class `error`; names `what`, the value and the range.
-    """
+    """Return `value` as an int; refuse anything but an integer in ``least..most``."""
     number = as_integer(value)
     if number is None or not least <= number <= most:
         allowed = f"{least}..{_NAMES.get(most, most)}"
@@ -41,12 +39,11 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 
 def as_integer(value: Any) -> int | None:
-    """`value` as an int, where it is one integer: of Python or numpy, or a 0-dimensional array or tensor; else None."""
-    # True counts as 1 almost everywhere, also in arrays and tensors; a row of one number is still a row.
+    """`value` as an int if it is an integer of Python or numpy, or a 0-dimensional array or tensor; else None."""
+    # Python would take True for 1, also in arrays and tensors, and a row of one number for that number.
     dimensions: Any = getattr(value, "ndim", 0)
-    if isinstance(value, bool | np.bool_) or dimensions or _is_masked(value):
-        return None
-    if str(getattr(value, "dtype", "")).endswith("bool"):
+    is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+    if is_truth or dimensions or _is_masked(value):
         return None
     try:
         return operator.index(value)
@@ -60,11 +57,11 @@ def _is_masked(value: Any) -> bool:
 
 
 def shown(value: Any, length: int = 100) -> str:
-    """`value` for a message: its repr, cut off, whatever it is."""
+    """`value` for a message: its repr, cut off at `length` characters."""
     try:
         text = repr(value)
     except Exception:
-        # It must not hide the message it is for: Python refuses to write integers of more than 4,300 digits.
+        # A repr that fails must not hide the message, whatever its error; that of an int fails beyond 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
@@ -80,29 +77,11 @@ def real_number(
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
-    """Return `value` as a Python number, integers as int; refuse values that are not finite or outside the range.
+    """Return `value` as a Python number, integers as int; refuse what is not a finite real number, and bools.
 
-    Parameters
-    ----------
-    what
-        Name of the value in the message.
-    value
-        Any real number of Python or numpy that a float can represent, but no bool.
-    least, most
-        Inclusive bounds.
-    above, below
-        Exclusive bounds.
-    hint
-        End of the message: what to do.
-    error
-        Class of the error.
-
-    Raises
-    ------
-    InputError
-        Of the class `error`; names `what`, the value and the range.
+    `least` and `most` are inclusive bounds, `above` and `below` exclusive ones. `hint` ends the message: what to do.
     """
-    number = as_real(value)
+    number = _as_real(value)
     if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
         bounds = ((">=", least), ("above", above), ("at most", most), ("below", below))
         allowed = " and ".join(f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound))
@@ -110,38 +89,8 @@ def real_number(
     return int(value) if isinstance(value, Integral) else number
 
 
-def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
-    """Refuse anything but "error" and "drop".
-
-    Raises
-    ------
-    InputError
-        Of the class `error`; names the value.
-    """
-    if not is_one_of(oversize, OVERSIZE):
-        raise error(f"unknown oversize {shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
-
-
-def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; refuse what is neither Python's nor numpy's: any text or list would count as true.
-
-    Raises
-    ------
-    InputError
-        Of the class `error`; names `what` and the value.
-    """
-    if not isinstance(value, bool | np.bool_):
-        raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
-    return bool(value)
-
-
-def is_one_of(value: Any, choices: Container[str]) -> bool:
-    """Whether `value` is text and among `choices`; an array compares with text element by element."""
-    return isinstance(value, str) and value in choices
-
-
-def as_real(value: Any) -> float | None:
-    """`value` as a float, which may be infinite or NaN; None where it is no real number, or beyond any float."""
+def _as_real(value: Any) -> float | None:
+    """`value` as a float, which may be infinite or NaN; None if it is not a real number, or is beyond any float."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return None
     try:
@@ -151,48 +100,59 @@ def as_real(value: Any) -> float | None:
         return None
 
 
-def as_path(path: Any) -> Path:
-    """Return `path` as a Path.
+def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
+    """Return `value` as a bool; refuse anything but a bool of Python or numpy, since any text or list would be true."""
+    if not isinstance(value, bool | np.bool_):
+        raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
+    return bool(value)
 
-    Raises
-    ------
-    FormatError
-        It is neither text nor a path of text, or has null characters.
-    """
+
+def is_one_of(value: Any, choices: Container[str]) -> bool:
+    """Whether `value` is one of the texts `choices`; an array would be compared element by element."""
+    return isinstance(value, str) and value in choices
+
+
+def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
+    """Refuse anything but "error" and "drop"."""
+    if not is_one_of(oversize, OVERSIZE):
+        raise error(f"unknown oversize {shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
+
+
+def as_path(path: Any) -> Path:
+    """Return `path` as a Path; refuse with a FormatError what is not a path of text, or has null characters."""
     try:
-        found: Path | None = Path(path)
+        converted: Path | None = Path(path)
     except TypeError:
-        found = None
-    if found is None or "\0" in str(found):
+        converted = None
+    if converted is None or "\0" in str(converted):
         raise FormatError(
             f"a path must be text without null characters, or a pathlib.Path, but is {shown(path)}; give one of them."
         )
-    return found
+    return converted
 
 
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
-    """Return `values` as a numpy array, of whatever dtype.
+    """Return `values` as a numpy array of any dtype; refuse masked values, and what numpy cannot convert.
 
-    Raises
-    ------
-    InputError
-        Of the class `error`: they form no array, are not at hand (a tensor that is sparse, on another device, of a
-        dtype that numpy does not know, or requires grad), or some are masked.
+    These are rows of unequal length, and tensors that are sparse, on another device, of a dtype that numpy does not
+    know, or that require grad.
     """
     try:
         array = np.asarray(values)
-        # numpy turns Python integers beyond int64 into objects or floats; as objects they can be named.
+        # numpy may turn Python integers beyond int64 into floats; as objects, messages can show them.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
-        raise error(f"{what} form no array ({cause!s:.200}); give rows of equal length, of plain numbers.") from cause
+        raise error(
+            f"{what} do not form an array ({cause!s:.200}); give rows of equal length, of plain numbers."
+        ) from cause
     if _is_masked(values):
-        raise error(f"{what} are masked in places; fill or remove these values first.")
+        raise error(f"{what} are masked in places; fill in or remove these values first.")
     return array
 
 
 def has_truths(values: Any) -> bool:
-    """Whether a list, or a list of lists, has True or False among numbers, which numpy would take for 1 and 0."""
+    """Whether a list, or a list of lists, has True or False in it, which numpy would take for 1 and 0."""
     if not isinstance(values, list | tuple):
         return False
     kinds = set(map(type, values))
@@ -202,41 +162,28 @@ def has_truths(values: Any) -> bool:
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
-    """Check ids of graphs and give them as int64 ``[n]``.
-
-    Raises
-    ------
-    SizesError
-        They are no integers, or one is not in 0..num_graphs-1.
-    """
-    found = as_integers(ids)
-    # Seen without a sign, a negative one is too large as well.
-    if len(found) and found.astype(np.int64, copy=False).view(np.uint64).max() >= num_graphs:
-        outside = found[(found < 0) | (found >= num_graphs)]
+    """Return ids of graphs as int64 ``[n]``; refuse with a SizesError what is not a row of integers in 0..N-1."""
+    row = as_integers(ids)
+    signed = row.astype(np.int64, copy=False)
+    # As an unsigned number, a negative one is too large as well.
+    if len(row) and signed.view(np.uint64).max() >= num_graphs:
+        outside = row[(row < 0) | (row >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
-    return found.astype(np.int64, copy=False)
+    return signed
 
 
-def as_integers(ids: Any) -> NDArray[np.integer[Any]]:
-    """Ids of graphs as an array ``[n]``, whatever their values.
-
-    Raises
-    ------
-    SizesError
-        They are no integers.
-    """
+def as_integers(ids: Any) -> NDArray[Any]:
+    """Return ids of graphs as an array ``[n]``; refuse with a SizesError what is not a row of integers."""
+    row: NDArray[Any]
     try:
-        found = np.asarray(ids)
+        row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
-        # Rows of unequal length, or a tensor that is no plain one on the CPU.
-        found = np.empty((1, 1))
-    if has_truths(ids) or _is_masked(ids):
-        found = np.empty((1, 1))
-    if not found.size:
-        found = found.astype(np.int64).reshape(-1)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
+        # Rows of unequal length, or a tensor that is sparse or on another device.
+        row = np.empty(1)
+    row = row if row.size else row.astype(np.int64).reshape(-1)
+    if row.ndim != 1 or row.dtype.kind not in "iu" or has_truths(ids) or _is_masked(ids):
         raise SizesError(
             f"ids must be one row of integers, but are {shown(ids, 200)}; give a list of ids, or a tensor on the CPU "
             "(a loader gives lists with sampler=..., batch_size=None)."
         )
-    return found
+    return row

@@ -1,4 +1,4 @@
-"""Optional packages: what is missing is named at its first use, with the extra that brings it."""
+"""Optional packages: an error at first use names the missing one, and the extra that installs it."""
 
 from __future__ import annotations
 
@@ -23,21 +23,16 @@ EXTRAS = {
 
 
 def load(name: str) -> ModuleType:
-    """Import the optional package `name`, or say how to get it.
-
-    Parameters
-    ----------
-    name
-        One of the packages of the extras, such as torch or dgl, or a module inside one of them.
+    """Import an optional package, such as torch or dgl, or a module inside it.
 
     Raises
     ------
     MissingDependencyError
-        The package is absent, or present but unable to load (DGL 2.1.0 beside a newer torch, say).
+        It is absent, or cannot be loaded, such as DGL 2.1.0 beside a newer torch; says how to install it.
     """
     package = name.partition(".")[0]
     if package == "dgl":
-        # Without a choice DGL prints a notice and writes a file into the home directory.
+        # Without a backend DGL prints a notice and writes a file into the home directory.
         os.environ.setdefault("DGLBACKEND", "pytorch")
     try:
         return importlib.import_module(name)
@@ -46,7 +41,7 @@ def load(name: str) -> ModuleType:
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:
-    """The error that says how to get an optional package that could not be imported."""
+    """Error for an optional package that could not be imported; says how to install it."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
     return MissingDependencyError(

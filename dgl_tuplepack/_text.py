@@ -1,13 +1,13 @@
-"""Names and paths as text to show: they come from files, and hold any characters at all."""
+"""Names and paths as text to show: they come from files, and may have any characters."""
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    r"""`text` on one line, with escapes in place of whatever a terminal or a page would obey or could not encode.
+    r"""`text` on one line, with escapes for characters that a terminal or a page would obey or cannot encode.
 
-    These are control and format characters, line ends, characters without a meaning, and surrogates, which stand for
-    the bytes of paths that are not UTF-8.
+    These are control and format characters, line ends, unassigned characters, and surrogates, which stand for bytes
+    of paths that are not UTF-8.
 
     Examples
     --------

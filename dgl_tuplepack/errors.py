@@ -11,7 +11,7 @@ class TuplepackError(Exception):
 
 
 class InputError(TuplepackError, ValueError):
-    """Something handed in by the caller is not acceptable."""
+    """An argument or an input is not valid."""
 
 
 class SizesError(InputError):
@@ -23,7 +23,7 @@ class LimitsError(InputError):
 
 
 class GraphTooLargeError(LimitsError):
-    """A graph on its own, or the graphs of a batch together, exceed the limits."""
+    """A graph alone, or the graphs of a batch together, exceed the limits."""
 
 
 class MethodError(InputError):
@@ -31,11 +31,11 @@ class MethodError(InputError):
 
 
 class SearchError(InputError):
-    """The settings of a search for limits contradict each other, or its aim is out of reach."""
+    """The settings of a search for limits contradict each other, or no limits reach its target."""
 
 
 class PlanError(InputError):
-    """A plan breaks its own limits, or belongs to other sizes than those given."""
+    """A plan exceeds its own limits, or belongs to other sizes than the given ones."""
 
 
 class SamplerError(InputError):
@@ -51,7 +51,7 @@ class FormatError(InputError):
 
 
 class ShardsError(InputError):
-    """Some shards of a dataset could not be done; the others are."""
+    """Some shards of a dataset failed; the others are done."""
 
 
 class MissingDependencyError(TuplepackError, ImportError):

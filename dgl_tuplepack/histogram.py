@@ -7,6 +7,7 @@ import functools
 import importlib
 import io
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,29 +23,29 @@ from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, com
 
 _FORMAT, _VERSION = "dgl_tuplepack.histogram", 1
 _EXAMPLES = ("ogbg-molhiv",)
-# What tells the kinds of sources apart; it lies above this layer, and is imported when something else than sizes comes.
+# Recognises kinds of sources. It lies above this layer, so it is imported only for something other than sizes.
 _SOURCES = "dgl_tuplepack.sources"
 
 
 @dataclass(frozen=True, eq=False)
 class SizeHistogram:
-    """Size classes and their counts; all that planning needs to know of a dataset.
+    """Size classes and their counts: all that planning needs to know about a dataset.
 
     Parameters
     ----------
     sizes
-        int64 ``[C, k]``, the distinct sizes; kept in ascending lexicographic order.
+        int64 ``[C, k]``, the distinct sizes; stored in ascending lexicographic order.
     counts
         int64 ``[C]``, graphs of each size, >= 1.
     components
         k names; ``("nodes", "edges")`` where k = 2 if not given.
     graph_classes
-        Where known, the size class of each graph, int64 ``[N]`` (index into `sizes` as kept).
+        Where known, the size class of each graph, int64 ``[N]`` (index into the stored `sizes`).
 
     Raises
     ------
     SizesError
-        No graphs at all, a repeated size, or totals beyond 2**63 - 1.
+        There are no graphs, a size is repeated, or totals exceed 2**63 - 1.
     """
 
     sizes: IntArray
@@ -64,7 +65,7 @@ class SizeHistogram:
             )
         if not counts.all():
             raise SizesError(
-                f"the size class at index {int(np.argmin(counts))} has no graphs; empty classes are to be left out."
+                f"the size class at index {int(np.argmin(counts))} has no graphs; such classes must be left out."
             )
         components = component_names(self.components, sizes.shape[1])
         order = np.lexsort(sizes.T[::-1])
@@ -76,17 +77,16 @@ class SizeHistogram:
             raise SizesError(
                 f"the size {tuple(sizes[repeated[0]].tolist())} stands twice in the histogram; add its counts up."
             )
-        _check_totals(sizes, counts, components)
         for field, value in (("sizes", sizes), ("counts", counts)):
             value.setflags(write=False)
             object.__setattr__(self, field, value)
         object.__setattr__(self, "components", components)
+        _check_totals({"graphs": self.num_graphs} | self._totals)
 
     def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
         classes = as_int64(self.graph_classes, "graph_classes of a histogram")
-        in_order = np.array_equal(order, np.arange(len(order)))
         if (
-            not in_order
+            not np.array_equal(order, np.arange(len(order)))
             or classes.ndim != 1
             or (classes >= len(counts)).any()
             or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts)
@@ -98,12 +98,12 @@ class SizeHistogram:
 
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
-        """Count the sizes of graphs, or of a store, and remember which graph is of which size class.
+        """Count the sizes of graphs, or of a store, and remember the size class of each graph.
 
         Raises
         ------
         SizesError
-            There is no graph.
+            There are no graphs, or `sizes` are not numbers.
 
         Notes
         -----
@@ -114,7 +114,7 @@ class SizeHistogram:
         >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
         {(2, 2): 1, (3, 4): 2}
         """
-        # A store knows the sizes of its graphs.
+        # A store has the sizes of its graphs as an attribute.
         known = getattr(sizes, "sizes", None)
         sizes = known if isinstance(known, GraphSizes) else sizes
         if not isinstance(sizes, GraphSizes):
@@ -122,8 +122,8 @@ class SizeHistogram:
             if not rows and not hasattr(sizes, "__array__"):
                 first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
                 raise SizesError(
-                    f"sizes are rows of whole numbers, one for each graph, but a {type(sizes).__name__}{first} was "
-                    "given; call sizes_of(source) first."
+                    f"sizes must be rows of whole numbers, one for each graph, but are {type(sizes).__name__}{first}; "
+                    "call sizes_of(source) first."
                 )
             sizes = GraphSizes(sizes)
         if not len(sizes):
@@ -133,7 +133,7 @@ class SizeHistogram:
 
     @classmethod
     def from_counts(cls, counts: Mapping[tuple[int, ...] | int, int], components: Sequence[str] = ()) -> SizeHistogram:
-        """Histogram from ``{size: count}``; sizes of no graphs are left out.
+        """Histogram from ``{size: count}``; sizes with a count of 0 are left out.
 
         Examples
         --------
@@ -173,7 +173,7 @@ class SizeHistogram:
         return dict(zip(map(tuple, self.sizes.tolist()), self.counts.tolist(), strict=True))
 
     def without_ids(self) -> SizeHistogram:
-        """The same counts without the knowledge of single graphs."""
+        """The same counts without `graph_classes`."""
         return SizeHistogram(self.sizes, self.counts, self.components) if self.graph_classes is not None else self
 
     def __add__(self, other: SizeHistogram) -> SizeHistogram:
@@ -184,11 +184,12 @@ class SizeHistogram:
                 f"histograms of {self.components} and of {other.components} cannot be added; "
                 "count the same components, in the same order, in both."
             )
-        sizes, both = np.concatenate([self.sizes, other.sizes]), np.concatenate([self.counts, other.counts])
-        _check_totals(sizes, both, self.components)
-        classes, members, _ = _distinct_rows(sizes)
+        # Before the counts are added, which might overflow.
+        sums = {name: total + other._totals[name] for name, total in self._totals.items()}
+        _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
+        classes, members, _ = _distinct_rows(np.concatenate([self.sizes, other.sizes]))
         counts = np.zeros(len(classes), dtype=np.int64)
-        np.add.at(counts, members, both)
+        np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
         return SizeHistogram(classes, counts, self.components)
 
     def __eq__(self, other: object) -> bool:
@@ -204,15 +205,14 @@ class SizeHistogram:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON: ``rows`` of size and count."""
-        rows = np.column_stack([self.sizes, self.counts]).tolist()
-        return {"components": list(self.components), "rows": rows}
+        return {"components": list(self.components), "rows": np.column_stack([self.sizes, self.counts]).tolist()}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> SizeHistogram:
         """Inverse of `to_dict`."""
         rows = as_int64(document["rows"], "rows of a histogram")
         if rows.ndim != 2 or rows.shape[1] < 2:
-            raise SizesError(f"a histogram needs rows of a size and a count, but they have shape {rows.shape}.")
+            raise SizesError(f"rows of a histogram must be a size and a count each, but have shape {rows.shape}.")
         return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -230,7 +230,7 @@ class SizeHistogram:
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer or damaged; a bad line is named.
+            The file is missing, foreign, newer or damaged; names the first bad line.
         """
         if _suffix(path) == ".csv":
             return cls.from_csv(read_text(path), str(path))
@@ -250,7 +250,7 @@ class SizeHistogram:
             raise FormatError(f"{path} holds no valid histogram: {error!s:.500}") from error
 
     def to_csv(self) -> str:
-        """Table of the components and ``count``, one line for each size class."""
+        """CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
         outer_blanks = any(name != name.strip() for name in self.components)
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
@@ -260,20 +260,21 @@ class SizeHistogram:
 
     @classmethod
     def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
-        """Inverse of `to_csv`; `name` is what errors call the text.
+        """Inverse of `to_csv`; errors call the text `name`.
 
         Raises
         ------
         FormatError
-            It is no such table; a bad line is named.
+            The text is not such a table; names the first bad line.
         """
         try:
             lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
         except csv.Error as error:
-            raise FormatError(f"{name} is no valid CSV ({error}); it is damaged or another kind of file.") from error
+            raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
         if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
             raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
-        rows = [_csv_row(line, len(lines[0]), number, name) for number, line in enumerate(lines[1:], start=2)]
+        cells = len(lines[0])
+        rows = [_csv_row(line, cells, f"line {number} of {name}") for number, line in enumerate(lines[1:], start=2)]
         try:
             return cls.from_dict({"components": lines[0][:-1], "rows": rows})
         except InputError as error:
@@ -281,32 +282,20 @@ class SizeHistogram:
 
 
 def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
-    """The histogram itself, or that of graph sizes, or of any source that `sizes_of` reads.
-
-    Raises
-    ------
-    SizesError, SchemaError, FormatError
-        As in `sizes_of`.
-    """
+    """Return a histogram as it is, or count graph sizes, or the sizes of any source that `sizes_of` reads."""
     if isinstance(source, SizeHistogram):
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
-    found: SizeHistogram = importlib.import_module(_SOURCES).histogram_of(source)
-    return found
+    histogram: SizeHistogram = importlib.import_module(_SOURCES).histogram_of(source)
+    return histogram
 
 
-def quantiles(values: IntArray, counts: IntArray, shares: Sequence[float]) -> list[int]:
-    """Return, for each share, the smallest value that at least this share of all graphs does not exceed.
+def quantiles(values: IntArray, counts: IntArray, levels: Sequence[float]) -> list[int]:
+    """Return, for each level, the smallest value that at least this fraction of all graphs does not exceed.
 
-    Parameters
-    ----------
-    values
-        int64 ``[C]``, in any order; repeated values are allowed.
-    counts
-        int64 ``[C]``, graphs of each value, >= 1.
-    shares
-        In [0, 1]; 0 gives the smallest value, 0.5 the median, 1 the largest value.
+    `values`, in any order and perhaps repeated, have `counts` >= 1 of graphs. Level 0 gives the smallest value, 0.5 the
+    median, 1 the largest.
 
     Examples
     --------
@@ -315,24 +304,23 @@ def quantiles(values: IntArray, counts: IntArray, shares: Sequence[float]) -> li
     """
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(counts[order])
-    at = np.searchsorted(up_to, [max(1.0, share * int(up_to[-1])) for share in shares])
-    found: list[int] = values[order][at].tolist()
-    return found
+    at = np.searchsorted(up_to, [max(1.0, level * int(up_to[-1])) for level in levels])
+    return cast(list[int], values[order][at].tolist())
 
 
 def is_row(row: object) -> bool:
-    """Whether this can be the size of a graph: a number or some; not a graph, nor a pair of a graph and a label."""
+    """Whether this can be the size of a graph: one number or several, not a graph or a pair (graph, label)."""
     cells = row if isinstance(row, list | tuple) else [row]
     return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)
 
 
 def load_example(name: str) -> SizeHistogram:
-    """Histogram that comes with the package: ``"ogbg-molhiv"``, its 32,901 training graphs.
+    """Load a histogram of the package: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
 
     Raises
     ------
     SizesError
-        There is no example of that name.
+        The name is unknown.
 
     Examples
     --------
@@ -341,7 +329,7 @@ def load_example(name: str) -> SizeHistogram:
     (795, 32901, {'nodes': 222, 'edges': 502})
     """
     if not is_one_of(name, _EXAMPLES):
-        raise SizesError(f"there is no example named {shown(name)}; choose one of {', '.join(_EXAMPLES)}.")
+        raise SizesError(f"unknown example {shown(name)}; choose one of {', '.join(_EXAMPLES)}.")
     text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
     return SizeHistogram.from_csv(text, name)
 
@@ -349,13 +337,11 @@ def load_example(name: str) -> SizeHistogram:
 def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Distinct rows in ascending order, the index of each row among them, and their counts."""
     radix = [int(m) + 1 for m in rows.max(axis=0)]
-    cells = 1
-    for r in radix:
-        cells *= r
+    cells = math.prod(radix)
     if cells > INT64_MAX:
         distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    # One integer key a row, in lexicographic order: sorting (or counting) integers is far faster than rows.
+    # One integer key for each row, in lexicographic order: sorting or counting integers is far faster than rows.
     keys = rows[:, 0].copy()
     for column, r in enumerate(radix[1:], start=1):
         keys *= r
@@ -378,28 +364,27 @@ def _suffix(path: str | os.PathLike[str]) -> str:
     return suffix
 
 
-def _csv_row(line: list[str], cells: int, number: int, name: str) -> list[int]:
+def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
     try:
         row = [int(cell) for cell in line]
     except ValueError:
         row = []
-    _check_row(row, cells, f"line {number} of {name}", ",".join(line))
+    _check_row(row, cells, where, ",".join(line))
     return row
 
 
-def _check_row(row: Any, cells: int, where: str, shown: str | None = None) -> None:
-    """Refuse what is no row of a size and a count; name where it stands."""
+def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
+    """Refuse a row that is not a size and a count; the message says `where` it is, and how it is `written`."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(
-            f"{where} is {row if shown is None else shown!r:.200}, but must hold {cells} whole numbers in 0..2**63-1, "
-            "the last one, a count, above 0; correct or remove it."
+            f"{where} is {shown(row if written is None else written, 200)}, but must hold {cells} whole numbers in "
+            "0..2**63-1, the last one, a count, above 0; correct or remove it."
         )
 
 
-def _check_totals(sizes: IntArray, counts: IntArray, components: tuple[str, ...]) -> None:
-    """Refuse histograms whose sums overflow int64."""
-    totals = {name: exact_sum(sizes[:, column], counts) for column, name in enumerate(components)}
-    for what, total in ({"graphs": exact_sum(counts)} | totals).items():
+def _check_totals(totals: Mapping[str, int]) -> None:
+    """Refuse totals that do not fit int64."""
+    for name, total in totals.items():
         if total > INT64_MAX:
-            raise SizesError(f"the histogram counts {total} {what} in all, above 2**63-1; split the dataset.")
+            raise SizesError(f"the histogram counts {total} {name} in all, above 2**63-1; split the dataset.")

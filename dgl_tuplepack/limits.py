@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
 _NAMED_GRAPHS = 10
 
 
+@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Limits:
     """Inclusive maxima of the real content of one pack, padding excluded.
 
@@ -35,15 +37,15 @@ class Limits:
         Most nodes in a pack, >= 1; for heterographs a dict keyed by node type.
     edges
         Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation
-        name where that is unambiguous). None: no limit on edges, of whatever types; a sampler then takes the most
-        edges that any pack of its plan holds, as its batches need one shape.
+        name where that is unambiguous). None: no limit on edges of any type; a sampler then takes the most edges that
+        any pack of its plan holds, since its batches need one shape.
     graphs
         Most graphs in a pack, >= 1; None: no cap.
 
     Raises
     ------
     LimitsError
-        A limit is no integer, below 1 or above 2**63 - 1.
+        A limit is not an integer in 1..2**63 - 1.
 
     Examples
     --------
@@ -53,8 +55,6 @@ class Limits:
     >>> limits.fits([[222, 502], [223, 10]]).tolist()
     [True, False]
     """
-
-    __slots__ = ("components", "graphs", "values")
 
     components: tuple[str, ...]
     values: tuple[int, ...]
@@ -74,7 +74,7 @@ class Limits:
 
     @classmethod
     def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
-        """Limits of any named components, in the order given.
+        """Limits of any named components, in the given order.
 
         Examples
         --------
@@ -96,14 +96,15 @@ class Limits:
         >>> Limits.from_padded_shape(nodes=256, edges=512, graphs=64)
         Limits(nodes=255, edges=512, graphs=63)
         """
-        nodes, edges, graphs = (_as_limit(n, v) for n, v in zip(_FIELDS, (nodes, edges, graphs), strict=True))
-        for name, value in (("nodes", nodes), ("graphs", graphs)):
-            if value < 2:
+        padded = {"nodes": nodes, "edges": edges, "graphs": graphs}
+        slots = {name: _as_limit(name, value) for name, value in padded.items()}
+        for name in ("nodes", "graphs"):
+            if slots[name] < 2:
                 raise LimitsError(
-                    f"a padded shape needs at least 2 {name} (one is reserved for padding), but got {value}; "
+                    f"a padded shape needs at least 2 {name} (one is reserved for padding), but got {slots[name]}; "
                     f"ask for {name}=2 or more."
                 )
-        return cls(nodes - 1, edges, graphs - 1)
+        return cls(slots["nodes"] - 1, slots["edges"], slots["graphs"] - 1)
 
     def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
         if not isinstance(maxima, Mapping):
@@ -112,16 +113,10 @@ class Limits:
             raise LimitsError("limits need at least one component, but none was given; set nodes=...")
         names = as_names(list(maxima))
         if names is None:
-            raise LimitsError(f"components of limits go by names, but are {shown(list(maxima))}; give texts.")
+            raise LimitsError(f"components of limits must be names, but are {shown(list(maxima))}; give texts.")
         object.__setattr__(self, "components", names)
         object.__setattr__(self, "values", tuple(_as_limit(name, value) for name, value in maxima.items()))
         object.__setattr__(self, "graphs", None if graphs is None else _as_limit("graphs", graphs))
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"Limits are immutable; {name!r} cannot be set, make new Limits instead")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Limits.from_components, (self.maxima, self.graphs)
 
     @property
     def maxima(self) -> dict[str, int]:
@@ -159,29 +154,28 @@ class Limits:
         Raises
         ------
         LimitsError
-            A component has no limit, also where there is none on edges; or a limit belongs to no component.
+            A component has no limit (edges need one here too), or a limit belongs to no component.
         """
         maxima = self.maxima
         if as_names(components) is None:
-            raise LimitsError(f"components go by names, but are {shown(components)}; give a list of texts.")
-        names = {matching_name(component, maxima): component for component in components}
-        missing = [component for name, component in names.items() if name is None]
+            raise LimitsError(f"components must be names, but are {shown(components)}; give a list of texts.")
+        names = [matching_name(component, maxima) for component in components]
+        missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
-        if missing or unknown or len(names) != len(components):
+        if missing or unknown or len(set(names)) != len(components):
             wrong = [f"without a limit: {', '.join(missing)}"] if missing else []
             wrong += [f"of no component: {', '.join(unknown)}"] if unknown else []
             if not wrong:
-                wrong = ["two components go by one relation: use their full names"]
+                wrong = ["two components have the same relation: use their full names"]
             raise LimitsError(
                 f"the limits are for {list(self.components)}, but the sizes have {list(components)} "
                 f"({'; '.join(wrong)}); give exactly one limit for each component of the sizes."
             )
-        return Limits.from_components(
-            {component: maxima[name] for name, component in names.items() if name is not None}, self.graphs
-        )
+        values = [maxima[name] for name in names if name is not None]
+        return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Like `aligned`, but where there is no limit on edges at all, those of `fill` (at least 1) are taken.
+        """Like `aligned`, but limits without any limit on edges get those of `fill` (at least 1).
 
         Examples
         --------
@@ -190,27 +184,25 @@ class Limits:
         """
         if as_names(components) is None or self.edges is not None:
             return self.aligned(components)
-        edges = {name: max(1, fill[name]) for name in components if _counts_edges(name)}
+        names = [components[i] for i in components_of_kind(components, "edges")]
+        edges = {name: max(1, fill[name]) for name in names}
         return Limits.from_components({**self.maxima, **edges}, self.graphs).aligned(components)
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
         """Whether each graph alone stays inside the limits, bool ``[N]``."""
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
-        return np.asarray((sizes.array <= self._of(sizes).array).all(axis=1), dtype=np.bool_)
-
-    def _of(self, sizes: GraphSizes) -> Limits:
-        """The limits aligned with sizes, which no limit on edges exceeds."""
-        return self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
+        limits = self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
+        return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Raise unless every graph fits.
+        """Refuse graphs that do not fit.
 
         Parameters
         ----------
         sizes
             One row for each graph or, with `counts`, for each size class.
         counts
-            Graphs of each size class, int64 ``[C]``; they are counted, but cannot be named.
+            Graphs of each size class, int64 ``[C]``; the message then counts graphs and does not name them.
 
         Raises
         ------
@@ -226,25 +218,21 @@ class Limits:
         def named(row: IntArray) -> str:
             return ", ".join(f"{v} {name}" for v, name in zip(row.tolist(), sizes.components, strict=True))
 
-        shown = [
+        examples = [
             f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} of {named(sizes.array[i])}"
             for i in too_large[:_NAMED_GRAPHS].tolist()
         ]
         hidden = len(too_large) - _NAMED_GRAPHS
         more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
         graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
-        needed = named(self._needed(sizes))
-        return (
-            f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(shown)}{more}. "
-            f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
-            "dataset; PackBatchSampler, StreamPacker and search_limits do so with oversize='drop'."
-        )
-
-    def _needed(self, sizes: GraphSizes) -> IntArray:
-        """The smallest limits, not below these, that hold every graph."""
         largest = sizes.array.max(axis=0)
         fill = dict(zip(sizes.components, largest.tolist(), strict=True))
-        return np.asarray(np.maximum(largest, self.filled(sizes.components, fill).array), dtype=np.int64)
+        needed = named(np.maximum(largest, self.filled(sizes.components, fill).array))
+        return (
+            f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(examples)}{more}. "
+            f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
+            "dataset, as oversize='drop' does in PackBatchSampler, StreamPacker and search_limits."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -260,16 +248,8 @@ class Limits:
             `document` is not a mapping with ``"maxima"`` and ``"graphs"``, or a limit is malformed.
         """
         if not isinstance(document, Mapping) or not {"maxima", "graphs"} <= document.keys():
-            raise LimitsError(f"limits as plain data have 'maxima' and 'graphs', but are {document!r:.100}.")
+            raise LimitsError(f"limits as plain data have 'maxima' and 'graphs', but are {shown(document)}.")
         return cls.from_components(document["maxima"], document["graphs"])
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Limits):
-            return NotImplemented
-        return (self.components, self.values, self.graphs) == (other.components, other.values, other.graphs)
-
-    def __hash__(self) -> int:
-        return hash((self.components, self.values, self.graphs))
 
     def __repr__(self) -> str:
         if set(self.components) <= {"nodes", "edges"} and self.components[0] == "nodes":
@@ -278,17 +258,8 @@ class Limits:
         return f"Limits.from_components({self.maxima}, graphs={self.graphs})"
 
 
-_FIELDS = ("nodes", "edges", "graphs")
-
-
 def as_limits(limits: object) -> Limits:
-    """Refuse what is no `Limits`, a tuple of numbers say.
-
-    Raises
-    ------
-    LimitsError
-        `limits` is something else.
-    """
+    """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
     if not isinstance(limits, Limits):
         raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
     return limits
@@ -296,21 +267,17 @@ def as_limits(limits: object) -> Limits:
 
 def _type_of(component: str) -> Any:
     """Node type, canonical edge type, or relation name that a component counts."""
-    parts = component.split(":")[1:]
-    return tuple(parts) if len(parts) == 3 else ":".join(parts)
+    words = component.split(":")[1:]
+    return tuple(words) if len(words) == 3 else ":".join(words)
 
 
 def _as_limit(name: str, value: Any) -> int:
     return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
 
 
-def _counts_edges(component: str) -> bool:
-    return component == "edges" or component.startswith("edges:")
-
-
 def _node_type(key: Any) -> str:
     if not isinstance(key, str):
-        raise LimitsError(f"a node type must be text, but is {shown(key)}; give the limits of nodes by node type.")
+        raise LimitsError(f"a node type must be text, but is {shown(key)}; give limits of nodes by node type.")
     return key
 
 
@@ -318,15 +285,13 @@ def _edge_type(key: Any) -> str | tuple[str, str, str]:
     if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3 and as_names(key)):
         return key
     raise LimitsError(
-        f"an edge type must be a relation name, or (source type, relation, destination type), but is {shown(key)}; "
-        "give the limits of edges by edge type."
+        f"an edge type must be a relation name, or (node type, relation, node type), but is {shown(key)}; give limits "
+        "of edges by edge type."
     )
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
-    """Name under which the limit of `component` was given: its own, or the relation of an edge type."""
-    if component in maxima:
-        return component
-    parts = component.split(":")
-    short = f"edges:{parts[2]}" if parts[0] == "edges" and len(parts) == 4 else component
-    return short if short in maxima else None
+    """Name under which `maxima` has the limit of `component`: its own, or the relation of an edge type; else None."""
+    words = component.split(":")
+    relation = f"edges:{words[2]}" if words[0] == "edges" and len(words) == 4 else component
+    return next((name for name in (component, relation) if name in maxima), None)

@@ -1,4 +1,4 @@
-"""Figures of merit, computed from a plan alone."""
+"""Figures of merit of a plan."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dgl_tuplepack.plan import PackPlan
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Harmonic mean of the efficiencies of all components of which there is anything; 0 where there is none.
+    """Harmonic mean of the efficiencies above 0; 0 if there are none.
 
-    An efficiency is 0 only where no graph has anything of a component, whatever the plan; it tells plans apart no more.
+    An efficiency is 0 only if a component is 0 in every graph, and then for every plan.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 
 
 def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Slots of each component that hold padding in one epoch, against the limits of the plan."""
+    """Slots of each component that hold padding in one epoch, relative to the limits of the plan."""
     totals = plan.histogram.totals()
     return {name: plan.num_packs * limit - totals[name] for name, limit in plan.limits.maxima.items()}
 

@@ -1,4 +1,4 @@
-"""The plan: which sizes share a pack, and how many packs look alike."""
+"""The plan: which sizes share a pack, and how many packs repeat each pattern."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray, as_int64, exact_sum
 
 _FORMAT, _VERSION = "dgl_tuplepack.plan", 1
+_ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
+_OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 
 
 def library_versions() -> dict[str, str]:
-    """Versions that a plan records: of this package and of what computed with it."""
+    """Versions that a plan records: of this package, and of Python and the libraries that computed it."""
     return {
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
@@ -39,14 +41,14 @@ def library_versions() -> dict[str, str]:
 class PackPlan:
     """A list of patterns that together hold every graph of a histogram exactly once.
 
-    A *pattern* is a multiset of size classes with a repeat count: that many packs hold just these sizes.
+    A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
 
     Parameters
     ----------
     histogram
-        What was packed.
+        The sizes that were packed.
     limits
-        Limits that every pack keeps, one for each component of the histogram.
+        Limits of every pack, one for each component of the histogram.
     offsets
         int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
     classes
@@ -56,14 +58,14 @@ class PackPlan:
     repeats
         Packs that follow each pattern, int64 ``[Q]``, >= 1.
     lower_bound
-        Number of packs that no plan can stay below.
+        A number of packs that every plan needs.
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
 
     Raises
     ------
     PlanError
-        The patterns break a limit, or do not hold every graph exactly once (see `validate`).
+        The patterns exceed a limit, or do not hold every graph exactly once (see `validate`).
     """
 
     histogram: SizeHistogram
@@ -82,7 +84,7 @@ class PackPlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", self.histogram.without_ids())
         object.__setattr__(self, "limits", self.limits.filled(self.histogram.components, self.histogram.totals()))
-        for name in ("offsets", "classes", "multiplicities", "repeats"):
+        for name in _ARRAYS:
             array = as_int64(getattr(self, name), f"{name} of a plan")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
@@ -105,7 +107,7 @@ class PackPlan:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether it is proven that no plan needs fewer packs."""
+        """Whether the plan has proven to have the fewest packs possible."""
         return self.gap == 0
 
     @functools.cached_property
@@ -126,19 +128,19 @@ class PackPlan:
 
     @property
     def efficiency(self) -> dict[str, float]:
-        """Component -> real content / (packs x limit), against the limits of the plan, in [0, 1]."""
+        """Component -> real content / (packs x limit), relative to the limits of the plan, in [0, 1]."""
         return self._efficiency(self.limits)
 
     @property
     def effective_limits(self) -> Limits:
-        """The limits lowered to the largest content that any pack really has (at least 1)."""
+        """The limits lowered to the largest content of any pack (at least 1)."""
         largest = np.maximum(self.pattern_contents.max(axis=0), 1).tolist()
         maxima = dict(zip(self.histogram.components, largest, strict=True))
         return Limits.from_components(maxima, self.max_graphs)
 
     @property
     def effective_efficiency(self) -> dict[str, float]:
-        """Efficiency against `effective_limits`: the convention of the Tuple Packing paper."""
+        """Efficiency relative to `effective_limits`: the convention of the Tuple Packing paper."""
         return self._efficiency(self.effective_limits)
 
     def _efficiency(self, limits: Limits) -> dict[str, float]:
@@ -151,13 +153,13 @@ class PackPlan:
         digest = hashlib.sha256()
         header = [list(self.histogram.components), self.limits.to_dict()]
         digest.update(json.dumps(header, sort_keys=True).encode())
-        for array in (
-            self.histogram.sizes, self.histogram.counts,
-            self.offsets, self.classes, self.multiplicities, self.repeats,
-        ):  # fmt: skip
+        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
             digest.update(str(array.shape).encode())
             digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
         return digest.hexdigest()
+
+    def _arrays(self) -> list[IntArray]:
+        return [getattr(self, name) for name in _ARRAYS]
 
     def validate(self) -> None:
         """Check that every graph is in exactly one pack and that no pack exceeds a limit.
@@ -165,14 +167,14 @@ class PackPlan:
         Raises
         ------
         PlanError
-            Names the first pattern, or the first size, that is wrong.
+            Names the first wrong pattern or size.
         """
         self._check_structure()
         self._check_counts()
         self.check_limits(self.limits)
 
     def _check_counts(self) -> None:
-        repeats = self._entry_repeats()
+        repeats = np.repeat(self.repeats, np.diff(self.offsets))
         packed = np.zeros(len(self.histogram), dtype=np.int64)
         np.add.at(packed, self.classes, self.multiplicities * repeats)
         wrong = np.flatnonzero(packed != self.histogram.counts)
@@ -181,20 +183,19 @@ class PackPlan:
             raise PlanError(
                 f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
                 f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
-                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it anew."
+                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it again."
             )
-        # In a damaged plan the sums above may have wrapped around to the right number; this one cannot.
+        # In a damaged plan the int64 sums above may overflow to the right number; this one cannot.
         total = exact_sum(self.multiplicities, repeats)
         if total != self.histogram.num_graphs:
             raise PlanError(
                 f"the plan packs {total} graphs, but the histogram has {self.histogram.num_graphs}; "
-                "it is damaged, make it anew."
+                "it is damaged, make it again."
             )
 
     def _check_structure(self) -> None:
-        arrays = (self.offsets, self.classes, self.multiplicities, self.repeats)
         if (
-            any(array.ndim != 1 for array in arrays)
+            any(array.ndim != 1 for array in self._arrays())
             or len(self.offsets) != len(self.repeats) + 1
             or len(self.multiplicities) != len(self.classes)
             or not len(self.repeats)
@@ -202,11 +203,11 @@ class PackPlan:
             or self.offsets[-1] != len(self.classes)
             or (np.diff(self.offsets) <= 0).any()
         ):
-            raise PlanError("the arrays of the plan do not fit together; it is damaged, make it anew.")
+            raise PlanError("the arrays of the plan do not fit together; it is damaged, make it again.")
         if (self.classes >= len(self.histogram)).any():
             raise PlanError(
-                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)}; "
-                "it is damaged, make it anew."
+                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)}; it "
+                "is damaged, make it again."
             )
         if not self.multiplicities.all() or not self.repeats.all():
             raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
@@ -217,10 +218,7 @@ class PackPlan:
         versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
         texts = (self.method, self.heuristic or "", *versions, *versions.values())
         if versions is not self.versions or not all(isinstance(text, str) for text in texts):
-            raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it anew.")
-
-    def _entry_repeats(self) -> IntArray:
-        return np.repeat(self.repeats, np.diff(self.offsets))
+            raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
         """Refuse limits that a pack of this plan exceeds.
@@ -231,7 +229,7 @@ class PackPlan:
             Names the first such pattern and its content.
         """
         limits = limits.filled(self.histogram.components, self.histogram.totals())
-        # Contents cannot overflow: every graph is there once, and the totals fit int64.
+        # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
         exceeded = self.pattern_contents > limits.array
         over_cap = self.pattern_graphs > (INT64_MAX if limits.graphs is None else limits.graphs)
         bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
@@ -239,17 +237,17 @@ class PackPlan:
             content = dict(zip(self.histogram.components, self.pattern_contents[bad[0]].tolist(), strict=True))
             raise PlanError(
                 f"pattern {bad[0]} of the plan holds {content} in {self.pattern_graphs[bad[0]]} graphs, "
-                f"beyond {limits!r}; no pack may exceed a limit, make the plan anew."
+                f"beyond {limits!r}; no pack may exceed a limit, make the plan again."
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan as JSON, as a whole or not at all."""
-        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        """Write the plan to a JSON file, which is complete or not there at all."""
+        arrays = {name: array.tolist() for name, array in zip(_ARRAYS, self._arrays(), strict=True)}
+        others = {name: getattr(self, name) for name in _OTHERS}
         document = {
             "format": _FORMAT, "version": _VERSION, "histogram": self.histogram.to_dict(),
-            "limits": self.limits.to_dict(), **arrays, "lower_bound": self.lower_bound, "method": self.method,
-            "heuristic": self.heuristic, "seed": self.seed, "random_ties": self.random_ties,
-            "versions": dict(self.versions), "fingerprint": self.fingerprint,
+            "limits": self.limits.to_dict(), **arrays, **others, "versions": dict(self.versions),
+            "fingerprint": self.fingerprint,
         }  # fmt: skip
         document["checksum"] = checksum(document)
         write_text(path, json.dumps(document) + "\n")
@@ -267,16 +265,16 @@ class PackPlan:
         check_header(document, path, _FORMAT, _VERSION)
         try:
             limits = Limits.from_dict(document["limits"])
-            made = {name: document[name] for name in _MADE}
+            others = {name: document[name] for name in _OTHERS}
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
-            plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **made)
+            plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **others)
             intact = plan.fingerprint == document["fingerprint"] and checksum(document) == document["checksum"]
         except KeyError as error:
             raise FormatError(f"{path} holds no valid plan: {error} is missing; it is damaged.") from error
         except (InputError, TypeError, AttributeError, ValueError) as error:
             raise FormatError(f"{path} holds no valid plan: {error!s:.500}") from error
         if not intact:
-            raise FormatError(f"{path} was altered: its content does not match its checksum; make the plan anew.")
+            raise FormatError(f"{path} was altered: its content does not match its checksum; make the plan again.")
         return plan
 
     def __repr__(self) -> str:
@@ -285,7 +283,3 @@ class PackPlan:
             f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs, lower bound "
             f"{self.lower_bound}, method {self.method!r}, {self.limits!r}, efficiency: {fractions})"
         )
-
-
-_MADE = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
-_ARRAYS = ("offsets", "classes", "multiplicities", "repeats")

@@ -1,4 +1,4 @@
-"""Which of how many processes this is, whether all of them see the same, and how they end together."""
+"""Ranks: which one this process is, whether all of them have the same, and how they end together."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def in_process_group() -> bool:
 
 
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Number of processes and the number of this one: as given, or those of torch.distributed, or 1 and 0.
+    """Number of processes and rank of this one: as given, or from torch.distributed, or 1 and 0.
 
     Raises
     ------
     SamplerError
-        Only one of the two is given, they do not fit together, or WORLD_SIZE speaks of processes that
-        torch.distributed does not know of.
+        Only one of the two is given, they contradict each other, or WORLD_SIZE tells of several processes but
+        torch.distributed is not initialised.
     """
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
@@ -36,8 +36,7 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
         )
     if num_replicas is not None:
         num_replicas = whole_number("num_replicas", num_replicas, 1, error=SamplerError)
-        rank = whole_number("rank", rank, 0, num_replicas - 1, SamplerError)
-        return num_replicas, rank
+        return num_replicas, whole_number("rank", rank, 0, num_replicas - 1, SamplerError)
     if in_process_group():
         return torch.distributed.get_world_size(), torch.distributed.get_rank()
     world_size = os.environ.get("WORLD_SIZE", "1")
@@ -51,20 +50,15 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 @contextmanager
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
-    """Compare among all ranks what the block puts into the dict that it gets; all ranks must come here.
+    """Compare the facts that a block, which makes `what`, puts into the dict that it gets.
 
-    Parameters
-    ----------
-    what
-        What the block makes; for the message.
-    among_ranks
-        False: nothing is compared.
+    With `among_ranks`, all ranks must run this block; otherwise nothing is compared.
 
     Raises
     ------
     SamplerError
-        On every rank, if two ranks differ; names the fact and both values. If the block failed on one, its error is
-        raised there, and this on the others, which would wait for that rank for ever.
+        On every rank, if two ranks differ; names the fact and both values. If the block fails on one rank, that rank
+        raises its own error, and the others this one instead of waiting for ever.
     """
     facts: dict[str, Any] = {}
     try:
@@ -77,7 +71,7 @@ def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
         gathered = _gather(("", facts))
         for rank, (failure, _) in enumerate(gathered):
             if failure:
-                raise SamplerError(f"rank {rank} could not make {what}, so no rank goes on; there: {failure}")
+                raise SamplerError(f"rank {rank} could not make {what}, so all ranks stop; its error: {failure}")
         _check_equal([of_rank for _, of_rank in gathered])
 
 
@@ -103,32 +97,31 @@ def _check_equal(gathered: list[dict[str, Any]]) -> None:
 def in_step(
     batches: Iterable[Batch], empty: Batch | None = None, group: torch.distributed.ProcessGroup | None = None
 ) -> Iterator[Batch]:
-    """Batches of this rank for as many steps as all ranks take together.
+    """Iterate the batches of this rank for as many steps as all ranks take together.
 
-    Ranks of a stream may have unequal numbers of batches, and one that ends early would leave the others waiting for
-    its gradients for ever. All ranks must iterate this, to the end.
+    Ranks of a stream may have unequal numbers of batches, and a rank that ends early would leave the others waiting for
+    its gradients for ever. All ranks must iterate this to its end.
 
     Parameters
     ----------
     batches
-        What this rank has, for example a loader.
+        Batches of this rank, for example a loader.
     empty
-        What a rank without batches gets until the last one has none: ``collate([])``, say. Nothing is lost then.
-        None: all ranks stop as soon as one has no batch, and the batches that others have left are lost.
+        Batch for a rank that has none left while others do, such as ``collate([])``. Nothing is lost then.
+        None: all ranks stop as soon as one has no batch left, and further batches of the others are lost.
     group
         Processes that take steps together; None: all of them.
 
     Raises
     ------
     SamplerError
-        While iterating: `batches` of another rank failed; names the rank and its error. The rank that failed raises
-        what it met with.
+        While iterating: `batches` of another rank failed; names the rank and its error. That rank raises its own
+        error.
 
     Notes
     -----
-    One all-reduce of a single integer for each step. With NCCL it runs on the current CUDA device, and the host waits
-    for it, and so for what the device was given before. Without an initialised process group the batches come as
-    they are.
+    Each step takes one all-reduce of a single integer. With NCCL it runs on the current CUDA device, and the host waits
+    for it and for all earlier work of the device. Without an initialised process group this is ``iter(batches)``.
 
     Examples
     --------
@@ -140,7 +133,7 @@ def in_step(
         return
     device = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
     world_size = torch.distributed.get_world_size(group)
-    # So iter(batches), which may fail too, is called by the first next().
+    # The chain calls iter(batches), which may fail too, in its first next().
     iterator, ended = itertools.chain.from_iterable([batches]), False
     while True:
         batch, error = empty, None
@@ -151,7 +144,7 @@ def in_step(
                 ended = True
             except Exception as failure:
                 error = failure
-        # A rank that has a batch counts 1, one that failed more than all of those together.
+        # A rank with a batch counts 1; one that failed counts more than all of these together.
         mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
         torch.distributed.all_reduce(mark, group=group)
         failed, having = divmod(int(mark), world_size + 1)
@@ -164,12 +157,10 @@ def in_step(
 
 
 def _fail_together(error: Exception | None, group: torch.distributed.ProcessGroup | None) -> NoReturn:
-    """Raise the error of this rank, or one that names that of the first rank that has one."""
+    """Raise the error of this rank, or one that names the error of the first rank that failed."""
     cause = None if error is None else f"rank {torch.distributed.get_rank()} got no further batch ({error!r:.500})"
     causes = _gather(cause, group)
     if error is not None:
         raise error
-    named = next(cause for cause in causes if cause is not None)
-    raise SamplerError(
-        f"{named}, so no rank can take another step; see the error of that rank for where it comes from."
-    )
+    first = next(cause for cause in causes if cause is not None)
+    raise SamplerError(f"{first}, so no rank can take another step; see the error of that rank for its origin.")

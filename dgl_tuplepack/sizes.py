@@ -22,7 +22,7 @@ BoolArray = NDArray[np.bool_]
 HOMOGENEOUS = ("nodes", "edges")
 
 _FORMAT, _VERSION = "dgl_tuplepack.sizes", 1
-# Of the text that a file of sizes begins with.
+# Bytes of the JSON text that a file of sizes begins with.
 _LONGEST_LINE = 2**20
 
 
@@ -37,31 +37,23 @@ def edge_component(edge_type: str | tuple[str, str, str]) -> str:
 
 
 def as_int64(values: Any, what: str) -> IntArray:
-    """Return `values` as a new int64 array; refuse what is no integer, negative, or too large.
-
-    Raises
-    ------
-    SizesError
-        Names the first offending value and where it stands.
-    """
+    """Return `values` as a new int64 array; refuse with a SizesError values that are not integers in 0..2**63-1."""
     array = as_array(values, what)
     if array.dtype.kind in "iu" and has_truths(values):
         array = np.array(values, dtype=object)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
-    if array.dtype.kind in "iu":
-        bad = (array < 0) | (array > INT64_MAX)
-    else:
-        kinds = np.array([not _is_integer(value) for value in array.reshape(-1)]).reshape(array.shape)
-        if kinds.any():
-            # Among floats, one that is no whole number tells more than the first.
+    if array.dtype.kind not in "iu":
+        others = np.array([not _is_integer(value) for value in array.reshape(-1)]).reshape(array.shape)
+        if others.any():
+            # Among floats, one with a fraction tells more than the first one.
             odd = np.array([isinstance(v, float) and not v.is_integer() for v in array.reshape(-1)])
-            kinds = odd.reshape(array.shape) if odd.any() else kinds
+            others = odd.reshape(array.shape) if odd.any() else others
             raise SizesError(
-                f"{what} must be integers, but the value at index {_first(kinds)} is {array[kinds][0]!r} (dtype "
+                f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
                 f"{np.asarray(values).dtype}); convert them first, for instance with .astype(numpy.int64)."
             )
-        bad = np.array([not 0 <= v <= INT64_MAX for v in array.reshape(-1)]).reshape(array.shape)
+    bad = (array < 0) | (array > INT64_MAX)
     if bad.any():
         raise SizesError(
             f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {shown(array[bad][0])}; "
@@ -76,8 +68,8 @@ def _is_integer(value: object) -> bool:
 
 def _first(bad: BoolArray) -> int | tuple[int, ...]:
     """Index of the first True."""
-    where = tuple(int(i) for i in np.argwhere(bad)[0])
-    return where if len(where) != 1 else where[0]
+    index = tuple(np.argwhere(bad)[0].tolist())
+    return index if len(index) != 1 else index[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +79,14 @@ class GraphSizes:
     Parameters
     ----------
     array
-        Integers ``[N, k]``, each >= 0 (a 1-D array counts as k = 1); kept as read-only int64.
+        Integers ``[N, k]``, each >= 0 (a 1-D array has k = 1); stored as read-only int64.
     components
         k distinct names; ``("nodes", "edges")`` where k = 2 and ``("nodes",)`` where k = 1 if not given.
 
     Raises
     ------
     SizesError
-        Values are negative, no integers or too large; names are missing, repeated or too few.
+        Values are not integers in 0..2**63-1, or `components` are not k distinct names.
 
     Examples
     --------
@@ -146,24 +138,24 @@ class GraphSizes:
         Raises
         ------
         SizesError
-            The ids are no integers, or one is not in 0..N-1.
+            The ids are not integers, or one is not in 0..N-1.
         """
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
 
     def save(self, path: str | os.PathLike[str], origin: Mapping[str, str] | None = None) -> None:
-        """Write the sizes to a file, as a whole or not at all.
+        """Write the sizes to a file, which is complete or not there at all.
 
         Parameters
         ----------
         path
             The file; docs/format.md describes it.
         origin
-            What tells where the sizes come from, as text by name; it is kept in the file.
+            Where the sizes come from, as texts by name; stored in the file.
 
         Raises
         ------
         FormatError
-            The place cannot be written.
+            The file cannot be written.
         """
         rows = np.ascontiguousarray(self.array, "<i8").tobytes()
         document = {
@@ -182,12 +174,12 @@ class GraphSizes:
         path
             The file.
         origin
-            What the sizes must have been saved with; None: anything.
+            The origin that the sizes must have been saved with; None: any.
 
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer, altered, or of another origin.
+            The file is missing, foreign, newer, altered, or has another origin.
         """
         with open_file(path) as file:
             line, rows = file.readline(_LONGEST_LINE), b""
@@ -215,20 +207,20 @@ class GraphSizes:
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
-    """Check k component names, or give the usual ones for k = 1 and k = 2."""
-    found = as_names(names)
-    if found == () and k <= 2:
+    """Check k component names; without any, return those of homogeneous graphs where k <= 2."""
+    texts = as_names(names)
+    if texts == () and k <= 2:
         return HOMOGENEOUS[:k]
-    if found is None or len(found) != k or len(set(found)) != k:
+    if texts is None or len(texts) != k or len(set(texts)) != k:
         raise SizesError(
             f"sizes with {k} components need {k} distinct component names, but got {shown(names)}; "
             "pass components=(...), for example ('nodes', 'edges', 'triplets')."
         )
-    return found
+    return texts
 
 
 def as_names(names: Any) -> tuple[str, ...] | None:
-    """Names as a tuple; None where they are not a row of texts, none of them empty."""
+    """Names as a tuple; None unless they are a sequence of texts, none of them empty."""
     rows = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
     if not rows or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
         return None
@@ -241,7 +233,7 @@ def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
 
 
 def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
-    """Sum of int64 `values` >= 0 (each times its weight) as a Python integer, free of overflow."""
+    """Exact sum of int64 `values` >= 0, each times its weight, as a Python integer."""
     if not values.size:
         return 0
     if weights is None:

@@ -1,4 +1,4 @@
-"""From a stream of graphs, of any length, to packs of them."""
+"""Packs of graphs from a stream, which may have any length."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dgl_tuplepack._checks import INT64_MAX, check_oversize, true_or_false, whole_number
+from dgl_tuplepack._checks import INT64_MAX, check_oversize, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
@@ -20,53 +20,53 @@ from dgl_tuplepack.sources import SizeReader, is_iterable
 
 Item = TypeVar("Item")
 
-# Rows for open packs at first; more are made as needed.
+# Rows for open packs at first; their number grows as needed.
 _ROWS = 256
-# Look-aheads of graphs for which a pack may wait to be filled.
+# A pack waits at most for this many times `lookahead` graphs.
 _PATIENCE = 4
 
 
 class StreamPacker(IterableDataset[list[Item]]):
-    """Packs of graphs from an iterable that may have no length; none ever exceeds a limit.
+    """Packs of graphs from an iterable that may have no length; no pack ever exceeds a limit.
 
-    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as
-    nothing fits into it any more, and the fullest one whenever `lookahead` graphs wait; one that is still not full by
-    the time that 4 x `lookahead` graphs came behind its first comes out as it is. The rest comes out at the end.
+    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as no
+    graph fits into it any more; the fullest one comes out whenever `lookahead` graphs wait, and any pack when
+    4 x `lookahead` graphs have followed its first one. The rest comes out at the end.
 
     Parameters
     ----------
     source
-        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)`` anew; a source
-        that is an iterator itself, as a generator is, serves for a single one.
+        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)``; a source that
+        is an iterator itself, such as a generator, can be iterated only once.
     limits
         Inclusive maxima of one pack. Give a cap on graphs for `PaddedCollate`, which needs one.
     lookahead
-        Most graphs held at a time, >= 1. More of them make fuller packs: some hundred are enough.
+        Most graphs held at a time, >= 1. More of them make fuller packs; a few hundred are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
-        None: that of a DGLGraph.
+        None: items are DGLGraphs, or pairs with one.
     oversize
-        What to do with a graph that exceeds the limits alone: "error", or "drop" (with a warning, once an iteration).
+        What to do with a graph that exceeds the limits alone: "error", or "drop" (with one warning an iteration).
     shard
-        Whether every rank and every worker of a loader takes every n-th item, so that all of them
-        together pack each item once. Each reads the whole source, which must give the same items in the same order
-        in every process: shuffle it with a seed of your own, not with the process's. False: the source itself gives
-        every process its own items.
+        Whether every worker of every rank takes every n-th item, so that all of them together pack each item once.
+        Each reads the whole source, which must give the same items in the same order in every process: shuffle it
+        with a seed of your own, not with the generators of the process. False: the source itself gives every process
+        its own items.
     num_replicas, rank
-        Number of processes and the number of this one; from torch.distributed where it is initialised. Used
+        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
         with `shard` alone.
 
     Raises
     ------
     LimitsError, SamplerError
-        Settings are of the wrong kind, or several processes run and this one does not know its rank; while iterating,
-        an iterator as `source` is to serve a second time.
+        A setting has a wrong type or value, or several processes run but this one does not know its rank; while
+        iterating: `source` is an iterator and is iterated a second time.
 
     Notes
     -----
-    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend on the
-    limits, `lookahead`, and the items of this worker of this rank in order, alone. While iterating,
-    GraphTooLargeError and SizesError name the item.
+    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend only on the
+    limits, `lookahead`, and the items of this worker of this rank in order. While iterating, GraphTooLargeError and
+    SizesError name the item.
 
     Use it as the dataset of a loader with ``batch_size=None``; a pack is then one batch. Ranks may end after
     unequal numbers of packs: see `in_step`.
@@ -91,9 +91,9 @@ class StreamPacker(IterableDataset[list[Item]]):
         rank: int | None = None,
     ) -> None:
         if not is_iterable(source):
-            raise SamplerError(f"source must be an iterable of graphs, but is {source!r:.100}; give a list or dataset.")
+            raise SamplerError(f"source must be an iterable of graphs, but is {shown(source)}; give a list or dataset.")
         if not (size_of is None or callable(size_of)):
-            raise SamplerError(f"size_of must be a function of an item, but is {size_of!r:.100}; give one, or None.")
+            raise SamplerError(f"size_of must be a function of an item, but is {shown(size_of)}; give one, or None.")
         check_oversize(oversize, SamplerError)
         self.source, self.limits, self.size_of = source, as_limits(limits), size_of
         self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
@@ -104,12 +104,12 @@ class StreamPacker(IterableDataset[list[Item]]):
     def __iter__(self) -> Iterator[list[Item]]:
         if self._iterated and isinstance(self.source, Iterator):
             raise SamplerError(
-                f"the source is an iterator ({type(self.source).__name__}), which serves for one iteration, but this "
-                "is another one; give a list, a dataset, or an object whose __iter__ begins anew."
+                f"the source is an iterator ({type(self.source).__name__}), which can be iterated only once, but this "
+                "is another iteration; give a list, a dataset, or an object whose __iter__ begins again."
             )
         self._iterated = True
-        part, parts = self._part()
-        items = zip(itertools.count(part, parts), itertools.islice(self.source, part, None, parts), strict=False)
+        share, shares = self._share()
+        items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
         first = next(items, None)
         if first is None:
             return
@@ -118,31 +118,31 @@ class StreamPacker(IterableDataset[list[Item]]):
         dropped = False
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
-            found, pack = packing.add(item, size)
-            while found == OVERDUE and pack is not None:
+            outcome, pack = packing.add(item, size)
+            while outcome == OVERDUE and pack is not None:
                 yield pack
-                found, pack = packing.add(item, size)
+                outcome, pack = packing.add(item, size)
             if pack is not None:
                 yield pack
-            elif found == TOO_LARGE:
+            elif outcome == TOO_LARGE:
                 self._refuse(number, size, limits, dropped)
                 dropped = True
-            elif found == NO_SIZE:
+            elif outcome == NO_SIZE:
                 raise SizesError(
-                    f"the size of item {number} of the stream is {size!r:.100}, but must be {len(limits.components)} "
+                    f"the size of item {number} of the stream is {shown(size)}, but must be {len(limits.components)} "
                     f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
                 )
         yield from packing.contents
 
-    def _part(self) -> tuple[int, int]:
-        """Number of this process among all workers of all ranks, and how many there are."""
+    def _share(self) -> tuple[int, int]:
+        """Number of this process among all workers of all ranks, and the number of these."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
-        # A rank has the same items with any number of workers, so that ranks may have different numbers.
+        # The items of a rank do not depend on its number of workers, so ranks may have different numbers.
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Limits in the order of sizes, and the size of an item of a number."""
+        """Limits in the order of sizes, and a function of an item's number and the item that returns its size."""
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)
@@ -150,23 +150,17 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Raise for a graph that is too large, or warn of the first that is dropped."""
+        """Refuse a graph that is too large, or warn about the first that is dropped."""
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
             raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
         if not dropped:
-            warnings.warn(f"{message} and is dropped; others like it are dropped without a word.", stacklevel=3)
+            warnings.warn(f"{message} and is dropped; further ones are dropped silently.", stacklevel=3)
 
 
 class _OpenPacks(Generic[Item]):
-    """Packs that may still grow, and what they hold.
-
-    Attributes
-    ----------
-    contents
-        Items of each open pack.
-    """
+    """Packs that may still grow; `contents` has the items of each."""
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
@@ -177,17 +171,17 @@ class _OpenPacks(Generic[Item]):
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
-        # Far faster than numpy for a few numbers, and it takes integers alone.
+        # Far faster than numpy for a few numbers, and it accepts integers only.
         self._write_size = struct.Struct(f"={k}q").pack_into
 
     def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
-        """Take an item in.
+        """Put an item into a pack.
 
         Returns
         -------
         tuple
-            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE, which asks to add it again; and the pack that
-            comes out, if one does.
+            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add it again); and the pack that comes
+            out, or None.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
@@ -197,15 +191,9 @@ class _OpenPacks(Generic[Item]):
         except (struct.error, TypeError):
             return NO_SIZE, None
         chosen, going = offer(
-            self._size,
-            self._limits,
-            self._lookahead,
-            self._patience,
-            self._packs,
-            self._state,
-            self._totals,
-            self._weights,
-        )
+            self._size, self._limits, self._lookahead, self._patience,
+            self._packs, self._state, self._totals, self._weights,
+        )  # fmt: skip
         if chosen == len(contents):
             contents.append([])
         if chosen >= 0:

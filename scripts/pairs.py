@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
-    """Which size classes share a pack of the plan, ``[C, C]``; with itself: a pack that holds two of the class."""
+    """Return which size classes share a pack of the plan, ``[C, C]``; on the diagonal, if a pack has two of a class."""
     met = np.zeros((len(plan.histogram), len(plan.histogram)), dtype=bool)
     for begin, end in zip(plan.offsets[:-1], plan.offsets[1:], strict=True):
         classes, twice = plan.classes[begin:end], plan.multiplicities[begin:end] > 1
@@ -28,7 +28,7 @@ def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
 
 
 def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArray[np.bool_]) -> float:
-    """Share of the pairs of a chosen graph and any other one whose size classes never share a pack."""
+    """Return the share of pairs of a chosen graph and any other one whose size classes never share a pack."""
     pairs = counts[:, None].astype(float) * counts
     np.fill_diagonal(pairs, counts * (counts - 1.0))
     return float((pairs * ~met)[chosen].sum() / max(pairs[chosen].sum(), 1.0))

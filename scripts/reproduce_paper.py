@@ -16,9 +16,9 @@ import typer
 from reproduction.datasets import find
 from reproduction.page import dataset_section, page
 from reproduction.paper import PAPER
-from tqdm import tqdm
 
 from dgl_tuplepack._files import write_text
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, TuplepackError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,13 +35,13 @@ def reproduce(
     """Write paper.md and its pictures."""
     for folder in (root, histograms):
         if folder is not None and not folder.is_dir():
-            raise FormatError(f"{folder} is no folder; give one that is there.")
+            raise FormatError(f"{folder} is not a folder; give one that exists.")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
     sections, absent = [], []
-    for printed in tqdm(PAPER, desc="datasets", disable=not sys.stderr.isatty()):
+    for printed in progress_bar(PAPER, desc="datasets"):
         at_hand = find(printed.name, root, histograms)
         if at_hand is None:
             absent.append(printed.name)

@@ -42,14 +42,14 @@ def main(arguments: list[str]) -> int:
 
 
 def prepare(folder: Path, python: Path) -> None:
-    """Make the environment unless one for these versions is there."""
+    """Make the environment unless one for these versions exists."""
     wanted = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "setup.cfg").read_bytes()).hexdigest()
     marker = folder / "made-by-tuplepack"
     if marker.is_file() and marker.read_text() == wanted:
         return
     if not marker.is_file() and folder.is_dir() and any(folder.iterdir()):
         # Only what this script has made may be cleared.
-        sys.exit(f"run.py: {folder} is not empty and not ours; name another folder in TUPLEPACK_ENVIRONMENT.")
+        sys.exit(f"run.py: {folder} is not empty and is not ours; name another folder in TUPLEPACK_ENVIRONMENT.")
     print(f"run.py: setting up {folder} (once; this takes a few minutes)", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     venv.create(folder, with_pip=True, clear=True)

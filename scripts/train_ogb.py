@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from tqdm import tqdm
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import InputError, TuplepackError
 from dgl_tuplepack.metrics import summarise
 
@@ -66,21 +66,21 @@ def train(
     sizes = tp.sizes_of(dataset)
     largest = tp.SizeHistogram.from_sizes(sizes).maxima()
     limits = tp.Limits(nodes or largest["nodes"], edges or largest["edges"])
-    split = dataset.get_idx_split()
+    splits = dataset.get_idx_split()
 
-    def loader_of(part: str, num_workers: int, **settings: Any) -> Any:
-        graphs, part_sizes = dataset[split[part]], sizes.take(split[part].numpy())
-        sampler = tp.PackBatchSampler(part_sizes, limits, packs_per_batch=packs_per_batch, **settings)
+    def loader_of(split: str, num_workers: int, **settings: Any) -> Any:
+        graphs, split_sizes = dataset[splits[split]], sizes.take(splits[split].numpy())
+        sampler = tp.PackBatchSampler(split_sizes, limits, packs_per_batch=packs_per_batch, **settings)
         collate = tp.PaddedCollate(sampler.limits, example=graphs[0], packs_per_batch=packs_per_batch)
         loader = load("dgl.dataloading").GraphDataLoader
         return loader(graphs, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers)
 
     training = loader_of("train", workers, content=content.value, seed=seed)
-    evaluation = {part: loader_of(part, 0, shuffle=False) for part in ("train", "valid", "test")}
-    for part, loader in evaluation.items():
+    evaluation = {split: loader_of(split, 0, shuffle=False) for split in ("train", "valid", "test")}
+    for split, loader in evaluation.items():
         plan = summarise(loader.batch_sampler.plan)
         filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
-        console.print(f"{part}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
+        console.print(f"{split}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
 
     model = _model(dataset.num_tasks, width, layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
@@ -89,8 +89,8 @@ def train(
         begin = time.perf_counter()
         loss, graphs = _train_epoch(model, training, optimizer, device, epoch)
         seconds = time.perf_counter() - begin
-        scores = {part: _evaluate(model, loader, name, device) for part, loader in evaluation.items()}
-        shown = ", ".join(f"{part} {value:.4f}" for part, value in scores.items())
+        scores = {split: _evaluate(model, loader, name, device) for split, loader in evaluation.items()}
+        shown = ", ".join(f"{split} {value:.4f}" for split, value in scores.items())
         console.print(
             f"epoch {epoch}: {graphs:,} graphs in {seconds:.1f} s, mean loss {loss:.4f}\n"
             f"{dataset.eval_metric}: {shown}",
@@ -125,7 +125,7 @@ def _model(num_tasks: int, width: int, layers: int) -> MaskedGIN:
 
 def _masked_loss(model: MaskedGIN, batch: tp.PaddedBatch) -> Tensor:
     labels = batch.labels.float()
-    # OGB marks missing labels with NaN; they are as unreal as padding.
+    # OGB marks missing labels with NaN; they are left out like padding.
     real = batch.graph_mask[:, None] & ~labels.isnan()
     losses = load("torch").nn.functional.binary_cross_entropy_with_logits(
         model(batch), labels.nan_to_num(), reduction="none"
@@ -136,10 +136,10 @@ def _masked_loss(model: MaskedGIN, batch: tp.PaddedBatch) -> Tensor:
 def _train_epoch(
     model: MaskedGIN, loader: Any, optimizer: torch.optim.Optimizer, device: str, epoch: int
 ) -> tuple[float, int]:
-    """Mean loss over all graphs, and their number."""
+    """Train for an epoch; return the mean loss over all graphs, and their number."""
     model.train()
     total, graphs = 0.0, 0
-    for batch in tqdm(loader, desc=f"epoch {epoch}", unit=" batches", disable=not sys.stderr.isatty()):
+    for batch in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
         batch = batch.to(device)
         loss = _masked_loss(model, batch)
         optimizer.zero_grad()
@@ -151,12 +151,12 @@ def _train_epoch(
 
 
 def _evaluate(model: MaskedGIN, loader: Any, name: str, device: str) -> float:
-    """OGB's score over all real graphs of a loader."""
+    """Return OGB's score over all real graphs of a loader."""
     torch = load("torch")
     model.eval()
     true, predicted = [], []
     with torch.no_grad():
-        for batch in tqdm(loader, desc="evaluating", unit=" batches", disable=not sys.stderr.isatty()):
+        for batch in progress_bar(loader, desc="evaluating", unit=" batches"):
             batch = batch.to(device)
             true.append(batch.labels[batch.graph_mask].cpu())
             predicted.append(model(batch)[batch.graph_mask].cpu())

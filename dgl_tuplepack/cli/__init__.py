@@ -1,7 +1,7 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
-Bad usage is what is wrong in the options themselves, or gives limits, ranges and the like for other components than the
-graphs have. What is wrong with files and graphs, or out of their reach, is a failure.
+Options that are wrong in themselves, or name other components than the graphs have, are bad usage. Whatever is wrong
+with files and graphs, or cannot be reached with them, is a failure of the work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
-    # Nothing is imported before: an interrupt from here on ends without a traceback.
+    # Nothing is imported before this, so that every later interrupt ends without a traceback.
     try:
         from dgl_tuplepack.cli.process import run
 

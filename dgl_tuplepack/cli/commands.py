@@ -1,22 +1,39 @@
-"""All commands together: each file adds its own to the application."""
+"""The Typer application, and the list of its commands."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from dgl_tuplepack.cli import demo as _demo  # noqa: F401
-from dgl_tuplepack.cli import limits as _limits  # noqa: F401
-from dgl_tuplepack.cli import pictures as _pictures  # noqa: F401
-from dgl_tuplepack.cli import plan as _plan  # noqa: F401
-from dgl_tuplepack.cli import sizes as _sizes  # noqa: F401
-from dgl_tuplepack.cli import store as _store  # noqa: F401
-from dgl_tuplepack.cli.app import app
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.cli.demo import demo
+from dgl_tuplepack.cli.limits import limits
+from dgl_tuplepack.cli.pictures import plot, report
+from dgl_tuplepack.cli.plan import plan
+from dgl_tuplepack.cli.sizes import sizes
+from dgl_tuplepack.cli.store import info, preprocess, verify
 from dgl_tuplepack.cli.streams import note
 
-# Typer brings it from click or from its own copy of it, and has no name for it.
+# Typer takes it from click or from its own copy of click, and has no name for it.
 _Refusal: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+for command in (demo, limits, report, plot, plan, sizes, preprocess, info, verify):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dgl-tuplepack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Pack many small graphs into full, static-shape batches for DGL."""
 
 
 def run_app() -> int:

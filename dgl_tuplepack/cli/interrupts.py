@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# A second interrupt so soon after the first one is the same: terminals and wrappers send it twice.
+# An interrupt so soon after the first counts as the same one: terminals and wrappers send it twice.
 _SAME_S = 1.0
 
 _first_s: float | None = None
@@ -21,13 +21,13 @@ _say: Callable[[str], None] = print
 
 
 def install(say: Callable[[str], None]) -> None:
-    """End the process at the first interrupt, until work begins: there is nothing to clean up yet.
+    """Make an interrupt end the process at once, until work begins: there is nothing to clean up yet.
 
-    An exception could be lost on its way out of the imports and the compiler.
+    An exception could be lost in the imports and the compiler.
     """
     global _first_s, _working, _say
     _first_s, _working, _say = None, False, say
-    # Only the main thread may, and who started the process ignoring interrupts wants it so.
+    # Only the main thread can set handlers, and a process that was started to ignore interrupts keeps doing so.
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         return
     signal.signal(signal.SIGINT, _interrupt)
@@ -37,19 +37,19 @@ def install(say: Callable[[str], None]) -> None:
 
 
 def begin_work() -> None:
-    """From here on, turn interrupts into one KeyboardInterrupt, so that what was begun is cleaned up."""
+    """Turn later interrupts into one KeyboardInterrupt, so that unfinished work is cleaned up."""
     global _working
     _working = True
 
 
 def uninstall() -> None:
-    """Let the next interrupt end the process at once, without a word."""
+    """Let the next interrupt end the process at once, without a message."""
     if signal.getsignal(signal.SIGINT) is _interrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def happened() -> bool:
-    """Whether an interrupt has come."""
+    """Return whether an interrupt has come."""
     return _first_s is not None
 
 
@@ -61,14 +61,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if _first_s is None:
         _first_s = time.monotonic()
         raise KeyboardInterrupt
-    # The first one is being cleaned up after; who insists need not wait.
+    # The process is cleaning up after the first; a user who insists need not wait.
     if time.monotonic() - _first_s > _SAME_S:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
 
 
 def _silenced(hook: Any) -> Any:
-    """A hook that shows what else fails, but not what an interrupt makes fail: C code prints it before it goes on."""
+    """Return the hook with no output after an interrupt: C code reports the failures that the interrupt causes."""
 
     def show(*details: Any) -> None:
         if not happened():
@@ -78,7 +78,7 @@ def _silenced(hook: Any) -> Any:
 
 
 def _raised_again(hook: Any) -> Any:
-    """A hook for exceptions in destructors and callbacks: the interrupt would be lost there."""
+    """Return the hook for exceptions in destructors and callbacks such that interrupts are not lost there."""
 
     def show(unraisable: Any) -> None:
         global _first_s

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,19 +16,17 @@ from dgl_tuplepack._text import printable
 from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.errors import FormatError
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV alone.")]
-
-
-def check_output(as_json: bool, as_csv: bool) -> None:
-    """Refuse two forms at once, as bad usage."""
-    if as_json and as_csv:
-        raise typer.BadParameter("--json and --csv cannot be given together; choose one.")
-
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON object."""
     print(json.dumps(document, indent=2))
+
+
+def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
+    """Save a result if a path is given, and say so."""
+    if path is not None:
+        save(path)
+        note(f"wrote {path}")
 
 
 def say(line: str) -> None:
@@ -49,34 +43,14 @@ def print_csv(text: str) -> None:
     try:
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise FormatError(f"a name in the table has no form in UTF-8 ({error}); take --json.") from error
+        raise FormatError(f"a name in the table cannot be written in UTF-8 ({error}); use --json.") from error
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """CSV of rows that have the same keys; a mapping inside becomes one column for each of its keys."""
-    flat = [_flat(row) for row in rows]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    cells: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            cells |= _flat(value, f"{prefix}{name}_")
-        else:
-            cells[prefix + name] = value
-    return cells
-
-
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
     """Print a table, its first column to the left; the row `best` is marked, for those without colours as well."""
-    # Names may look like markup, so that everything is text.
+    # Names may look like markup, so everything is plain text.
     table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     for number, heading in enumerate(headings):
         table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
@@ -93,22 +67,12 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def shown(value: Any) -> str:
-    """A cell: integers in groups of three digits, floats to two places."""
+    """Return the text of a cell: integers in groups of three digits, floats to two places."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
 
 
 def percent(fraction: float) -> str:
-    """A fraction as a percentage."""
+    """Return a fraction as a percentage."""
     return f"{fraction:.2%}"
-
-
-@contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Print warnings of the package as one line each on standard error."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in caught:
-        note(str(warning.message))

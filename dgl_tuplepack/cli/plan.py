@@ -9,75 +9,56 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack.bounds import without_oversize
-from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.cli.limits_options import HeuristicOption, OversizeOption, by_name, heuristic, one_of, whole
-from dgl_tuplepack.cli.output import (
-    CsvOption,
-    JsonOption,
-    check_output,
-    csv_text,
-    percent,
-    print_csv,
-    print_json,
-    print_table,
-)
-from dgl_tuplepack.cli.source import PartOption, RootOption, SourceArgument, read_histogram
-from dgl_tuplepack.cli.streams import note
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.cli import options
+from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to
+from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.metrics import summarise
-from dgl_tuplepack.packing import METHODS, pack
+from dgl_tuplepack.packing import pack
 
 
-@app.command()
 def plan(
-    source: SourceArgument,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Most nodes of a pack.", show_default=False)] = None,
-    edges: Annotated[int | None, typer.Option(min=1, help="Most edges of a pack.", show_default=False)] = None,
-    graphs: Annotated[int | None, typer.Option(min=1, help="Most graphs of a pack.", show_default=False)] = None,
-    limit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="Limit of any component, as nodes:user=90.", show_default=False),
-    ] = None,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.", callback=one_of(METHODS))] = "auto",
-    heuristic_name: HeuristicOption = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Decides everything random.")] = 0,
+    source: options.Source,
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    graphs: options.Graphs = None,
+    limit: options.Limit = None,
+    method: options.Method = "auto",
+    heuristic_name: options.HeuristicName = None,
+    seed: options.Seed = 0,
     effort: Annotated[float, typer.Option(min=0, help="Work that auto may do; 1 is a few seconds' worth.")] = 1.0,
-    oversize: OversizeOption = "error",
+    oversize: options.Oversize = "error",
     save: Annotated[
-        Path | None,
-        typer.Option(help="Write the plan here, for PackPlan.load and PackBatchSampler(plan=...).", show_default=False),
+        Path | None, typer.Option(help="Write the plan here, for PackPlan.load and PackBatchSampler(plan=...).")
     ] = None,
-    root: RootOption = None,
-    part: PartOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
+    root: options.Root = None,
+    part: options.Part = None,
+    as_json: options.Json = False,
+    as_csv: options.Csv = False,
 ) -> None:
     """Pack the graphs of SOURCE within limits; show packs, the proven bound, the gap and the efficiencies."""
-    check_output(as_json, as_csv)
-    given = by_name({"nodes": nodes, "edges": edges}, "--limit", limit or [], whole)
-    weighed = heuristic(heuristic_name) or "product"
-    if not given:
+    options.check_output(as_json, as_csv)
+    limits = options.given_limits(nodes, edges, graphs, limit)
+    heuristic = options.heuristic(heuristic_name) or "product"
+    if limits is None:
         raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")
     histogram = read_histogram(source, root, part)
-    limits = Limits.from_components(given, graphs).aligned(histogram.components)
+    limits = limits.aligned(histogram.components)
     histogram, dropped = without_oversize(histogram, limits, oversize)
     begin = time.perf_counter()
-    # Moves in a terminal alone; how long a search takes is not known before.
+    # It moves in a terminal only; how long packing takes is not known beforehand.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
-        found = pack(histogram, limits, method, weighed, seed, effort=effort)
+        packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
     seconds = time.perf_counter() - begin
-    if save is not None:
-        found.save(save)
-    summary = {**summarise(found), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
+    save_to(save, packed.save)
+    summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
     if as_json:
         print_json(summary)
     elif as_csv:
         print_csv(csv_text([summary]))
     else:
         _show(summary)
-    if save is not None:
-        note(f"wrote {save}")
 
 
 def _show(summary: dict[str, Any]) -> None:

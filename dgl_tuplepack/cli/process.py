@@ -15,12 +15,12 @@ def run() -> int:
         except BaseException as error:
             if not interrupts.happened():
                 raise
-            # Whatever else it has become on its way, inside an import for instance, it was an interrupt.
+            # The interrupt may have become another error on its way, inside an import for instance.
             raise KeyboardInterrupt from error
         code = streams.finish(code)
     except KeyboardInterrupt:
         code = 130
-    # From here on, an interrupt ends the process at once: nothing is left to clean up.
+    # From here on, an interrupt ends the process at once: there is nothing left to clean up.
     interrupts.uninstall()
     if code == 130:
         streams.finish(code)
@@ -29,13 +29,14 @@ def run() -> int:
 
 
 def _run_command() -> int:
-    # Here the slow imports begin; where kernels are compiled, they take a minute.
+    # The slow imports begin here; if kernels have to be compiled, they take a minute.
     import warnings
 
     from dgl_tuplepack._optional import EXTRAS, missing
     from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
 
     with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
         warnings.showwarning = lambda message, *_: streams.note(str(message))
         try:
             from dgl_tuplepack.cli.commands import run_app
@@ -44,7 +45,7 @@ def _run_command() -> int:
             return run_app()
         except TuplepackError as error:
             streams.note(" ".join(str(error).split()))
-            # Of these two classes no file or graph is the cause; a graph that is too large has a class of its own.
+            # These two classes blame the options, never a file or a graph; graphs that are too large have their own.
             return 2 if type(error) in (LimitsError, MethodError) else 1
         except ImportError as error:
             package = (error.name or "").partition(".")[0]
@@ -52,8 +53,8 @@ def _run_command() -> int:
                 raise
             streams.note(str(missing(package, error)))
         except OSError as error:
-            place = "" if error.filename is None else f" {error.filename}"
-            streams.note(f"cannot use{place or ' a file'}: {error.strerror or error}; check the path and the disk.")
+            path = "a file" if error.filename is None else error.filename
+            streams.note(f"cannot use {path}: {error.strerror or error}; check the path and the disk.")
         except MemoryError:
-            streams.note("there is not enough memory; take fewer or smaller graphs, or a machine with more.")
+            streams.note("there is not enough memory; use fewer or smaller graphs, or a machine with more memory.")
         return 1

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.cli.app import app
-from dgl_tuplepack.cli.limits_options import named, whole
-from dgl_tuplepack.cli.output import JsonOption, percent, print_json, print_table, say
-from dgl_tuplepack.cli.source import GRAPHS, RootOption, open_source, place_of
+from dgl_tuplepack.cli import options
+from dgl_tuplepack.cli.output import percent, print_json, print_table, say
+from dgl_tuplepack.cli.source import open_source, path_of
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
@@ -24,134 +23,116 @@ if TYPE_CHECKING:
 StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
 
 
-@app.command()
 def preprocess(
-    places: Annotated[
+    shards_and_out: Annotated[
         list[str],
         typer.Argument(
             metavar="SHARD... OUT",
-            help=f"SHARD: {GRAPHS}. Several, or the options --workers and --dask, make a dataset of shards; shards may "
-            "be fsspec URLs. "
-            "OUT: folder of the new store.",
+            help=f"SHARD: {options.GRAPHS}. Several, or the options --workers and --dask, make a dataset of shards; "
+            "shards may be fsspec URLs. OUT: folder of the new store.",
             show_default=False,
         ),
     ],
     limits: Annotated[
         str | None,
-        typer.Option(
-            metavar="NODES,EDGES[,GRAPHS]",
-            help="Limits of a pack; or NAME=NUMBER,... by component.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NODES,EDGES[,GRAPHS]", help="Limits of a pack; or NAME=NUMBER,... by component."),
     ] = None,
     auto_limits: Annotated[bool, typer.Option("--auto-limits", help="Search the limits; this is the default.")] = False,
-    multiple_of: Annotated[
-        int, typer.Option(min=1, max=2**31, help="Searched limits give padded shapes of this multiple.")
-    ] = 1,
-    compact: Annotated[bool, typer.Option("--compact", help="Store integers as narrow as they are.")] = False,
+    multiple_of: options.MultipleOf = 1,
+    compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
     ] = False,
-    root: RootOption = None,
+    root: options.Root = None,
     split: Annotated[
-        str | None, typer.Option(help="Which split of an OGB folder; default: the usual one.", show_default=False)
+        str | None, typer.Option(help="Scheme of splits of an OGB folder; default: the usual one.")
     ] = None,
     add_inverse_edge: Annotated[
-        bool | None,
-        typer.Option(help="Whether each edge of an OGB folder stands for both directions.", show_default=False),
+        bool | None, typer.Option(help="Whether each edge of an OGB folder stands for both directions.")
     ] = None,
     labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the plans.")] = 0,
+    seed: options.Seed = 0,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Processes for shards; default: one for each core.", show_default=False),
+        int | None, typer.Option(min=1, help="Processes for shards; default: one for each core.")
     ] = None,
     dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://host:8786.", show_default=False),
+        str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://host:8786.")
     ] = None,
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Read SHARDs, write stores and plans for them to OUT, and verify what was written.
 
     One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
     is missing or has changed.
     """
-    # Two arguments would have to share: where OUT is missing, the first would be told to be.
-    if len(places) < 2:
-        raise typer.BadParameter(f"OUT is missing: {places[0]} is the SHARD to read; give the folder to write as well.")
-    sources, out = places[:-1], Path(places[-1])
+    # With two arguments, a missing OUT would be reported as a missing SHARD.
+    if len(shards_and_out) < 2:
+        raise typer.BadParameter(
+            f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
+        )
+    shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
     if limits is not None and (auto_limits or multiple_of != 1):
         raise typer.BadParameter("--limits leaves nothing to search; leave --auto-limits and --multiple-of out.")
     if workers is not None and dask is not None:
-        raise typer.BadParameter("--workers are processes of this machine; leave them out where --dask works.")
+        raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
     chosen = None if limits is None else _limits(limits)
-    # Only what was asked for: a shard is taken for changed where its settings differ from those of the last run.
+    # Only the settings that are given: a shard whose settings differ from those of the last run counts as changed.
     asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
-    settings = {"limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed}
-    if len(sources) > 1 or workers is not None or dask is not None:
-        shards = [place_of(source, root) for source in sources]
+    settings: dict[str, Any] = {
+        "limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed,
+    }  # fmt: skip
+    if len(shards) > 1 or workers is not None or dask is not None:
+        paths = [path_of(shard, root) for shard in shards]
         with _cluster(dask) as executor:
-            _preprocess_shards(shards, out, as_json, {"workers": workers, "executor": executor, **settings}, ogb)
+            settings |= {"workers": workers, "executor": executor, "ogb_settings": ogb}
+            _preprocess_shards(paths, out, as_json, settings)
     else:
-        _preprocess_one(open_source(sources[0], root, ogb), out, as_json, settings)
+        _preprocess_one(open_source(shards[0], root, ogb), out, as_json, settings)
 
 
 def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     from dgl_tuplepack.preprocessing import preprocess as run
 
-    made = run(source, out, **settings)
-    summary = {
-        **_described(made.store),
-        "limits": made.limits.to_dict(),
-        "plans": {part: summarise(plan) for part, plan in made.plans.items()},
-        "seconds": dict(made.seconds),
-    }
-    if as_json:
-        print_json(summary)
-        return
-    _show(summary)
-    names = made.limits.maxima
-    rows = [
-        [part or "all", f["graphs"], f["packs"], f["gap"], *(percent(f["efficiency"][name]) for name in names)]
-        for part, f in summary["plans"].items()
-    ]
-    print_table(
-        f"Plans at most {_bounds(made.limits)} a pack",
-        ["part", "graphs", "packs", "above bound", *(f"eff. {n}" for n in names)],
-        rows,
-    )
-    print_table("Seconds", ["", ""], [[step, taken] for step, taken in made.seconds.items()])
+    done = run(source, out, **settings)
+    plans = {split: summarise(plan) for split, plan in done.plans.items()}
+    _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans})
 
 
-def _preprocess_shards(
-    shards: list[Any], out: Path, as_json: bool, settings: dict[str, Any], ogb: dict[str, Any]
-) -> None:
+def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
     from dgl_tuplepack.sharding import preprocess_shards as run
 
-    made = run(shards, out, ogb_settings=ogb, **settings)
-    summary = {
-        **_described(made.store),
-        "written": list(made.written),
-        "kept": list(made.kept),
-        "planned": list(made.planned),
-        "seconds": dict(made.seconds),
-    }
+    done = run(shards, out, **settings)
+    _show_preprocessed(done, as_json, {name: list(getattr(done, name)) for name in ("written", "kept", "planned")})
+    if as_json:
+        return
+    if done.written or done.planned:
+        say(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} were there and are intact")
+    else:
+        say(f"{out}: nothing to do, all {len(done.kept):,} shards were there and are intact")
+
+
+def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
+    """Print what was made of one source or of shards, with `more` about it."""
+    summary = {**_described(done.store), **more, "seconds": dict(done.seconds)}
     if as_json:
         print_json(summary)
         return
     _show(summary)
-    print_table("Seconds", ["", ""], [[step, taken] for step, taken in made.seconds.items()])
-    if made.written or made.planned:
-        say(f"{out}: {len(made.written):,} shards written, {len(made.kept):,} were there and are intact")
-    else:
-        say(f"{out}: nothing to do, all {len(made.kept):,} shards were there and are intact")
+    if "plans" in summary:
+        names = summary["limits"]["maxima"]
+        rows = [
+            [split or "all", f["graphs"], f["packs"], f["gap"], *(percent(f["efficiency"][name]) for name in names)]
+            for split, f in summary["plans"].items()
+        ]
+        headings = ["split", "graphs", "packs", "above bound", *(f"eff. {name}" for name in names)]
+        print_table(f"Plans at most {_bounds(summary)} a pack", headings, rows)
+    print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
 
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[Any]:
-    """Executor of a Dask cluster, or None without an address."""
+    """Provide the executor of a Dask cluster, or None without an address."""
     if address is None:
         yield None
         return
@@ -164,8 +145,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
         yield client.get_executor(pure=False)
 
 
-@app.command()
-def info(store: StoreArgument, as_json: JsonOption = False) -> None:
+def info(store: StoreArgument, as_json: options.Json = False) -> None:
     """Show what is in a store, or in a dataset of shards."""
     from dgl_tuplepack.store.kind import open_stored
 
@@ -173,11 +153,10 @@ def info(store: StoreArgument, as_json: JsonOption = False) -> None:
     print_json(summary) if as_json else _show(summary)
 
 
-@app.command()
-def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
+def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     """Compare every byte of a store with its checksums, and the plans beside it with its graphs.
 
-    Of a dataset of shards, all of them.
+    In a dataset of shards, verify all of them.
     """
     from dgl_tuplepack.preprocessing import plan_files
     from dgl_tuplepack.preprocessing import verify as run
@@ -189,7 +168,7 @@ def verify(store: StoreArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        # A store need have none, but whoever lost them should know.
+        # A store may have none, but whoever lost them should know.
         plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
         say(f"{store}: {len(opened):,} graphs, intact{plans}")
 
@@ -199,22 +178,21 @@ def _limits(text: str) -> Limits:
     if "=" not in text:
         if not 2 <= len(parts) <= 3:
             raise typer.BadParameter(f"--limits {text!r} must be NODES,EDGES or NODES,EDGES,GRAPHS.")
-        return Limits(*(whole(part) for part in parts))
-    maxima = named("--limits", parts, whole)
+        return Limits(*(options.whole(part) for part in parts))
+    maxima = options.named("--limits", parts, options.whole)
     graphs = maxima.pop("graphs", None)
     return Limits.from_components(maxima, graphs)
 
 
-def _bounds(limits: Limits) -> str:
-    return ", ".join(f"{name} {limit:,}" for name, limit in limits.maxima.items())
+def _bounds(summary: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {limit:,}" for name, limit in summary["limits"]["maxima"].items())
 
 
 def _described(store: StoredGraphs) -> dict[str, Any]:
-    """What is in a store, or in shards, as plain data."""
+    """Return what is in a store, or in shards, as plain data."""
     from dgl_tuplepack.store import MultiStore
 
-    # Shards may have narrowed their integers differently; the first one stands for all.
-    entries = store.parts[0].metadata.arrays
+    # Shards may store their integers in different dtypes; the first one stands for all.
     columns = [
         {
             "content": entry.content,
@@ -224,7 +202,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
             "stored": entry.stored,
             "shape": list(entry.shape[1:]),
         }
-        for entry in entries
+        for entry in store.parts[0].metadata.arrays
         if entry.content in ("node_feature", "edge_feature", "label")
     ]
     shards = {}
@@ -254,8 +232,7 @@ def _show(summary: dict[str, Any]) -> None:
         ["MiB on the disk", summary["bytes"] / 2**20],
     ]
     if "shards" in summary:
-        bounds = ", ".join(f"{name} {limit:,}" for name, limit in summary["limits"]["maxima"].items())
-        rows += [["shards", len(summary["shards"])], ["limits of their plans", bounds]]
+        rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary)]]
     print_table(summary["store"], ["", ""], rows)
     if summary["columns"]:
         headings = ["content", "type", "name", "dtype", "stored", "shape of one"]

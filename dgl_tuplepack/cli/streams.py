@@ -1,4 +1,4 @@
-"""Standard output and error: any name can be written, and what cannot be written is an error in one line."""
+"""Standard output and error: any name can be written, and output that cannot be written is an error in one line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class OutputError(TuplepackError):
 
 
 class _Output(io.FileIO):
-    """Standard output, whose errors differ from those of files."""
+    """Standard output; its errors differ from those of files."""
 
     def write(self, content: Any, /) -> int:
         try:
@@ -29,31 +29,31 @@ class _Output(io.FileIO):
 
 
 def install() -> None:
-    """Make both streams of the process ones that any text can be written to."""
+    """Set up both streams of the process so that any text can be written to them."""
     if os.name == "posix":
         _occupy_closed()
         if sys.stdout is None or _is_file(sys.stdout):
             sys.stdout = _output(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
-        # A stream that somebody else has put there may be of another kind.
+        # Somebody else may have put a stream of another kind there.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def note(text: str) -> None:
-    """Say something beside the result, in one line on standard error."""
-    # Where this fails there is no place left to say so; the exit code stays.
+    """Print one line beside the result, on standard error."""
+    # If this fails, nothing can report it; the exit code stays.
     with contextlib.suppress(OSError):
         print(f"dgl-tuplepack: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def finish(code: int) -> int:
-    """Write out what waits to be written; return the exit code, which a failure changes."""
+    """Flush both streams; return the exit code, which a failure changes."""
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()
         except (OSError, OutputError) as error:
-            # Python tries it again at its end, and complains.
+            # Otherwise Python flushes again when it ends, and complains.
             os.dup2(os.open(os.devnull, os.O_WRONLY), number)
             if number == 1 and code == 0:
                 note(str(error))
@@ -62,12 +62,12 @@ def finish(code: int) -> int:
 
 
 def _occupy_closed() -> None:
-    """Take the places of closed streams: the next file that is opened would, and get what is printed."""
+    """Occupy the numbers of closed streams; otherwise the next file to be opened would get what is printed."""
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            # Lower ones are taken, so this is the place that it gets.
+            # All lower numbers are in use, so the file gets this one.
             os.open(os.devnull, mode)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 (open until the end)
@@ -75,7 +75,7 @@ def _occupy_closed() -> None:
 
 def _is_file(stream: TextIO) -> bool:
     buffer = getattr(stream, "buffer", None)
-    # Python puts no buffer before some devices.
+    # For some devices, Python does not use a buffer.
     raw = getattr(buffer, "raw", buffer)
     return type(raw) is io.FileIO and raw.fileno() == 1
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
-from dgl_tuplepack.packing import METHODS, pack
+from dgl_tuplepack.packing import pack
 from dgl_tuplepack.packing.heuristics import NAMES
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.plan import PackPlan
@@ -33,12 +34,11 @@ class Contender:
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Plain batching (one graph is all that surely fits a pack), next fit, the paper's best fits, and auto."""
+    """Plan by plain batching (only one graph is sure to fit a pack), next fit, the paper's best fits, and auto."""
     ways: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
     ways += [("next fit", {"method": "next_fit", "seed": seed})]
     ways += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
-    if "auto" in METHODS:
-        ways += [("auto", {"method": "auto", "seed": seed})]
+    ways += [("auto", {"method": "auto", "seed": seed})]
     return [Contender(name, pack(histogram, limits, **settings)) for name, settings in ways]
 
 
@@ -47,7 +47,6 @@ def measure(
     batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
     packs_per_batch: int,
     train_step: Callable[[PaddedBatch], Any],
-    advance: Callable[[], None],
 ) -> None:
     """Fill in the speed of each contender: fetching, collating and training on its batches.
 
@@ -57,20 +56,14 @@ def measure(
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
-    for round_number in range(_ROUNDS + 1):
-        for row, stream in enumerate(streams):
-            # The first round only warms up.
-            for _ in range(_STEPS if round_number else 1):
-                begin = time.perf_counter()
-                train_step(next(stream))
-                if round_number:
-                    seconds[row].append(time.perf_counter() - begin)
-            advance()
+    turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
+    for round_number, row in progress_bar(turns, desc="measuring each way", leave=False):
+        # The first round only warms up.
+        for _ in range(_STEPS if round_number else 1):
+            begin = time.perf_counter()
+            train_step(next(streams[row]))
+            if round_number:
+                seconds[row].append(time.perf_counter() - begin)
     for contender, measured in zip(rows, seconds, strict=True):
         graphs_per_step = contender.plan.histogram.num_graphs / contender.plan.num_packs * packs_per_batch
         contender.graphs_per_second = graphs_per_step / statistics.median(measured)
-
-
-def measured_parts(number: int) -> int:
-    """How often `measure` calls `advance` for so many contenders."""
-    return number * (_ROUNDS + 1)

@@ -21,13 +21,13 @@ class MaskedGIN(nn.Module):
     Parameters
     ----------
     encode_nodes
-        Turns node features ``[V, ...]`` into ``[V, width]``.
+        Module that maps node features ``[V, ...]`` to ``[V, width]``.
     encode_edges
-        Makes a module that turns edge features ``[E, ...]`` into ``[E, width]``; called once for each layer.
+        Function that returns a module from edge features ``[E, ...]`` to ``[E, width]``; called once for each layer.
     feature
         Name of the node and edge feature.
     num_outputs
-        Numbers given out for each graph.
+        Outputs of each graph.
     width, num_layers
         Size of the network.
     """
@@ -51,7 +51,7 @@ class MaskedGIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: PaddedBatch) -> Tensor:
-        """One row of outputs for each graph slot, ``[G, num_outputs]``; padding slots hold anything finite."""
+        """Return the outputs of each graph slot, ``[G, num_outputs]``; those of padding are arbitrary, but finite."""
         graph: Any = batch.graph
         x = self.encode_nodes(batch.node_features[self.feature])
         for encode_edges, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 from torch import nn
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack._text import printable
-from dgl_tuplepack.demo.comparison import Contender, contenders, measure, measured_parts
+from dgl_tuplepack.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.demo.model import MaskedGIN
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
@@ -26,7 +26,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_mean
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill
+from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill, save_picture
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
@@ -37,20 +37,20 @@ _WIDTH = 48
 
 
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
-    """Go the whole way and return what was found as plain data.
+    """Go all the way from sizes to training, and return the figures as plain data.
 
     Parameters
     ----------
     console
-        Where tables and progress go.
+        Where tables go.
     out
-        Folder for the two pictures; made if absent.
+        Folder for the two pictures; it is made if it does not exist.
     num_graphs
         How many of the 32,901 sizes to take; None: all.
     epochs
         Epochs of training, >= 1.
     seed
-        Decides everything random.
+        Seed of everything random.
 
     Raises
     ------
@@ -71,11 +71,10 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     )
     molecules = random_molecules(sizes, seed)
     rows = contenders(histogram, LIMITS, seed)
-    # The last one wins ties: baselines come first.
+    # The last of equals: baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
-    with _progress(console) as progress:
-        _measure(rows, sizes, molecules, seed, progress)
-        losses = _train(best.plan, sizes, molecules, epochs, seed, progress)
+    _measure(rows, sizes, molecules, seed)
+    losses = _train(best.plan, sizes, molecules, epochs, seed)
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
@@ -113,11 +112,6 @@ def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> 
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-
-
 def _loader(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], seed: int) -> Any:
     sampler = PackBatchSampler(sizes, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
     collate = PaddedCollate(sampler.limits, example=molecules[0], packs_per_batch=PACKS_PER_BATCH)
@@ -141,28 +135,21 @@ class _Trainer:
         return loss.item()
 
 
-def _measure(rows: list[Contender], sizes: GraphSizes, molecules: list[Any], seed: int, progress: Progress) -> None:
-    task = progress.add_task("measuring each way", total=measured_parts(len(rows)))
-
+def _measure(rows: list[Contender], sizes: GraphSizes, molecules: list[Any], seed: int) -> None:
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
         loader = _loader(plan, sizes, molecules, seed)
         for epoch in itertools.count():
             loader.batch_sampler.set_epoch(epoch)
             yield from loader
 
-    measure(rows, batches_of, PACKS_PER_BATCH, _Trainer(), lambda: progress.advance(task))
+    measure(rows, batches_of, PACKS_PER_BATCH, _Trainer())
 
 
-def _train(
-    plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int, seed: int, progress: Progress
-) -> list[float]:
+def _train(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int, seed: int) -> list[float]:
     loader, trainer, losses = _loader(plan, sizes, molecules, seed), _Trainer(), []
-    task = progress.add_task("training", total=epochs * len(loader))
     for epoch in range(epochs):
         loader.batch_sampler.set_epoch(epoch)
-        for batch in loader:
-            losses.append(trainer(batch))
-            progress.advance(task)
+        losses += [trainer(batch) for batch in progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)]
     return losses
 
 
@@ -174,18 +161,13 @@ def _table(rows: list[Contender], best: Contender) -> Table:
     for row in rows:
         summary = row.to_dict()
         efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]
-        slots, rate = summary["empty_slots"]["nodes"], row.graphs_per_second
-        cells = [
-            row.name,
-            f"{summary['packs']:,}",
-            f"{summary['packs'] - bound:,}",
-            *efficiency,
-            f"{slots:,}",
-            f"{rate:,.0f}",
-        ]
+        counts = (summary["packs"], summary["packs"] - bound)
+        rest = (summary["empty_slots"]["nodes"], round(row.graphs_per_second or 0))
+        cells = [row.name, *(f"{n:,}" for n in counts), *efficiency, *(f"{n:,}" for n in rest)]
         table.add_row(*cells, style="bold green" if row is best else None)
     table.caption = (
-        "plain batching: one graph a pack, all that fits for sure; next fit: random order, as dynamic batchers do; "
+        "plain batching: one graph a pack, because only one is sure to fit; next fit: in random order, as dynamic "
+        "batch samplers do; "
         "empty: node slots that hold padding; "
         "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
     )
@@ -195,19 +177,16 @@ def _table(rows: list[Contender], best: Contender) -> Table:
 def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
     figures = load("matplotlib.figure")
     sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
-    plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
+    sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
     sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (those of ogbg-molhiv, training)")
     fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
     # Titles of parts of the figure stand above the legends; those of the Axes would stand in the same place.
     left, right = fill_figure.subfigures(1, 2)
-    plot_fill(best.plan, left.add_subplot())
+    fill_ax = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")
     plot_sorted_fill({row.name: row.plan for row in (rows[1], best)}, "nodes", right.add_subplot())
     right.suptitle("Fill of every pack, sorted")
-    paths = [out / "sizes.png", out / "fill.png"]
-    for figure, path in zip((sizes_figure, fill_figure), paths, strict=True):
-        try:
-            figure.savefig(path, dpi=130)
-        except OSError as error:
-            raise FormatError(f"cannot write {path}: {error.strerror}; choose another folder with --out.") from error
-    return paths
+    pictures = {out / "sizes.png": sizes_ax, out / "fill.png": fill_ax}
+    for path, ax in pictures.items():
+        save_picture(ax, path, dpi=130)
+    return list(pictures)

@@ -51,8 +51,8 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
     Notes
     -----
-    Padded *values* may be anything, but keep what leads to them finite: the gradient of a NaN label's loss is
-    NaN, and NaN times 0 is NaN.
+    Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
+    label is NaN, and NaN times 0 is NaN.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Part of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
+    """Share of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
 
     Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
     ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
@@ -80,20 +80,20 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
     gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
-    `across_ranks` of `MaskedBatchNorm1d`). Where all ranks together hold none, it is 0.
+    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, it is 0.
 
     Parameters
     ----------
     values, mask
         As in `masked_mean`.
     group
-        Processes that average their gradients, each of which must call this in each step; None: all of them.
+        Processes that average their gradients; each of them must call this in each step. None: all processes.
         Without an initialised process group this is `masked_mean`.
 
     Returns
     -------
     Tensor
-        Scalar of the dtype of `values`; differentiable. Its mean over the ranks is the global mean, it alone is not.
+        Scalar of the dtype of `values`; differentiable. Only its mean over the ranks is the global mean.
 
     Raises
     ------
@@ -102,8 +102,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Notes
     -----
-    One all-reduce of a single integer, on the device of `values`; no gradient passes through it. When gradients of
-    several steps are accumulated, each step counts by its own mean.
+    It takes one all-reduce of a single integer, on the device of `values`; no gradient passes through it. When
+    gradients of several steps are accumulated, each step counts with its own mean.
 
     Examples
     --------
@@ -130,11 +130,11 @@ def _check_count(count: float | Tensor) -> None:
 
 
 def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum and number of the real entries."""
+    """Sum of the real entries, and their number."""
     if not isinstance(values, Tensor):
         raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
     if not (values.is_floating_point() or values.is_complex()):
-        raise SchemaError(f"the values must be floats, but are {values.dtype}: a mean is none; give values.float().")
+        raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
     check_mask(values, mask)
     real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
     exact = statistics_dtype(values.dtype)
@@ -143,5 +143,5 @@ def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Where sums of a dtype are taken: half-precision numbers overflow or lose digits, so in float32, as torch does."""
+    """Dtype of sums: in half precision they overflow or lose digits, so they are taken in float32, as in torch."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -17,11 +17,11 @@ from dgl_tuplepack.nn.means import statistics_dtype
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
-    """`torch.nn.BatchNorm1d` whose statistics see real rows alone.
+    """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
-    Same parameters, buffers and state dict as its base. Real rows come out as if there were no padding, padded
-    rows as 0. A batch with no real row leaves the running statistics as they are; with a single one the variance
-    is 0 (torch refuses that case, but finding out would need a synchronisation with the device).
+    It has the parameters, buffers and state dict of its base. Real rows come out as if there were no padding, padded
+    rows as 0. A batch without real rows leaves the running statistics unchanged; with a single one the variance
+    is 0 (torch refuses that case, but a check would need a synchronisation with the device).
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model can call the
     layer as it calls its base; `convert` puts it in place of the norms of a model.
@@ -32,23 +32,23 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         As in the base.
     across_ranks
         Whether statistics in training are those of the real rows of all ranks, so that outputs and gradients are those
-        of one process that holds them all; in place of `torch.nn.SyncBatchNorm`, which knows no mask. False: each rank
+        of one process that holds them all; it replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
-        Processes that `across_ranks` means, each of which must call this in each step; None: all of them.
+        Processes of `across_ranks`; each of them must call this in each step. None: all processes.
     rows
-        Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and where there are several
-        types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the one with as many slots as the input has rows.
+        Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
+        ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the one with as many slots as the input has rows.
 
     Notes
     -----
-    Where the real rows come first, as in all padded batches, and their number is known on the host, torch's kernels run
-    on these rows. A mask given by hand is looked through on the CPU. On other devices that would be a synchronisation,
-    and in compiled code a graph break, so there statistics are masked sums.
+    In a padded batch the real rows come first. Where their number is known on the host, torch's kernels run on these
+    rows. A mask given by hand is read on the CPU; on other devices that would be a synchronisation, and in compiled
+    code a graph break, so statistics are masked sums there.
 
-    With `across_ranks`, two all-reduces of C numbers in the forward pass, and two in the backward pass. Do not apply
-    ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it puts
-    its own in, which fails when it is given a mask.
+    With `across_ranks`, the forward pass takes two all-reduces of C numbers, and so does the backward pass. Do not
+    apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
+    replaces the layer by its own, which fails when it is given a mask.
 
     Examples
     --------
@@ -162,13 +162,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Sums over all ranks where they are asked for; their gradients are summed likewise."""
+        """Sums over all ranks with `across_ranks`; gradients are summed likewise."""
         if self._sums_over_ranks():
             return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
         return sums
 
     def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
-        """Move the running statistics, without a look at values on the host."""
+        """Move the running statistics, without reading values on the host."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         any_row = rows > 0
@@ -184,9 +184,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks. What one rank puts in changes the result of all, so its gradient is the sum of theirs.
+    """Sum over ranks. The value of one rank changes the result of all, so its gradient is the sum of theirs.
 
-    Torch's own is deprecated in favour of a private one.
+    The public function of torch is deprecated in favour of a private one.
     """
 
     @staticmethod

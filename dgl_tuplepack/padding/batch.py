@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.build import build_graph
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.sizes import edge_component, node_component
 
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
 Labels = Tensor | dict[str, Tensor] | None
-Value = TypeVar("Value")
 
 
 @dataclass(eq=False)
 class PaddedBatch:
     """p packs of graphs, padded to p x nodes + 1, p x edges and p x graphs + 1 slots.
 
-    Real nodes, edges and graphs come first. Then come empty graph slots; the last slot is the padding graph, which
-    owns all padding nodes and edges. Masks are True where an entry is real.
+    Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
+    owns all padding nodes and edges. Masks are True where a slot is real.
 
-    The attributes without underscore give one value for homogeneous graphs, and a dict keyed by node type or by
+    Properties of nodes and edges are one value for homogeneous graphs, and a dict keyed by node type or by
     canonical edge type for heterographs. Letters: V node slots, E edge slots, G graph slots.
 
-    The batch and its `graph` have the same features: one that is written, replaced or deleted in one of them is so in
-    the other, moves with the batch, and comes back from `unpad`.
+    The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
+    the other too. Features move with the batch, and `unpad` returns them.
 
     Attributes
     ----------
     labels
-        ``[G, ...]``, a dict of such, or None.
+        ``[G, ...]``, a dict of these by name, or None.
     graph_mask
         Bool ``[G]``.
     graph_ids
-        int64 ``[G]``, -1 in padding; None where the dataset does not tell ids (see `with_ids`).
+        int64 ``[G]``, -1 in padding; None where the dataset has no ids (see `with_ids`).
     num_real_graphs
         Number of real graphs.
     """
@@ -60,11 +62,12 @@ class PaddedBatch:
     _edges_per_graph: dict[EdgeType, Tensor]
     _node_masks: dict[str, Tensor]
     _edge_masks: dict[EdgeType, Tensor]
-    _graph: Any = field(default=None, repr=False)
-    # Features of each type when the batch and its graph last had the same.
-    _agreed: dict[Any, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+    _graph: DGLGraph | None = field(default=None, repr=False)
+    # Features of each type when the batch and its graph last agreed.
+    _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
-    def _one_or_all(self, by_type: Mapping[Any, Value]) -> Any:
+    # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
+    def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
             return next(iter(by_type.values()))
         return dict(by_type)
@@ -134,14 +137,14 @@ class PaddedBatch:
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.graph_mask.device
 
     @property
-    def graph(self) -> Any:
-        """The batch as one DGLGraph with ``p x graphs + 1`` graphs, built at first use, where the tensors are.
+    def graph(self) -> DGLGraph:
+        """The batch as one DGLGraph of ``p x graphs + 1`` graphs, built at first use on the device of the batch.
 
-        Its features are those of this batch, and share memory with them.
+        Its features are the tensors of this batch.
         """
         if self._graph is None:
             self._graph = self._build_graph()
@@ -150,34 +153,33 @@ class PaddedBatch:
             self._exchange_features()
         return self._graph
 
-    def _build_graph(self) -> Any:
+    def _build_graph(self) -> DGLGraph:
         number = {t: len(mask) for t, mask in self._node_masks.items()}
         endpoints = {t: (self._src[t], self._dst[t]) for t in self.edge_types}
         graph = build_graph(endpoints, number, self._node_features, self._edge_features)
-        # DGL 2 wants the counts in the index type of the graph.
+        # DGL 2 needs the counts in the index type of the graph.
         idtype = next(iter(self._src.values())).dtype if self._src else torch.int64
         graph.set_batch_num_nodes({t: number.to(idtype) for t, number in self._nodes_per_graph.items()})
         graph.set_batch_num_edges({t: number.to(idtype) for t, number in self._edges_per_graph.items()})
         return graph
 
-    def _features_by_type(self) -> Iterator[tuple[Any, Any, dict[str, Tensor]]]:
+    def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Each type, its features in the graph, and its features here."""
+        graph: DGLGraph = self._graph
         for node_type, own in self._node_features.items():
-            yield node_type, self._graph.nodes[node_type].data, own
+            yield node_type, graph.nodes[node_type].data, own
         for edge_type, own in self._edge_features.items():
-            yield edge_type, self._graph.edges[edge_type].data, own
+            yield edge_type, graph.edges[edge_type].data, own
 
     def _changed_shape(self) -> list[str]:
-        """What the graph has more or less of than this batch, in words: it may have been changed in place."""
-        found: list[tuple[int, int, str, Any]]
-        found = [(self._graph.num_nodes(t), len(mask), "nodes", t) for t, mask in self._node_masks.items()]
-        found += [(self._graph.num_edges(t), len(mask), "edges", t) for t, mask in self._edge_masks.items()]
-        return [
-            f"{number} {kind} of type {t!r} instead of {slots}" for number, slots, kind, t in found if number != slots
-        ]
+        """Differences in shape between the graph, which may have been changed in place, and the batch."""
+        graph: DGLGraph = self._graph
+        counts = [(graph.num_nodes(t), len(mask), f"nodes of type {t!r}") for t, mask in self._node_masks.items()]
+        counts += [(graph.num_edges(t), len(mask), f"edges of type {t!r}") for t, mask in self._edge_masks.items()]
+        return [f"{number} {named} instead of {slots}" for number, slots, named in counts if number != slots]
 
     def _exchange_features(self) -> None:
-        """Make features of the batch and of its graph the same: what changed in one, changes in the other.
+        """Bring the features of the batch and of its graph into agreement.
 
         Raises
         ------
@@ -191,8 +193,8 @@ class PaddedBatch:
                 f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
                 "its shape; change a copy, batch.graph.clone()."
             )
-        for t, in_graph, own in self._features_by_type():
-            _exchange(in_graph, own, self._agreed[t])
+        for t, of_graph, own in self._features_by_type():
+            _exchange(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
 
     def row_masks(self) -> dict[str, RowMask]:
@@ -220,18 +222,16 @@ class PaddedBatch:
 
     def _map(self, function: Callable[[Tensor], Tensor]) -> PaddedBatch:
         def mapped(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return function(value)
             if isinstance(value, dict):
-                return {key: mapped(part) for key, part in value.items()}
-            return value
+                return {key: mapped(inner) for key, inner in value.items()}
+            return function(value) if isinstance(value, Tensor) else value
 
         self._exchange_features()
         changed = {f.name: mapped(getattr(self, f.name)) for f in fields(self) if f.name not in ("_graph", "_agreed")}
         return replace(self, **changed, _graph=None, _agreed={})
 
     def __getstate__(self) -> dict[str, Any]:
-        # Between processes a batch travels as its tensors; the graph is built again where it is used.
+        # Between processes only tensors travel; the other process builds the graph when it needs it.
         self._exchange_features()
         features = {
             name: {t: dict(own) for t, own in getattr(self, name).items()}
@@ -248,17 +248,17 @@ class PaddedBatch:
         )
 
 
-def _exchange(in_graph: Any, own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
-    """Make two dicts of features the same, given what they were before; where both changed, the graph's counts."""
-    found = dict(in_graph)
-    for name in dict.fromkeys([*own, *found]):
-        value = found.get(name)
+def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
+    """Bring features that once `agreed` into agreement again; where both changed, those of the graph count."""
+    in_graph = dict(graph)
+    for name in dict.fromkeys([*own, *in_graph]):
+        value = in_graph.get(name)
         if value is agreed.get(name):
             value = own.get(name)
         if value is None:
             own.pop(name, None)
-            in_graph.pop(name, None)
+            graph.pop(name, None)
         elif own.get(name) is not value:
             own[name] = value
-        elif found.get(name) is not value:
-            in_graph[name] = value
+        elif in_graph.get(name) is not value:
+            graph[name] = value

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
 from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.batch import Labels, PaddedBatch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+# A node type, or an edge type.
+Type = TypeVar("Type", bound=GraphType)
 
 
 class PaddedCollate:
-    """Collate graphs into a `PaddedBatch`; every call gives the same shape, for no graphs too.
+    """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
 
     Parameters
     ----------
     limits
         Limits of one pack with a cap on graphs, usually ``sampler.limits``.
     example
-        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id): it tells types, features and
-        labels, and whether there are ids. An id is an integer >= 0, and goes into ``graph_ids`` (see `with_ids` too).
+        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id). It defines types, features and
+        labels, and whether items have ids. An id is an integer >= 0, kept in ``graph_ids`` (see `with_ids` too).
     packs_per_batch
-        p >= 1, that of the sampler.
+        p >= 1, as in the sampler.
     label_fill
         Label of padding: a number, or a dict of numbers by name for dict labels.
     feature_fill
         Feature of padding: a number, or a dict of numbers by feature name.
     cover_padding
         Give every padding node an incoming edge (of each type), so that layers which refuse nodes without one,
-        such as GraphConv and GATConv, accept the batch. The number of edge slots then is
-        p x edges + p x nodes + 1 instead of p x edges.
+        such as GraphConv and GATConv, accept the batch. A batch then has p x edges + p x nodes + 1 edge slots
+        instead of p x edges.
     idtype
-        torch.int64 or torch.int32, of the edges' endpoints.
+        dtype of `src` and `dst`, torch.int64 or torch.int32.
 
     Raises
     ------
     LimitsError
         The limits have no cap on graphs, or are for other components than the example.
     SchemaError
-        The example holds no graph, or a fill value does not fit.
+        The example is not a graph with an optional label and id, or a fill value does not fit.
 
     Notes
     -----
-    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example, in
-    having an id (see `with_ids`) too.
-    Padding edges lead from padding nodes to padding nodes (self-loops where both are of one type), spread evenly.
+    A call raises GraphTooLargeError if the graphs exceed p x limits, and SchemaError if one differs from the example,
+    for instance in having an id. Padding edges are spread evenly over the padding nodes: self-loops within one node
+    type, else from padding nodes to padding nodes.
 
     Examples
     --------
@@ -83,92 +89,90 @@ class PaddedCollate:
         """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
         if not is_iterable(items):
             raise SchemaError(
-                f"a batch is made of a list of items, but got {shown(items)}; give a list, [] for a batch of padding."
+                f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
         items = list(items)
-        where = [_place(item, i) for i, item in enumerate(items)]
-        parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
-        graphs = [part.graph for part in parts]
-        batch = batch_of(self.schema, graphs, where)
+        where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
+        parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
+        batch = batch_of(self.schema, [part.graph for part in parts], where)
         device = torch.device("cpu") if batch is None else batch.device
         nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
         edges = {t: batch.num_edges(t) if batch is not None else 0 for t in self.schema.edge_types}
-        self.shape.check_content([*nodes.values(), *edges.values(), len(graphs)])
+        self.shape.check_content([*nodes.values(), *edges.values(), len(items)])
 
-        src, dst = {}, {}
-        for edge_type in self.schema.edge_types:
-            src[edge_type], dst[edge_type] = self._endpoints(batch, edge_type, nodes, edges[edge_type], device)
+        shape, schema = self.shape, self.schema
+        ends = {t: self._endpoints(batch, t, nodes, edges[t], device) for t in schema.edge_types}
+        node_views, node_counts = (batch.nodes, batch.batch_num_nodes) if batch is not None else (None, None)
+        edge_views, edge_counts = (batch.edges, batch.batch_num_edges) if batch is not None else (None, None)
         return PaddedBatch(
-            node_types=self.schema.node_types,
-            edge_types=self.schema.edge_types,
+            node_types=schema.node_types,
+            edge_types=schema.edge_types,
             labels=self._labels(parts, where, device),
-            graph_mask=torch.arange(self.shape.num_graphs, device=device) < len(graphs),
+            graph_mask=torch.arange(shape.num_graphs, device=device) < len(items),
             graph_ids=self._ids(parts, where, device),
-            num_real_graphs=len(graphs),
+            num_real_graphs=len(items),
             _num_real_nodes=nodes,
             _num_real_edges=edges,
-            _src=src,
-            _dst=dst,
-            _node_features=self._features(
-                batch and batch.nodes, nodes, self.shape.num_nodes, self.schema.node_features, device
-            ),
-            _edge_features=self._features(
-                batch and batch.edges, edges, self.shape.num_edges, self.schema.edge_features, device
-            ),
-            _nodes_per_graph={
-                t: self._per_graph(batch and batch.batch_num_nodes(t), self.shape.num_nodes[t] - n, device)
-                for t, n in nodes.items()
-            },
-            _edges_per_graph={
-                t: self._per_graph(batch and batch.batch_num_edges(t), self.shape.num_edges[t] - n, device)
-                for t, n in edges.items()
-            },
-            _node_masks={t: torch.arange(self.shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
-            _edge_masks={t: torch.arange(self.shape.num_edges[t], device=device) < n for t, n in edges.items()},
+            _src={t: src for t, (src, _) in ends.items()},
+            _dst={t: dst for t, (_, dst) in ends.items()},
+            _node_features=self._features(node_views, nodes, shape.num_nodes, schema.node_features, device),
+            _edge_features=self._features(edge_views, edges, shape.num_edges, schema.edge_features, device),
+            _nodes_per_graph=self._per_graph(node_counts, nodes, shape.num_nodes, device),
+            _edges_per_graph=self._per_graph(edge_counts, edges, shape.num_edges, device),
+            _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
+            _edge_masks={t: torch.arange(shape.num_edges[t], device=device) < n for t, n in edges.items()},
         )
 
     def _endpoints(
-        self, batch: Any, edge_type: EdgeType, nodes: dict[str, int], real: int, device: torch.device
-    ) -> tuple[Tensor, Tensor]:
+        self, batch: DGLGraph | None, edge_type: EdgeType, nodes: dict[str, int], real: int, device: torch.device
+    ) -> list[Tensor]:
         padding = torch.arange(self.shape.num_edges[edge_type] - real, device=device)
+        real_ends = edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
         ends = []
-        found = edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
-        for node_type, endpoints in zip((edge_type[0], edge_type[2]), found, strict=True):
+        for node_type, endpoints in zip((edge_type[0], edge_type[2]), real_ends, strict=True):
             spare = self.shape.num_nodes[node_type] - nodes[node_type]
-            # Edge j of m runs at padding node j * spare // m: even, ascending, one each where m >= spare.
+            # Edge j of m is at padding node j * spare // m: even, ascending, at least one each where m >= spare.
             loops = nodes[node_type] + padding * spare // max(len(padding), 1)
             ends.append(torch.cat([endpoints.to(self.shape.idtype), loops.to(self.shape.idtype)]))
-        return ends[0], ends[1]
+        return ends
 
     def _features(
         self,
         views: Any,
-        real: Mapping[Any, int],
-        slots: Mapping[Any, int],
-        specs_by_type: Mapping[Any, Mapping[str, ArraySpec]],
+        real: Mapping[Type, int],
+        slots: Mapping[Type, int],
+        specs_by_type: Mapping[Type, Mapping[str, ArraySpec]],
         device: torch.device,
-    ) -> dict[Any, dict[str, Tensor]]:
+    ) -> dict[Type, dict[str, Tensor]]:
         """Features of each node (or edge) type, real ones first; `views` is what DGL indexes by type."""
-        features: dict[Any, dict[str, Tensor]] = {}
+        features: dict[Type, dict[str, Tensor]] = {}
         for t, specs in specs_by_type.items():
             padding = {
                 name: spec.filled(slots[t] - real[t], self.shape.feature_values[name], device)
                 for name, spec in specs.items()
             }
-            # Without a node of the type there may be no feature either.
-            found = views[t].data if real[t] else {}
-            features[t] = {n: torch.cat([found[n], fill]) if real[t] else fill for n, fill in padding.items()}
+            # Graphs without nodes of the type may lack its features.
+            data = views[t].data if real[t] else {}
+            features[t] = {n: torch.cat([data[n], fill]) if real[t] else fill for n, fill in padding.items()}
         return features
 
-    def _per_graph(self, real: Tensor | None, padding: int, device: torch.device) -> Tensor:
-        """Counts for the real graphs, zeros for empty slots, and the padding in the last slot."""
-        counts = torch.zeros(self.shape.num_graphs, dtype=torch.int64, device=device)
-        if real is not None:
-            counts[: len(real)] = real
-        counts[-1] = padding
+    def _per_graph(
+        self,
+        counts_of: Callable[[Type], Tensor] | None,
+        real: Mapping[Type, int],
+        slots: Mapping[Type, int],
+        device: torch.device,
+    ) -> dict[Type, Tensor]:
+        """Counts of each type: of the real graphs, zeros for empty slots, and the padding in the last slot."""
+        counts = {t: torch.zeros(self.shape.num_graphs, dtype=torch.int64, device=device) for t in real}
+        for t, of_type in counts.items():
+            if counts_of is not None:
+                of_real = counts_of(t)
+                of_type[: len(of_real)] = of_real
+            of_type[-1] = slots[t] - real[t]
         return counts
 
-    def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Any:
+    def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
         real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}
         if not self.schema.labels:
             return None
@@ -179,21 +183,15 @@ class PaddedCollate:
         return labels[""] if set(labels) == {""} else labels
 
     def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
-        # As the example has it, so that a batch without graphs is no exception.
-        for item, place in zip(items, where, strict=True):
+        # Whether there are ids depends on the example alone, so that empty batches have them too.
+        for item, name in zip(items, where, strict=True):
             if (item.id is not None) != self.schema.has_ids:
                 has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
                 raise SchemaError(
-                    f"{place} has {has} id, but the example has {example}; take both from with_ids(dataset), or "
-                    "neither."
+                    f"{name} has {has} id, but the example has {example}; take both from with_ids(dataset), or neither."
                 )
         if not self.schema.has_ids:
             return None
         ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
-
-
-def _place(item: Any, index: int) -> str:
-    """What messages call an item."""
-    return f"graph {shown(item.id)}" if isinstance(item, Identified) else f"item {index}"

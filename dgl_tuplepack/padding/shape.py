@@ -28,8 +28,8 @@ Fill = float | Mapping[str, float]
 class PaddedShape:
     """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and the values of padding.
 
-    `limits` needs a cap on graphs; afterwards it has the components of the schema, in their order. `slots` are those
-    of each type of nodes, of each type of edges, and, by the key None, of graphs.
+    `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
+    of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
     """
 
     schema: Schema
@@ -54,9 +54,7 @@ class PaddedShape:
         if not isinstance(self.idtype, torch.dtype) or self.idtype not in (torch.int32, torch.int64):
             raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {shown(self.idtype)}.")
         if self.limits.edges is None and schema.edge_types:
-            raise LimitsError(
-                "padding needs a limit on edges, but limits.edges is None; use sampler.limits, those of its packs."
-            )
+            raise LimitsError("padding needs a limit on edges, but limits.edges is None; use sampler.limits.")
         limits = self.limits.aligned(schema.components)
         packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
         true_or_false("cover_padding", self.cover_padding)
@@ -75,7 +73,7 @@ class PaddedShape:
         num_edges = {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()}
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
-        found = {
+        settled = {
             "limits": limits,
             "packs_per_batch": packs,
             "num_nodes": num_nodes,
@@ -86,7 +84,7 @@ class PaddedShape:
             "feature_values": fill_values(self.feature_fill, specs, "feature_fill"),
             "label_values": fill_values(self.label_fill, [schema.labels], "label_fill"),
         }
-        for name, value in found.items():
+        for name, value in settled.items():
             object.__setattr__(self, name, value)
         room, said = (INT64_MAX, "at most 2**63-1 are possible") if self.nbytes > INT64_MAX else _memory()
         if self.nbytes > room:
@@ -102,18 +100,12 @@ class PaddedShape:
         for (_, t, _), spec in self.schema.columns():
             rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
         ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
-        # A mask for each type; the ids of graphs, and their sizes in each type.
+        # Beside the features: a mask for each type, ids of graphs, and the size of each graph in each type.
         return ends + sum(number * (1 + rows[t]) for t, number in self.slots.items()) + 8 * len(rows) * self.num_graphs
 
-    def check_content(self, found: Sequence[int]) -> None:
-        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs.
-
-        Raises
-        ------
-        GraphTooLargeError
-            Names the component, what there is and what the packs hold.
-        """
-        for number, (name, most) in zip(found, self.most.items(), strict=True):
+    def check_content(self, content: Sequence[int]) -> None:
+        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""
+        for number, (name, most) in zip(content, self.most.items(), strict=True):
             if number > most:
                 raise GraphTooLargeError(
                     f"the batch holds {number} {name}, but {self.packs_per_batch} x {self.limits!r} "
@@ -122,13 +114,7 @@ class PaddedShape:
 
 
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, float]:
-    """Padding value of each feature or label name; every value must be representable in its dtype.
-
-    Raises
-    ------
-    SchemaError
-        A name is unknown, or a value does not fit its dtype.
-    """
+    """Padding value of each feature or label; refuse unknown names, and values that do not fit their dtype."""
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
@@ -143,7 +129,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
                 f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
-    # torch takes integers of 64 bits only, also for floating point.
+    # For floating point too, torch takes no integer beyond 64 bits.
     return {name: value if -(2**63) <= value < 2**63 else float(value) for name, value in values.items()}
 
 
@@ -161,9 +147,9 @@ def _representable(value: Any, dtype: torch.dtype) -> bool:
 
 
 def _memory() -> tuple[int, str]:
-    """Bytes of this machine's memory, or of all addresses where the system does not say, and how to say it."""
+    """Bytes of this machine's memory, or of all addresses where the system does not tell, and how a message says it."""
     try:
-        found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        found = INT64_MAX
-    return found, f"this machine has {found} bytes of memory"
+        room = INT64_MAX
+    return room, f"this machine has {room} bytes of memory"

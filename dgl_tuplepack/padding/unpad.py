@@ -13,14 +13,14 @@ from dgl_tuplepack.padding.batch import PaddedBatch
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     """List the real graphs of a batch, with their features, in order.
 
-    Features that were written into ``batch.graph`` are among them; those that were deleted there are not.
+    Features that were written into ``batch.graph`` are included; features that were deleted there are not.
 
     Parameters
     ----------
     batch
-        What `PaddedCollate` or a store returned.
+        A batch from `PaddedCollate` or a store.
     with_labels
-        Give pairs (graph, label) instead of graphs.
+        Return pairs (graph, label) instead of graphs.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Raises
     ------
     SchemaError
-        It is no padded batch, or nodes or edges of its graph were added or removed in place.
+        `batch` is not a padded batch, or nodes or edges were added to or removed from its graph in place.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     if not number:
         return []
     batch._exchange_features()
-    # Counts of graphs that were split off the padding; the padding graph itself is what is left over.
+    # Without the empty slots and the padding graph, which come last.
     nodes = {t: counts[:number].tolist() for t, counts in batch._nodes_per_graph.items()}
     edges = {t: counts[:number].tolist() for t, counts in batch._edges_per_graph.items()}
     first_node, first_edge = dict.fromkeys(nodes, 0), dict.fromkeys(edges, 0)

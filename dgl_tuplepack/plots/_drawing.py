@@ -1,4 +1,4 @@
-"""What the pictures share: axes, colours and line styles, scales, cells on whole numbers."""
+"""What the pictures share: Axes, labels, colours and line styles, scales, cells on whole numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
-# The middle of longer ones is left out: they would leave no room for the picture.
+# Longer names lose their middle: they would leave no room for the picture.
 _LONGEST_NAME = 30
 # Characters of a legend's line.
 _LEGEND_WIDTH = 44
@@ -24,35 +24,35 @@ ACCENT = "#b2182b"
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# Above the picture, one below the other, so that nothing is covered.
+# The legend stands above the picture, one line per entry, so that it covers nothing.
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
-# A scale is logarithmic where half of the graphs would share the first twelfth of a linear one.
+# A scale is logarithmic if half of the graphs would share the first twelfth of a linear one.
 _LONG_TAIL = 12
 
 
 def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
-    """`ax` itself, or the Axes of a new figure of so many inches."""
+    """Return `ax`, or the Axes of a new figure of so many inches if it is None."""
     if ax is not None:
         return ax
-    # A Figure of its own keeps pyplot's global state, and any display, out of it.
+    # A Figure made without pyplot needs neither pyplot's global state nor a display.
     return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def label(name: str) -> str:
-    """A name as text of a picture, whatever is in it: never a formula, and one line that its font can write."""
+    """Return a name as text of a picture: on one line, in characters that the font has, never as a formula."""
     name = printable(name)
     has = [font.get_char_index for font in _fonts()]
     name = "".join(c if any(index(ord(c)) for index in has) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
-    # Legends leave out what begins with an underscore.
+    # Legends leave out labels that begin with an underscore.
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
 
 
 def wrapped(parts: Sequence[str]) -> str:
-    """Parts of a label, separated by commas, on as many lines as a legend of a small picture needs."""
+    """Join parts of a label by commas, on as many lines as the legend of a small picture needs."""
     lines = [""]
     for part in parts:
         if lines[-1] and len(lines[-1]) + len(part) > _LEGEND_WIDTH:
@@ -68,13 +68,13 @@ def _fonts() -> list[Any]:
 
 
 def count_colours() -> Any:
-    """Colour map for numbers of graphs or packs: many is dark, and one still stands out from white paper."""
+    """Return the colour map of numbers of graphs or packs: many is dark, and one still stands out on white paper."""
     viridis = load("matplotlib").colormaps["viridis"]
     return load("matplotlib.colors").ListedColormap(viridis(np.linspace(0.88, 0.0, 256)), name="viridis_dark")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Keywords of line `number` of a picture: colour, dashes and marker all differ from those of its neighbours."""
+    """Return the style of line `number`: colour, dashes and marker all differ from those of its neighbours."""
     return {
         "color": _COLOURS[number % len(_COLOURS)],
         "linestyle": _LINES[number % len(_LINES)],
@@ -83,7 +83,7 @@ def line_style(number: int) -> dict[str, Any]:
 
 
 def two_components(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Columns of the two `wanted` components; of the only two where none are named."""
+    """Return the columns of the two `wanted` components; None: of the only two."""
     if wanted is None:
         if len(components) != 2:
             raise SizesError(
@@ -97,25 +97,25 @@ def two_components(components: Sequence[str], wanted: Sequence[str] | None, what
 
 
 def column_of(components: Sequence[str], name: str, what: str) -> int:
-    """Column of the component `name`."""
+    """Return the column of the component `name`."""
     if name not in components:
         raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
     return list(components).index(name)
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
-    """Whether each axis, up to its `largest`, is to be logarithmic."""
+    """Return whether each axis, up to its `largest`, is logarithmic."""
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
-    # Where one axis is logarithmic, half as long a tail will do for another: proportional components stay a line.
+    # If one axis is logarithmic, half as long a tail suffices for the other: proportional components stay a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make axis `which` ("x" or "y") of whole numbers logarithmic; 0, where it occurs, has a place of its own."""
+    """Make axis `which` ("x" or "y") of whole numbers logarithmic; 0 has a place of its own if it occurs."""
     ticker = load("matplotlib.ticker")
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
@@ -130,14 +130,14 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most from the least value to the most.
+    """Return the edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most that hold all values.
 
-    Cells hold whole multiples of the step between values (edges of an undirected graph come in twos, say), and
-    logarithmic ones never get narrower, so that the cells' own pattern does not show as stripes.
+    Cells hold whole multiples of the step between values (2 for edges in both directions, say), and logarithmic ones
+    never get narrower, so that the pattern of the cells does not show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # Few values have some step by chance; cells so wide would show them where there are none.
+    # The step of a few values is chance; cells as wide as that would show sizes that do not occur.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
@@ -149,10 +149,16 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     return np.array(edges) - 0.5
 
 
+def tally(values: Any, counts: Any) -> tuple[Any, Any]:
+    """Return the distinct values (or rows), ascending, and the sum of the counts of each."""
+    distinct, members = np.unique(values, axis=0, return_inverse=True)
+    return distinct, np.bincount(members.reshape(-1), weights=counts)
+
+
 def set_whole(axis: Any) -> None:
     """Give a linear axis whole numbers, written with separators."""
     ticker = load("matplotlib.ticker")
-    # With more ticks than one at least, fractions would be ticks too, and be written as the same whole number.
+    # With a larger min_n_ticks, fractions could become ticks, and would be written as whole numbers.
     axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     _separate_thousands(axis)
 

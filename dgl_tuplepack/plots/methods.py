@@ -1,4 +1,4 @@
-"""Picture that compares plans of several methods with what is possible."""
+"""Picture that compares plans of several methods with the lower bound."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.plots import _drawing as drawing
 
 # Per cent above the bound up to which the axis is linear.
 _LINEAR = 1.0
-# Below this, a number of packs says more than a part of a per cent.
+# Below this per cent, a number of packs says more than a percentage.
 _NEXT_TO_NOTHING = 0.01
 
 
@@ -38,7 +38,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     Raises
     ------
     PlanError
-        There is no plan, or the plans are of different histograms.
+        No plan is given, or the plans are of different histograms.
     """
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):
@@ -46,7 +46,7 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
             f"a comparison needs plans of one histogram, but got {len(plans)} of "
             f"{'different ones' if plans else 'none'}; pack the same histogram by each method."
         )
-    # The bound of looser limits is smaller, and holds for tighter ones as well.
+    # A lower bound for looser limits holds for tighter ones as well.
     bound = max(plan.lower_bound for plan in plans.values())
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
@@ -83,7 +83,7 @@ def _per_cent(value: float) -> str:
 
 
 def _scale(ax: Any, above: Any) -> None:
-    """Linear up to 1 %, then logarithmic, with room for the texts on the right."""
+    """Make the axis linear up to 1 %, then logarithmic, with room for the texts on the right."""
     ticker = load("matplotlib.ticker")
     if above.max() > 10 * _LINEAR:
         ax.set_xscale("symlog", linthresh=_LINEAR, linscale=0.6)

@@ -12,57 +12,46 @@ from dgl_tuplepack._files import write_bytes
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 
-# Kind of file -> what it would otherwise say of the time or the library.
+# Ending of the file -> metadata about the time or the library, which are left out.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-KINDS = tuple(_METADATA)
+ENDINGS = tuple(f".{ending}" for ending in _METADATA)
 
 
 def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> None:
-    """Write the figure of `ax` to a file, as a whole or not at all.
+    """Write the figure of `ax` to a file, completely or not at all.
 
     Parameters
     ----------
     ax
-        What a function of this package has returned, or any matplotlib Axes.
+        Any matplotlib Axes, such as those that the functions of this package return.
     path
         Ends in .png, .svg or .pdf.
     dpi
-        Dots per inch, > 0; in vector files those of the parts that are images.
+        Dots per inch, > 0; in vector files, those of embedded images.
 
     Raises
     ------
     FormatError
-        Another ending, or a place that cannot be written.
+        The path has another ending, or cannot be written.
     InputError
-        `dpi` is no such number.
+        `dpi` is not a number above 0.
     """
     dpi = real_number("dpi", dpi, above=0, hint="150 suits screens, 300 print.")
-    write_bytes(path, picture_bytes(ax, kind_of(path), dpi))
+    ending = Path(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise FormatError(f"the path of a picture must end in {', '.join(ENDINGS)}, but is {path}; rename it.")
+    write_bytes(path, picture_bytes(ax, ending.removeprefix("."), dpi))
 
 
-def kind_of(path: str | os.PathLike[str]) -> str:
-    """Kind of file that a path asks for.
-
-    Raises
-    ------
-    FormatError
-        None that is known.
-    """
-    kind = Path(path).suffix.lower().removeprefix(".")
-    if kind not in _METADATA:
-        raise FormatError(f"a picture ends in .{', .'.join(_METADATA)}, but the path is {path}; rename it.")
-    return kind
-
-
-def picture_bytes(ax: Any, kind: str, dpi: float = 150) -> bytes:
-    """Content of a file of that kind."""
+def picture_bytes(ax: Any, ending: str, dpi: float = 150) -> bytes:
+    """Return the content of a file with that ending (without the dot)."""
     content = io.BytesIO()
     with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
-        # An Axes in a part of a figure is written with the whole.
+        # An Axes in a subfigure is written with the whole figure.
         figure = ax.figure if hasattr(ax.figure, "savefig") else ax.figure.figure
-        figure.savefig(content, format=kind, dpi=dpi, metadata=_METADATA[kind])
+        figure.savefig(content, format=ending, dpi=dpi, metadata=_METADATA[ending])
     return content.getvalue()

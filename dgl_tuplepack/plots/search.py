@@ -11,15 +11,15 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.plots import _drawing as drawing
 from dgl_tuplepack.search import LimitsSearch
 
-# Candidates that fill so much of the grid of their values are drawn as a heat map, others as dots.
+# Candidates that fill this share of the grid of their values are drawn as a heat map, others as dots.
 _GRID = 0.5
-# Part of an axis of harmonic means that lies above 100 %, at most.
+# Largest share of an axis of harmonic means that lies above 100 %.
 _BEYOND = 0.03
-# Scores that the colours span where all candidates have the same.
+# Scores that the colours span if all candidates have the same score.
 _ALONE = 0.01
 # Characters of a sum of components that fit below an axis.
 _LONGEST_SUM = 40
-# White with a black edge: to be seen on light and dark, in colour and in grey.
+# White with a black edge stands out on light and dark, in colour and in grey.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
 
@@ -29,21 +29,21 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     Parameters
     ----------
     search
-        Any number of components, two of which are shown; of several candidates in one place the best counts.
+        Any number of components, two of which are shown; if several candidates share a place, the best is shown.
     ax
         matplotlib Axes; a new figure's if None.
     components
-        Names of the two shown, across and up; needed where the search has not exactly two.
+        Names of the two shown, across and up; needed unless the search has exactly two.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a heat map where the candidates form a grid, with a dot for each candidate elsewhere.
+        With a heat map if the candidates form a grid, with a dot for each candidate otherwise.
 
     Raises
     ------
     SizesError
-        There is no choice of two components, or no such component.
+        Two components are not chosen, or one does not exist.
     """
     columns = list(drawing.two_components(search.components, components, "the search"))
     limits = search.limits[:, columns]
@@ -101,9 +101,9 @@ def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
 
 
 def _name_score(search: LimitsSearch, ax: Any) -> None:
-    """Label the upright axis by what the search compared candidates by."""
+    """Label the vertical axis by what the search compared candidates by."""
     if _is_harmonic(search):
-        # No ticks beyond what a mean can be, but room for a whole marker.
+        # No ticks above 100 %, but room for a whole marker.
         low, high = ax.get_ylim()
         ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
         ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
@@ -127,11 +127,11 @@ def _best_label(search: LimitsSearch) -> str:
 
 def _draw_scores(ax: Any, places: Any, scores: Any) -> Any:
     across, up = (np.unique(places[:, column]) for column in range(2))
-    # Where all are equal, matplotlib would put the score in the middle of a range that reaches beyond 100 %.
+    # If all are equal, matplotlib would put the score in the middle of a range that reaches beyond 100 %.
     low = scores.min() if scores.min() < scores.max() else scores.max() - _ALONE
     style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
     if len(places) < _GRID * len(across) * len(up) or len(places) < 4:
-        # The best ones on top.
+        # The best dots lie on top.
         order = np.argsort(scores, kind="stable")
         return ax.scatter(*places[order].T, c=scores[order], s=34, marker="s", **style)
     cells = np.full((len(up), len(across)), np.nan)
@@ -140,7 +140,7 @@ def _draw_scores(ax: Any, places: Any, scores: Any) -> Any:
 
 
 def _halfway(values: Any) -> Any:
-    """Edges of cells around ascending values."""
+    """Return the edges of cells around ascending values."""
     if len(values) == 1:
         return np.array([values[0] - 0.5, values[0] + 0.5])
     middle = (values[1:] + values[:-1]) / 2

@@ -13,13 +13,13 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.plots import _drawing as drawing
 
-# Part of each axis left free at both ends: about a cell.
+# Share of each axis that is left free at both ends: about a cell.
 _MARGIN = 0.012
-# A value is named where so large a part of the graphs share it.
+# A value is named if so large a share of the graphs have it.
 _DOMINANT = 0.2
-# Limits further out than so many times the largest size would leave the picture empty; they are only named.
+# Limits beyond so many times the largest size would leave the picture empty; they are only named.
 _FAR = 3
-# Legend place -> the part of the cells that it covers, as slices of fractions (across, up).
+# Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
 _CORNERS = {
     "lower right": ((0.55, 1.0), (0.0, 0.25)),
     "upper left": ((0.0, 0.45), (0.75, 1.0)),
@@ -36,21 +36,21 @@ def plot_sizes(
     components: Sequence[str] | None = None,
     scale: str | Sequence[str] = "auto",
 ) -> Any:
-    """Draw the 2-D histogram of sizes, with both marginals, and the limits where given.
+    """Draw the 2-D histogram of sizes, with both marginals, and the limits if given.
 
     Parameters
     ----------
     histogram
         Any number of components, two of which are shown.
     limits
-        Drawn as lines, those far beyond the largest size only named.
+        Drawn as lines; limits far beyond the largest size are only named.
     ax
         matplotlib Axes; a new figure's if None.
     components
-        Names of the two shown, across and up; needed where the histogram has not exactly two.
+        Names of the two shown, across and up; needed unless the histogram has exactly two.
     scale
-        "linear", "log" or "auto" (logarithmic where half of the graphs would share a small part of the axis); one
-        for both axes, or two. Numbers of graphs are always on logarithmic scales.
+        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis); one
+        for both axes, or two. Numbers of graphs always have logarithmic scales.
 
     Returns
     -------
@@ -60,11 +60,11 @@ def plot_sizes(
     Raises
     ------
     SizesError
-        There is no choice of two components, or no such component.
+        Two components are not chosen, or one does not exist.
     InputError
-        There is no such scale.
+        The scale is unknown.
     LimitsError
-        The limits are no `Limits`, or for other components than the histogram.
+        The limits are not `Limits`, or have other components than the histogram.
     """
     columns = drawing.two_components(histogram.components, components, "the histogram")
     names = [drawing.label(histogram.components[column]) for column in columns]
@@ -80,7 +80,7 @@ def plot_sizes(
     shown = np.where(cells > 0, cells, np.nan).T
     # One raster image in vector files: thousands of cells would show hairlines between them.
     mesh = ax.pcolormesh(*edges, shown, norm=norm, cmap=drawing.count_colours(), rasterized=True)
-    # The outermost cells, often of a single graph, must not lie under the frame.
+    # The outermost cells, often of a single graph, stay clear of the frame.
     mesh.sticky_edges.x.clear()
     mesh.sticky_edges.y.clear()
     ax.margins(_MARGIN)
@@ -130,11 +130,11 @@ def plot_distributions(
     Raises
     ------
     SizesError
-        There is no such component, or none is named.
+        A component does not exist, or none is named.
     InputError
-        There is no such scale.
+        The scale is unknown.
     LimitsError
-        The limits are no `Limits`, or for other components than the histogram.
+        The limits are not `Limits`, or have other components than the histogram.
     """
     if components is not None and (isinstance(components, str) or not len(components)):
         raise SizesError(f"components is {components!r}, but must name some of {histogram.components}, or be None.")
@@ -146,8 +146,8 @@ def plot_distributions(
     log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
     ax = drawing.axes_or_new(ax)
     for number, (name, column) in enumerate(zip(names, columns, strict=True)):
-        distinct, members = np.unique(histogram.sizes[:, column], return_inverse=True)
-        share = np.cumsum(np.bincount(members.reshape(-1), weights=histogram.counts)) / histogram.num_graphs
+        distinct, counts = drawing.tally(histogram.sizes[:, column], histogram.counts)
+        share = np.cumsum(counts) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
         style = drawing.line_style(number)
         label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"
@@ -174,7 +174,7 @@ def plot_distributions(
 
 
 def _largest_shown(sizes: Any, maxima: Any) -> Any:
-    """Where each axis ends: at the largest size, or at the limit unless that is far beyond."""
+    """Return where each axis ends: at the largest size, or at the limit unless it is far beyond."""
     largest = sizes.max(axis=0)
     return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
 
@@ -198,7 +198,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Few numbers, and none at 1: it would touch the last one of the central picture.
+    # Few ticks, and none at 1: its number would touch the last one of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
@@ -207,26 +207,22 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
 
 
 def _axes_beside(ax: Any) -> tuple[Any, Any, Any]:
-    """Axes above, to the right and further right, in the room that `ax` had alone where it is part of a grid."""
+    """Return new Axes above, to the right and further right; if `ax` is part of a grid, they share its place."""
     spec = ax.get_subplotspec()
     if spec is None:
-        places = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
-        return tuple(ax.inset_axes(place, **share) for place, share in zip(places, _shares(ax), strict=True))
-    ratios = {"width_ratios": (1, 0.22, 0.04), "height_ratios": (0.22, 1)}
-    grid = spec.subgridspec(2, 3, wspace=0.05, hspace=0.05, **ratios)
-    ax.set_subplotspec(grid[1, 0])
-    cells = (grid[0, 0], grid[1, 1], grid[1, 2])
-    return tuple(ax.figure.add_subplot(cell, **share) for cell, share in zip(cells, _shares(ax), strict=True))
-
-
-def _shares(ax: Any) -> tuple[dict[str, Any], ...]:
-    return {"sharex": ax}, {"sharey": ax}, {}
+        places: Any = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
+        make = ax.inset_axes
+    else:
+        ratios = {"width_ratios": (1, 0.22, 0.04), "height_ratios": (0.22, 1)}
+        grid = spec.subgridspec(2, 3, wspace=0.05, hspace=0.05, **ratios)
+        ax.set_subplotspec(grid[1, 0])
+        places, make = (grid[0, 0], grid[1, 1], grid[1, 2]), ax.figure.add_subplot
+    return make(places[0], sharex=ax), make(places[1], sharey=ax), make(places[2])
 
 
 def _dominant(values: Any, histogram: SizeHistogram, name: str) -> str:
-    """Say so where very many graphs share one value of a component: it is a single line of the picture."""
-    distinct, members = np.unique(values, return_inverse=True)
-    counts = np.bincount(members.reshape(-1), weights=histogram.counts)
+    """Return a note if very many graphs share one value of a component: it is a single line of the picture."""
+    distinct, counts = drawing.tally(values, histogram.counts)
     share = counts.max() / histogram.num_graphs
     return f"{share:.0%} of the graphs: {distinct[np.argmax(counts)]:,} {name}" if share >= _DOMINANT else ""
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from dgl_tuplepack._checks import UINT64_MAX, check_oversize, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.histogram import as_histogram
@@ -38,11 +36,11 @@ def write_report(
     sizes
         A histogram, or anything that `sizes_of` reads.
     path
-        The file, ending in .html or .htm; one that is there is replaced.
+        The file, ending in .html or .htm; an existing file is replaced.
     name
         What the page calls the dataset.
     limits
-        Limits to pack with; those that `search_limits` advises if None.
+        Limits to pack with; None: those that `search_limits` advises.
     batch_sizes
         Graphs in a batch of the plain batching that packing is compared with, each >= 1.
     seed
@@ -56,12 +54,12 @@ def write_report(
     FormatError
         The path is a folder, has another ending, or cannot be written; nothing is left behind.
     SizesError, LimitsError, InputError
-        As in `pack` and `search_limits`; `oversize` is something else.
+        As in `pack` and `search_limits`; `oversize` is unknown.
     MissingDependencyError
         matplotlib or Jinja2 is absent.
     """
     path = Path(path)
-    check_place(path)
+    check_destination(path)
     for size in batch_sizes:
         whole_number("the batch size", size, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
@@ -77,21 +75,21 @@ def write_report(
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
         if dropped:
             warnings.warn(f"{dropped} of {number} graphs exceed {limits!r} and are left out.", stacklevel=2)
-    # Three steps of finding, and the page.
-    with tqdm(total=4, desc="report", delay=1, disable=not sys.stderr.isatty()) as bar:
+    # `find` has three steps; the fourth is the page.
+    with progress_bar(total=4, desc="report", delay=1) as bar:
         findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update)
         page = render(findings, name, seed)
         bar.update()
     write_text(path, page)
 
 
-def check_place(path: Path) -> None:
+def check_destination(path: Path) -> None:
     """Refuse a path that cannot become the page, before any work is done."""
     if path.is_dir():
         raise FormatError(f"cannot write {path}: it is a folder; name a file, such as {path / 'report.html'}.")
     if path.suffix.lower() not in (".html", ".htm"):
         raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
     if not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: there is no folder {path.parent}; make it, or choose another.")
+        raise FormatError(f"cannot write {path}: the folder {path.parent} does not exist; make it, or choose another.")
     if not os.access(path.parent, os.W_OK):
         raise FormatError(f"cannot write {path}: the folder {path.parent} is not writable; choose another.")

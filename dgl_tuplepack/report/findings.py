@@ -88,34 +88,30 @@ def find(
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plans["auto"] = pack(histogram, chosen, seed=seed)
     advance()
-    figures = [_figures(histogram, column) for column in range(len(histogram.components))]
+    figures = [_figures(histogram, column, name) for column, name in enumerate(histogram.components)]
     ways = _ways(histogram, plans["auto"], batch_sizes, seed)
     advance()
     return Findings(histogram, figures, search, chosen, plans, ways, dropped)
 
 
 def padded_shape(limits: Limits) -> dict[str, int]:
-    """Component -> slots of a batch of one pack: the limits, and one node of each type."""
+    """Return component -> slots of a batch of one pack: the limits, and one reserved node of each type."""
     nodes = components_of_kind(limits.components, "nodes")
     return {name: limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
-def _figures(histogram: SizeHistogram, column: int) -> ComponentFigures:
-    name = histogram.components[column]
+def _figures(histogram: SizeHistogram, column: int, name: str) -> ComponentFigures:
     median, most, largest = quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
     total = histogram.totals()[name]
     return ComponentFigures(name, total / histogram.num_graphs, median, most, largest, total)
 
 
 def _ways(histogram: SizeHistogram, plan: PackPlan, batch_sizes: Sequence[int], seed: int) -> list[Way]:
-    ways = [
-        Way("Every graph padded to the largest", "the usual way to a static shape", padded_to_largest(histogram), True)
-    ]
+    largest = padded_to_largest(histogram)
+    ways = [Way("Every graph padded to the largest", "the usual way to a static shape", largest, True)]
     for size in batch_sizes:
-        slots = padded_by_batch(histogram, size)
-        ways.append(
-            Way(f"Padded to the largest of each {size:,} graphs", "expected, in random order", slots, static=False)
-        )
+        name, slots = f"Padded to the largest of each {size:,} graphs", padded_by_batch(histogram, size)
+        ways.append(Way(name, "expected, in random order", slots, static=False))
     if histogram.num_graphs <= _MOST_SIMULATED:
         mean = max(1, round(histogram.num_graphs / plan.num_packs))
         for size in sorted({mean, *batch_sizes}):

@@ -8,7 +8,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack._text import printable
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.report.findings import Findings
-from dgl_tuplepack.report.pictures import dataset_pictures, pack_pictures, search_pictures
+from dgl_tuplepack.report.pictures import pictures_of
 from dgl_tuplepack.search import LimitsSearch
 
 # Rows of the Pareto front that the page shows, spread evenly.
@@ -39,7 +39,7 @@ for epoch in range(epochs):
 
 
 def render(findings: Findings, name: str, seed: int) -> str:
-    """HTML of the page."""
+    """Return the HTML of the page."""
     jinja2 = load("jinja2")
     # Names come from files. Lines of code, in which they are written as Python writes them, are escaped already.
     environment = jinja2.Environment(
@@ -59,9 +59,7 @@ def render(findings: Findings, name: str, seed: int) -> str:
         search=findings.search,
         advised=findings.limits.maxima == findings.search.best.limits.maxima,
         rows=_front(findings.search),
-        dataset_pictures=dataset_pictures(findings),
-        search_pictures=search_pictures(findings),
-        pack_pictures=pack_pictures(findings),
+        pictures=pictures_of(findings),
         use=use(findings, seed),
         seed=seed,
         version=__version__,
@@ -70,13 +68,13 @@ def render(findings: Findings, name: str, seed: int) -> str:
 
 
 def use(findings: Findings, seed: int) -> str:
-    """Lines of Python that batch a dataset of these graphs within the limits."""
+    """Return lines of Python that batch a dataset of these graphs within the limits."""
     oversize = ',\n    oversize="drop",' if findings.dropped else ""
     return _USE.format(limits=repr(findings.limits), seed=seed, oversize=oversize)
 
 
 def _front(search: LimitsSearch) -> list[tuple[int, bool]]:
-    """Rows of the Pareto front, at most so many and the best always, and whether each is the best."""
+    """Return some rows of the Pareto front, always the best, and whether each is the best."""
     front = search.pareto_indices.tolist()
     step = max(1, -(-len(front) // _MOST_ROWS))
     chosen = sorted({*front[::step], search.best_index}, key=lambda row: (search.slots[row], row))

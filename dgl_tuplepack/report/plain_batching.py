@@ -1,4 +1,4 @@
-"""Slots that batches without packing take in one epoch, for each component."""
+"""Slots of each component that batches without packing take in one epoch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PURPOSE = np.uint64(0x9A7C)
 
 
 def padded_to_largest(histogram: SizeHistogram) -> dict[str, int]:
-    """Slots where every graph gets as many as the largest one: the usual way to a static shape.
+    """Return the slots if every graph is padded to the largest one: the usual way to a static shape.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def padded_to_largest(histogram: SizeHistogram) -> dict[str, int]:
 
 
 def padded_by_batch(histogram: SizeHistogram, batch_size: int) -> dict[str, float]:
-    """Expected slots where each graph is padded to the largest of its batch, in random order.
+    """Return the expected slots if each graph is padded to the largest of its batch, in random order.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def padded_by_batch(histogram: SizeHistogram, batch_size: int) -> dict[str, floa
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int = 0) -> tuple[dict[str, int], dict[str, int]]:
-    """Shape and slots where B graphs are joined, and every batch is padded to the fullest one of a random epoch.
+    """Return shape and slots if B graphs are joined, and every batch is padded to the fullest one of a random epoch.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int = 0) -> 
     batch_size
         Graphs in a batch, >= 1; the last batch takes the rest.
     seed
-        Decides the order of the epoch.
+        Seed of the order of the epoch.
 
     Returns
     -------
@@ -95,9 +95,9 @@ def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int = 0) -> 
 
 
 def _expected_largest(values: IntArray, up_to: IntArray, graphs: int) -> float:
-    """Mean of the largest of `graphs` drawn without replacement, where ``up_to[i]`` have at most ``values[i]``."""
+    """Return the mean of the largest of `graphs` drawn without replacement; ``up_to[i]`` have at most ``values[i]``."""
     total = int(up_to[-1])
     drawn = np.arange(graphs)
-    # C(n, B) / C(N, B) as a product of B factors; one of them is 0 where fewer than B graphs are small enough.
+    # C(n, B) / C(N, B) as a product of B factors; one of them is 0 if fewer than B graphs are small enough.
     at_most = np.array([np.prod((n - drawn) / (total - drawn)) for n in up_to.tolist()])
     return float(np.dot(values, np.diff(at_most, prepend=0.0)))

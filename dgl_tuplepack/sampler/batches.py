@@ -1,4 +1,4 @@
-"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
+"""The sampler: from a plan to batches of graph ids, epoch after epoch, and their iterator."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ from dgl_tuplepack.sampler.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampler.dealing import NONE, Balance, FloatArray, deal, num_steps
-from dgl_tuplepack.sampler.epoch import EpochBatches
+from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, FloatArray, deal, num_steps
 from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.position import Iteration, Progress
-from dgl_tuplepack.sampler.state import as_state, check_same, read_state
+from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
 from dgl_tuplepack.sampler.weights import Delivered, labels_of_graphs
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
-# Purposes of random streams; each has its own, and 3 is that of later plans.
+# Purposes of random streams, one number each; 3 seeds later plans.
 _CONTENT, _ORDER, _STEPS = 1, 2, 4
 
 
@@ -56,10 +55,10 @@ class PackBatchSampler(Sampler[list[int]]):
     plan
         A plan for exactly these sizes; made by `pack` if not given.
     content
-        "resample": the shapes of packs stay, each slot gets a random graph of its size, another one each epoch.
-        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, found by a
-        search of other samples. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a
-        batch, graphs whose sizes share no pack of the plan never meet: see `replan_every`.
+        "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
+        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
+        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a batch, graphs whose
+        sizes share no pack of the plan never meet: see `replan_every`.
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
@@ -67,46 +66,45 @@ class PackBatchSampler(Sampler[list[int]]):
     seed
         0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
     num_replicas, rank
-        Number of processes and the number of this one; from torch.distributed where it is initialised.
+        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
         All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
-        near-equal work share a step (see `balance`), unless ``shuffle=False``. Where torch.distributed tells the
-        ranks, all of them must make the sampler, and compare settings, sizes and plan once; `replan_every`
-        and "repack" need the same versions and machines, too, since each rank makes the later plans for itself.
+        near-equal work share a step (see `balance`), unless ``shuffle=False``. Ranks from torch.distributed
+        must all make the sampler, and compare settings, sizes and plan once; for `replan_every` and "repack" they
+        compare versions and machines too, since each rank makes the later plans by itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
         one step.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every
-        Epochs, >= 1, that share a plan; with "resample" or "repack". The later plans keep `limits`. None: 1 for
-        "repack", and all epochs share the plan otherwise. The next plan is made in a thread while the last epoch of
-        the one before is iterated.
+        Epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
+        "repack", otherwise all epochs. A thread makes the next plan during the last epoch of the current one.
 
     Attributes
     ----------
     limits
-        What batches are padded to: the limits, the cap on graphs lowered to the most that any pack of the first
-        plan holds. Later plans keep to it.
+        What batches are padded to: the limits, with the cap on graphs lowered to the most that any pack of the
+        first plan holds. Later plans keep them.
     plan
         The plan of the current epoch.
     epoch
         Set by `set_epoch`, 0 at first.
     dropped_ids
-        int64, the graphs that ``oversize="drop"`` left out.
+        int64, ids of the graphs that ``oversize="drop"`` left out.
 
     Raises
     ------
     GraphTooLargeError, LimitsError, SizesError
         As in `pack`.
     PlanError
-        `plan` was made for other sizes, or goes beyond `limits`.
+        `plan` was made for other sizes, or exceeds `limits`.
     SamplerError
-        Settings contradict each other, several processes run and this one does not know its rank, or ranks differ
-        or one of them has failed.
+        Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
+        another rank failed.
 
     Notes
     -----
-    Time and memory O(N) at the start and for each epoch's order, and O(P log P) for P packs on several ranks.
+    Time and memory O(N) to make it and for the order of each epoch; O(P log P) for P packs on several ranks.
 
     Of all pairs of ogbg-molhiv's training graphs (222/502, one pack a batch), 65 % can never share a batch with
     "resample"; see ``docs/training.md``. Several packs a batch bring any two graphs together.
@@ -163,7 +161,7 @@ class PackBatchSampler(Sampler[list[int]]):
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Of all graphs, since ids are positions among all: -1 for those that are dropped.
+        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)
@@ -179,7 +177,7 @@ class PackBatchSampler(Sampler[list[int]]):
             check_plan(plan, self._histogram, limits)
         components = self._histogram.components
         self._asked_limits = limits.filled(components, self._histogram.totals())
-        # What has no limit gets the most that any pack holds, so that batches have one shape.
+        # Edges without a limit get the most that any pack holds, so that batches have one shape.
         self.limits: Limits = limits.filled(components, plan.effective_limits.maxima).replace_graphs(plan.max_graphs)
         self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
@@ -218,12 +216,13 @@ class PackBatchSampler(Sampler[list[int]]):
         return num_steps(packs, self.num_replicas, self.packs_per_batch, self.drop_last)
 
     def __iter__(self) -> BatchIterator:
-        # Nothing happens before the first batch is asked for: loaders call iter() more than once an epoch.
+        # The epoch begins with the first batch: loaders call iter() more than once an epoch.
         return BatchIterator(self)
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
-        return EpochBatches(epoch, self._plans.of(epoch), self._graphs(epoch), self._dealt(epoch)[:, self.rank].copy())
+        packs, dealt = self._plans.of(epoch), self._dealt(epoch)[:, self.rank].copy()
+        return EpochBatches(packs.plan, packs.offsets, self._graphs(epoch), dealt)
 
     def _graphs(self, epoch: int) -> IntArray:
         """Graph in each slot of the packs of an epoch, ``[N]``."""
@@ -232,7 +231,7 @@ class PackBatchSampler(Sampler[list[int]]):
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
-        return members[self._plans.of(epoch).slots]
+        return members[self._plans.of(epoch).graphs]
 
     def _dealt(self, epoch: int) -> IntArray:
         """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""
@@ -242,10 +241,10 @@ class PackBatchSampler(Sampler[list[int]]):
             shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
         balanced = self.shuffle and self.num_replicas > 1
         key = self._key(_STEPS, epoch) if balanced else None
-        # More never come together, and room for what is not there may be more than there is.
+        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
         most = len(order) // self.num_replicas + 2
-        places = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
-        return np.where(places == NONE, NONE, order[places])
+        dealt = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
+        return np.where(dealt == NONE, NONE, order[dealt])
 
     def balance(self) -> Balance:
         """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
@@ -334,9 +333,9 @@ class PackBatchSampler(Sampler[list[int]]):
         Parameters
         ----------
         delivered
-            Batches that the loop got in the iteration that last took any from the sampler (what came before it was
-            resumed is added). None: all batches taken from the sampler. A plain DataLoader with workers takes
-            them long before it delivers them, so None is then refused in mid-epoch.
+            Batches that the loop got in the latest iteration; those before an iteration that was resumed are added.
+            None: all batches taken from the sampler. A plain DataLoader with workers takes batches long before it
+            delivers them, so None is then refused in mid-epoch.
 
         Returns
         -------
@@ -352,28 +351,28 @@ class PackBatchSampler(Sampler[list[int]]):
         return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration resume the epoch of a state behind the batches delivered then.
+        """Let the next iteration resume the epoch of a state, after the batches delivered before it was saved.
 
-        The epoch becomes that of the state, except that a state from the end of its epoch never leads back from a
-        later one: there is nothing left to deliver. `set_epoch` to another epoch starts that one from its start.
+        The epoch becomes the one of the state. A state from the end of its epoch has nothing left to deliver and
+        keeps a later epoch. `set_epoch` to another epoch begins that epoch at its start.
 
         Raises
         ------
         SamplerError
-            The state is of a sampler with other settings or graphs; both values are named.
+            The state comes from a sampler with other settings or graphs; names both values.
         """
         self._progress.load(*self._read(state))
 
     def _read(self, state: Any) -> tuple[int, int, int]:
-        """Epoch, position and length of that epoch, of a state that suits this sampler."""
-        epoch, position = read_state(state, self._settings())
+        """Epoch and position of a state of this sampler, and the length of that epoch."""
+        epoch = epoch_of(state, self._settings())
         # Last, since the plan of that epoch may have to be made.
         check_same("plan", state["plan"], self._plans.of(epoch).plan.fingerprint)
         length = self._length(epoch)
-        return epoch, whole_number("position of a state", position, 0, length, SamplerError), length
+        return epoch, whole_number("position of a state", state["position"], 0, length, SamplerError), length
 
     def _settings(self) -> dict[str, Any]:
-        """What decides, beside the plan, which graphs a batch holds; plain values."""
+        """Settings that, together with the plan, decide which graphs a batch holds; plain values."""
         settings = {
             "seed": self.seed,
             "content": self.content,
@@ -385,16 +384,16 @@ class PackBatchSampler(Sampler[list[int]]):
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
         }
-        # Left out where the content says it, as in states of samplers that knew no other period.
+        # Left out where the content implies it, so that states of earlier releases stay valid.
         if self.replan_every != default_period(self.content):
             settings["replan_every"] = self.replan_every
         return settings
 
 
 class BatchIterator(Iterator[list[int]]):
-    """Batches of one epoch of a `PackBatchSampler`; the epoch is settled when the first one is asked for.
+    """Batches of one epoch of a `PackBatchSampler`; taking the first one settles the epoch.
 
-    It has the `state_dict` and `load_state_dict` that torchdata's StatefulDataLoader asks for.
+    torchdata's StatefulDataLoader calls its `state_dict` and `load_state_dict`.
     """
 
     def __init__(self, sampler: PackBatchSampler) -> None:
@@ -419,15 +418,16 @@ class BatchIterator(Iterator[list[int]]):
         return batches
 
     def state_dict(self) -> dict[str, Any]:
-        """State behind the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
+        """State after the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
         sampler, position = self._sampler, self._iteration.position
-        packs = sampler._plans.of(position.epoch) if self._batches is None else self._batches.packs
-        return as_state(sampler._settings(), packs.plan.fingerprint, position.epoch, position.batches)
+        # A plan of an earlier epoch would have to be made again.
+        plan = sampler._plans.of(position.epoch).plan if self._batches is None else self._batches.plan
+        return as_state(sampler._settings(), plan.fingerprint, position.epoch, position.batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the batches delivered when the state was saved; the sampler then has nothing to resume.
+        """Continue after the batches delivered before the state was saved; the sampler then has nothing to resume.
 
-        A state from the end of an epoch that the sampler has left for a later one leads to the start of the latter.
+        Where the sampler is at a later epoch already, a state from the end of its epoch leads to the start of that one.
 
         Raises
         ------

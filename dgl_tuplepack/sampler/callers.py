@@ -1,4 +1,4 @@
-"""Who asks a sampler for batches: loaders that take them early, and Lightning, which resumes on its own."""
+"""Callers of a sampler that matter to it: loaders that take batches early, and Lightning, which resumes by itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIT_LOOPS = ("pytorch_lightning.loops.fit_loop", "lightning.pytorch.loops.fit_l
 def is_taken_early() -> bool:
     """Whether the caller is a plain DataLoader with workers, which takes batches long before it delivers them.
 
-    torchdata's StatefulDataLoader does so too, but keeps the state of what it has delivered by itself.
+    torchdata's StatefulDataLoader takes them early too, but keeps the state of what it has delivered.
     """
     # The name matters: a forked worker has the frames of its parent below its own.
     return any(
@@ -26,64 +26,60 @@ def is_taken_early() -> bool:
 
 
 def position_in_lightning(sampler: Any) -> tuple[int, int] | None:
-    """Epoch that Lightning's Trainer begins with `sampler`, and batches of it that it counts as done.
+    """Epoch that Lightning's Trainer begins with `sampler`, and the batches of it that the Trainer counts as done.
 
-    What it reads is private to Lightning (tested with 2.6): a release in which it is called otherwise is told in a
-    warning, and batches then come as without Lightning.
-
-    Returns
-    -------
-    tuple or None
-        None where no Trainer asks, or where its batches are not those of this sampler alone.
+    None where the caller is not a Trainer, or where the Trainer takes batches of other samplers too. This reads private
+    attributes of Lightning (tested with 2.6). Where a release names them differently, a warning says so, and batches
+    come as without Lightning.
     """
     try:
         return _position_in_lightning(sampler)
     except AttributeError as error:
         _warn(
-            f"this release of Lightning keeps its place in another way ({error}), so a training that it resumes in the "
-            "middle of an epoch is not continued at the right batch; resume at the end of an epoch, or use torchdata's "
-            "StatefulDataLoader."
+            f"this release of Lightning keeps its position in another way ({error}), so a training that it resumes in "
+            "the middle of an epoch does not continue at the right batch; resume at the end of an epoch, or use "
+            "torchdata's StatefulDataLoader."
         )
         return None
 
 
 def _position_in_lightning(sampler: Any) -> tuple[int, int] | None:
-    """What `position_in_lightning` returns.
+    """Read what `position_in_lightning` returns.
 
-    The Trainer asks for batches before it sets the epoch, where there are workers, and restores its own place in an
-    epoch, but not that of a plain loader: it would train on the first batches twice and never on the last ones.
+    With workers, the Trainer asks for batches before it sets the epoch. It restores its own position in an epoch, but
+    not the one of a plain loader: it would train on the first batches twice and never on the last ones.
     """
     modules = [module for module in map(sys.modules.get, _FIT_LOOPS) if module is not None]
-    kinds = tuple(module._FitLoop for module in modules)
+    loops = tuple(module._FitLoop for module in modules)
     frames = _methods_in({module.__file__ for module in modules})
-    name, loop = next((found for found in frames if isinstance(found[1], kinds)), ("", None))
+    name, loop = next(((name, caller) for name, caller in frames if isinstance(caller, loops)), ("", None))
     loaders = [] if loop is None or loop._combined_loader is None else loop._combined_loader.flattened
-    taking = [getattr(loader, name, None) for loader in loaders for name in ("batch_sampler", "sampler")]
-    if loop is None or not any(found is sampler for found in taking):
+    samplers = [getattr(loader, name, None) for loader in loaders for name in ("batch_sampler", "sampler")]
+    if loop is None or not any(one is sampler for one in samplers):
         return None
     epochs, progress = loop.epoch_progress.current, loop.epoch_loop.batch_progress
     epoch, batches = int(epochs.processed), progress.current
     ended = epochs.ready == epochs.started == epochs.processed
     if ended and loop.restarting and batches.completed:
         _warn(
-            f"Lightning goes on behind epoch {epoch - 1}, but counts its {batches.completed} batches as done in epoch "
+            f"Lightning resumes after epoch {epoch - 1}, but counts its {batches.completed} batches as done in epoch "
             f"{epoch} too, which will end early, since max_steps is set; resume with max_epochs alone, or from a "
             "checkpoint that every_n_train_steps saved."
         )
     if ended or not loop.restarting:
         return epoch, 0
     # A checkpoint of `on_train_batch_end` does not count its batch as completed yet.
-    behind_a_batch = batches.ready == batches.started == batches.processed == batches.completed + 1
-    done = int(batches.completed) + behind_a_batch
-    # Loaders with workers begin in `setup_data`, where nothing is left to ask for behind the last batch.
+    after_a_batch = batches.ready == batches.started == batches.processed == batches.completed + 1
+    done = int(batches.completed) + after_a_batch
+    # Loaders with workers begin in `setup_data`: after the last batch of an epoch, with the next epoch.
     if name == "setup_data" and progress.is_last_batch and done == batches.ready:
         return epoch + 1, 0
     if done and len(loaders) > 1:
         if not all(hasattr(loader, "load_state_dict") for loader in loaders):
             _warn(
-                f"Lightning goes on behind batch {done} of epoch {epoch} with {len(loaders)} loaders, and what each of "
-                "them delivered is not known to the sampler; use torchdata's StatefulDataLoader for all of them, or "
-                "graphs come twice and others not at all."
+                f"Lightning resumes after batch {done} of epoch {epoch} with {len(loaders)} loaders, and the sampler "
+                "does not know what each of them delivered; use torchdata's StatefulDataLoader for all of them, or "
+                "some graphs come twice and others not at all."
             )
         return None
     return epoch, done
@@ -94,7 +90,7 @@ def _warn(message: str) -> None:
 
 
 def _methods_in(files: set[Any]) -> Iterator[tuple[str, Any]]:
-    """Name and object of each method of these files that waits for this call, innermost first."""
+    """Name and object of each method in these files that is on the call stack, innermost first."""
     frame = sys._getframe() if files else None
     while frame is not None:
         if frame.f_code.co_filename in files:

@@ -1,4 +1,4 @@
-"""What a sampler is handed: content, graphs and plan that fit together."""
+"""Checks of a sampler's arguments: content, graphs and plan must fit together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTENTS = ("fixed", "resample", "repack")
 
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
-    """The content mode, its default filled in; refuse what contradicts `shuffle` or `plan`."""
+    """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
     if not is_one_of(content, CONTENTS):
@@ -33,12 +33,12 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def default_period(content: str) -> int | None:
-    """Epochs that share a plan unless told otherwise; None: all of them."""
+    """Epochs that share a plan by default; None: all of them."""
     return 1 if content == "repack" else None
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Epochs that share a plan, the default filled in; refuse what contradicts `content` or `plan`."""
+    """Return the epochs that share a plan, or their default; refuse what contradicts `content` or `plan`."""
     if replan_every is None:
         return default_period(content)
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
@@ -53,7 +53,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[IntArray, IntArray]:
-    """Ids that fit and ids to drop."""
+    """Return the ids of graphs that fit, and of those to drop."""
     check_oversize(oversize, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
@@ -65,9 +65,9 @@ def split_oversize(sizes: GraphSizes, limits: Limits, oversize: str) -> tuple[In
 
 
 def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits) -> None:
-    """Refuse a plan for other sizes, or one that goes beyond the limits."""
+    """Refuse a plan that is for other sizes, or exceeds the limits."""
     if not isinstance(plan, PackPlan):
-        raise PlanError(f"plan must be a PackPlan, but is {plan!s:.100}; make one by pack() or PackPlan.load().")
+        raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
     if plan.histogram != histogram:
         raise PlanError(
             f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
@@ -81,6 +81,6 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits) -> None
 
 
 def planning_versions() -> dict[str, str]:
-    """What a plan may depend on beside its settings: it comes from floating-point arithmetic."""
+    """Versions and machine, on which a plan may depend beside its settings: it uses floating-point arithmetic."""
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

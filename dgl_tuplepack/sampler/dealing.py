@@ -1,4 +1,4 @@
-"""Which packs make up a step, and which rank gets which of them."""
+"""Which packs make up a step, which rank gets which of them, and the batches of one rank."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels.random import shuffle_segments
+from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 
 FloatArray = NDArray[np.float64]
 
 NONE = -1
-# Work of packs within this share of the heaviest counts as equal, so that their order stays random.
+# Packs whose work differs by less than this fraction of the heaviest count as equal, so that their order stays random.
 _EQUAL = 1 / 64
 
 
@@ -26,31 +27,22 @@ def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bo
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal packs, given in random order, to R ranks in steps of p packs each.
+    """Deal P packs of a given `work`, which are in random order, to R ranks in steps of p packs for each rank.
 
-    Parameters
-    ----------
-    work
-        Real nodes and edges of each pack, float64 ``[P]``.
-    num_replicas, packs_per_batch
-        R and p.
-    drop_last
-        Leave out the last ``P % (R p)`` packs; otherwise they make a last step, one for each rank before any
-        gets two.
-    key
-        Put packs of near-equal work into one step, and the least work into the last one; the full steps come in
-        the random order of this key. None: steps are runs of the given order.
+    The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
+    them out. With a `key`, packs of near-equal work share a step and the least work is in the last one; full steps come
+    in the random order of the key. Without one, steps are runs of the given order.
 
     Returns
     -------
     IntArray
-        Positions in the given order, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
+        Numbers of packs, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
 
     Notes
     -----
-    Time O(P log P), memory O(P). Steps have an order of their own, drawn uniformly: that of their first packs would
-    bring steps of rare work early. Within a step packs are dealt to and fro by falling work, and the rank that
-    starts moves on with each step, so that none always gets the most.
+    Time O(P log P), memory O(P). The order of steps is drawn uniformly: ordered by their first packs, steps of rare
+    work would come early. Within a step packs are dealt to and fro by falling work, and the first rank moves on by one
+    with each step, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
@@ -76,8 +68,29 @@ def deal(
 
 
 @dataclass(frozen=True)
+class EpochBatches:
+    """Batches of one rank in one epoch, which follows `plan`.
+
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
+    int64 ``[S, p]``; NONE where there is no pack.
+    """
+
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    dealt: IntArray
+
+    def __len__(self) -> int:
+        return len(self.dealt)
+
+    def __getitem__(self, step: int) -> list[int]:
+        packs = [p for p in self.dealt[step].tolist() if p != NONE]
+        return [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
+
+
+@dataclass(frozen=True)
 class Balance:
-    """How evenly the ranks are loaded in each step of an epoch.
+    """How evenly work is spread over the ranks in each step of an epoch.
 
     Parameters
     ----------
@@ -104,7 +117,7 @@ class Balance:
 
     @property
     def idle(self) -> float:
-        """Share of the ranks' time spent waiting, in [0, 1], if work is time and each step takes its slowest rank's."""
+        """Fraction of the ranks' time spent waiting, where work is time and a step takes its slowest rank's."""
         slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
         return 1 - float(self.work.sum()) / slowest if slowest else 0.0
 

@@ -1,44 +1,58 @@
-"""The plan of each epoch, the next one made ahead of time."""
+"""The plan of each epoch, written out as packs; the next one is made ahead of time."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.random import derive_key
+from dgl_tuplepack.kernels.slots import expand_patterns
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sampler.epoch import Packs
+from dgl_tuplepack.sampler.dealing import FloatArray
 from dgl_tuplepack.sizes import IntArray
 
 # A plan for a few epochs is worth less search than one for all of them.
 _EFFORT = 0.1
 
-# The purpose of the stream of random numbers that plans begin with; the others are in `batches`.
+# The purpose of the random stream that seeds plans; those of the others are in `batches`.
 _TIES = 3
 
 
-class Plans:
-    """Plans of a sampler's epochs, a function of what is given and of the epoch.
+@dataclass(frozen=True)
+class Packs:
+    """A plan written out, pack by pack.
 
-    Parameters
-    ----------
-    histogram, class_offsets
-        What is packed, and where the graphs of each size class begin in their order by class.
-    limits
-        What all plans but the first keep.
-    first
-        Plan of the first epochs.
-    seed
-        Of the sampler.
-    every
-        Epochs that share a plan; None: all of them.
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
+    ``work[p]`` real nodes and edges.
+    """
+
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    work: FloatArray
+
+    @classmethod
+    def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
+        """Write a plan out; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
+        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
+        # Floats: sums over components may exceed int64, and are only compared.
+        work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
+        return cls(plan, offsets, graphs, work)
+
+
+class Plans:
+    """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
+
+    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` epochs share a plan; None:
+    all of them do. `first` is the plan of the first epochs; `limits` and `seed` are those of later plans.
     """
 
     def __init__(
@@ -53,18 +67,18 @@ class Plans:
         self._coming: _Coming | None = None
 
     def of(self, epoch: int) -> Packs:
-        """What is packed in an epoch; a plan is made if it is not at hand."""
+        """Packs of an epoch; makes its plan, or waits for the thread that does, where it is not kept."""
         period = self._period(epoch)
         if period == 0:
             return self._first
         if self._latest[0] != period:
             coming, self._coming = self._coming, None
-            found = coming.packs() if coming is not None and coming.period == period else self._made(period)
-            self._latest = period, found
+            packs = coming.packs() if coming is not None and coming.period == period else self._make(period)
+            self._latest = period, packs
         return self._latest[1]
 
     def prepare(self, epoch: int) -> None:
-        """Begin with the plan of the next epoch, in a thread of its own, if it is another one."""
+        """Start a thread that makes the plan of the next epoch, if that is another plan."""
         period = self._period(epoch + 1)
         if period in (self._period(epoch), self._latest[0]) or (self._coming and self._coming.period == period):
             return
@@ -73,19 +87,19 @@ class Plans:
     def _period(self, epoch: int) -> int:
         return 0 if self._every is None else epoch // self._every
 
-    def _made(self, period: int) -> Packs:
+    def _make(self, period: int) -> Packs:
         seed = derive_key(np.uint64(self._seed), np.uint64(period % 2**64), np.uint64(_TIES))
         return Packs.of(pack(self._histogram, self._limits, seed=int(seed), effort=_EFFORT), self._class_offsets)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Threads stay behind; who needs the plan makes it.
+        # A thread cannot be pickled; the copy makes the plan when it needs it.
         return {**self.__dict__, "_coming": None}
 
 
 class _Coming:
-    """Packs of a period that a thread is making."""
+    """Packs of a period, which a thread makes."""
 
-    # A child that is forked while another thread holds a lock may wait for it for ever.
+    # A child that is forked while a thread holds a lock may wait for that lock for ever.
     _all: ClassVar[weakref.WeakSet[_Coming]] = weakref.WeakSet()
 
     def __init__(self, plans: Plans, period: int) -> None:
@@ -98,12 +112,12 @@ class _Coming:
 
     def _make(self, plans: Plans) -> None:
         try:
-            self._packs = plans._made(self.period)
+            self._packs = plans._make(self.period)
         except BaseException as error:
             self._error = error
 
     def packs(self) -> Packs:
-        """Wait for the packs; raise what making them raised."""
+        """Wait for the packs; raise the error of the thread, if it had one."""
         self._thread.join()
         if self._error is not None:
             raise self._error

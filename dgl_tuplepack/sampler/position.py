@@ -13,16 +13,8 @@ from dgl_tuplepack.errors import SamplerError
 class Position:
     """Where an iteration stands in an epoch.
 
-    Parameters
-    ----------
-    epoch
-        The epoch.
-    begun
-        Batches of an earlier iteration, which this one resumes.
-    batches
-        Batches taken from the sampler, `begun` included.
-    taken_early
-        Whether a loader takes batches before it delivers them, so that `batches` does not tell what the loop got.
+    `batches` counts those taken from the sampler, with the `begun` ones of an earlier iteration that this one resumes;
+    `taken_early` tells that a loader takes batches before it delivers them, so the loop may have got fewer.
     """
 
     epoch: int
@@ -34,59 +26,53 @@ class Position:
 class Progress:
     """Where a sampler stands: its epoch, the latest position, and whether the next iteration resumes there.
 
-    Parameters
-    ----------
-    content
-        Content mode of the sampler; a repeated epoch is normal with "fixed" alone.
+    Repeating an epoch is usual only with the `content` "fixed".
     """
 
     def __init__(self, content: str) -> None:
         self.epoch = 0
         self._content = content
         # Of the iteration that began last, or of the state that was loaded since.
-        self._latest = Position(0)
-        self._resumes = False
-        self._iterated_epoch: int | None = None
+        self.latest = Position(0)
+        self.resumes = False
+        self.iterated_epoch: int | None = None
         self._warned = False
 
     def load(self, epoch: int, batches: int, length: int) -> None:
-        """Let the next iteration begin behind `batches` of the `length` batches of an epoch.
-
-        The end of an epoch never leads back from a later one.
-        """
+        """Let the next iteration begin after `batches` of an epoch of `length`; the end of one keeps a later epoch."""
         if batches < length or epoch > self.epoch:
             self.epoch = epoch
-        self._latest, self._resumes = Position(epoch, batches, batches), True
+        self.latest, self.resumes = Position(epoch, batches, batches), True
 
     def delivered(self, number: int | None, length: int) -> int:
-        """Batches of the current epoch, of `length`, that a state counts: see `PackBatchSampler.state_dict`.
-
-        Raises
-        ------
-        SamplerError
-            `number` exceeds the batches of the epoch, or is None where batches are taken early.
-        """
-        latest = self._latest if self._latest.epoch == self.epoch else Position(self.epoch)
+        """Batches of the current epoch, of `length`, that a state counts; see `PackBatchSampler.state_dict`."""
+        latest = self.latest if self.latest.epoch == self.epoch else Position(self.epoch)
         if number is not None:
             return latest.begun + whole_number("delivered", number, 0, length - latest.begun, SamplerError)
         if latest.taken_early:
             raise SamplerError(
-                f"workers of a loader have taken {latest.batches - latest.begun} batches of epoch {self.epoch}, and the "
-                "sampler does not know how many of them the loop got, so resuming would lose graphs; give "
+                f"workers of a loader have taken {latest.batches - latest.begun} batches of epoch {self.epoch}, and "
+                "the sampler does not know how many of them the loop got, so resuming would lose graphs; give "
                 "state_dict(delivered=number of batches that the loop got), or use torchdata's StatefulDataLoader and "
                 "its state. At the end of an epoch, call set_epoch with the next one first."
             )
         return latest.batches
 
+    def notice_repetition(self) -> None:
+        """Warn, once, that an epoch begins again whose batches ought to be others."""
+        if self._content != "fixed" and self.iterated_epoch == self.epoch and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
+                f"is {self._content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                UserWarning,
+                stacklevel=5,
+            )
+        self.iterated_epoch = self.epoch
+
 
 class Iteration:
-    """One iteration of a sampler; it settles its epoch when its first batch is asked for.
-
-    Parameters
-    ----------
-    progress
-        Where the sampler stands; shared with its other iterations.
-    """
+    """One iteration of a sampler, whose `progress` it shares with other iterations."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -100,67 +86,53 @@ class Iteration:
         if self._position is not None:
             return self._position
         progress = self._progress
-        return progress._latest if self._resumes and not self._loaded else Position(progress.epoch)
+        return progress.latest if self._resumes and not self._loaded else Position(progress.epoch)
 
     @property
     def _resumes(self) -> bool:
-        """Whether this continues an epoch of a state."""
+        """Whether this resumes the epoch of a state."""
         progress = self._progress
-        return self._loaded or (progress._resumes and progress._latest.epoch == progress.epoch)
+        return self._loaded or (progress.resumes and progress.latest.epoch == progress.epoch)
 
     def settle(self, in_lightning: tuple[int, int] | None) -> Position:
-        """Choose the epoch and the first batch, and warn where the epoch is repeated; `begin` follows.
-
-        Parameters
-        ----------
-        in_lightning
-            Epoch and batches where Lightning's Trainer begins, if it asks.
-        """
+        """Choose where to `begin`, and warn where the epoch is repeated; `in_lightning` is the Trainer's position."""
         progress, resumes, position, current = self._progress, self._resumes, self.position, self._progress.epoch
-        # Where the Trainer begins an epoch, a state of that epoch which the user has loaded counts.
+        # Where the Trainer begins an epoch, a state of that epoch that the user has loaded has precedence.
         if in_lightning is not None and (in_lightning[1] or not resumes or position.epoch != in_lightning[0]):
             progress.epoch, done = in_lightning
             resumes, position = bool(done), Position(progress.epoch, done, done)
         if resumes and position.batches:
-            progress._iterated_epoch = position.epoch
+            progress.iterated_epoch = position.epoch
         elif not resumes and progress.epoch == current:
             # Before the Trainer sets the epoch, it may ask for batches and drop them.
-            self._notice_repetition()
+            progress.notice_repetition()
         return position
 
     def begin(self, position: Position, taken_early: bool) -> None:
-        """Begin where `settle` said; nothing else resumes there then."""
+        """Begin at a position; a later iteration does not resume there."""
         progress = self._progress
-        self._position = progress._latest = Position(position.epoch, position.batches, position.batches, taken_early)
+        self._position = progress.latest = Position(position.epoch, position.batches, position.batches, taken_early)
         self._epoch_at_start = progress.epoch
-        progress._resumes = False
+        progress.resumes = False
 
     def take(self, length: int) -> int:
-        """Number of the next batch of an epoch of `length`.
-
-        Raises
-        ------
-        StopIteration
-            The epoch ends.
-        SamplerError
-            The epoch was changed since this, the latest iteration, began.
-        """
+        """Take the next batch of an epoch of `length`, and return its number; raise StopIteration if none is left."""
         progress, position = self._progress, self.position
         if position.batches >= length:
             raise StopIteration
-        if progress.epoch != self._epoch_at_start and progress._latest is position:
+        if progress.epoch != self._epoch_at_start and progress.latest is position:
             raise SamplerError(
                 f"the epoch was set to {progress.epoch} when this iteration of epoch {position.epoch} had begun and "
-                f"{position.batches} of its batches were taken, so a loop would go on with those of another epoch; "
+                f"{position.batches} of its batches were taken, so a loop would continue with those of another epoch; "
                 "call set_epoch before iter(loader): a loader with workers takes its first batches there."
             )
         position.batches += 1
         return position.batches - 1
 
     def load(self, epoch: int, batches: int, length: int) -> None:
-        """Continue behind `batches` of the `length` batches of an epoch; the sampler then has nothing to resume.
+        """Continue after `batches` of an epoch of `length`; the sampler then has nothing to resume.
 
-        The end of an epoch leads to the start of a later one that the sampler has set.
+        Where the sampler is at a later epoch already, the end of an epoch leads to the start of that one.
         """
         progress, ended = self._progress, batches == length
         self._position, self._loaded = Position(epoch, batches, batches), True
@@ -168,17 +140,5 @@ class Iteration:
             self._position = None
         elif ended:
             # Some loaders drop this iterator without asking it, and iterate the epoch again.
-            progress._iterated_epoch = epoch
-        progress._resumes = False
-
-    def _notice_repetition(self) -> None:
-        progress = self._progress
-        if progress._content != "fixed" and progress._iterated_epoch == progress.epoch and not progress._warned:
-            progress._warned = True
-            warnings.warn(
-                f"epoch {progress.epoch} is iterated again, so its batches are the same as before although the content "
-                f"is {progress._content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
-                UserWarning,
-                stacklevel=5,
-            )
-        progress._iterated_epoch = progress.epoch
+            progress.iterated_epoch = epoch
+        progress.resumes = False

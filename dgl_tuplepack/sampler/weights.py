@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.sampler.dealing import NONE, FloatArray
-from dgl_tuplepack.sampler.epoch import Packs
+from dgl_tuplepack.sampler.plans import Packs
 from dgl_tuplepack.sizes import IntArray
 
 
@@ -72,4 +72,4 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
             f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
             f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of the whole dataset."
         )
-    return mask.reshape(number, -1).sum(axis=1, dtype=np.int64)
+    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))

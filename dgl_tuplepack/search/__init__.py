@@ -21,8 +21,9 @@ from dgl_tuplepack.search.auto import Auto
 from dgl_tuplepack.search.budget import Budget
 from dgl_tuplepack.search.evaluation import FITS, PACKERS, Objective, evaluating
 from dgl_tuplepack.search.graphs_per_batch import GraphsPerBatch
-from dgl_tuplepack.search.grid import Grid, Ranges
+from dgl_tuplepack.search.grid import Grid
 from dgl_tuplepack.search.result import WAYS, Candidate, LimitsSearch
+from dgl_tuplepack.search.settings import Ranges
 from dgl_tuplepack.search.space import space_of
 from dgl_tuplepack.search.target import Target
 from dgl_tuplepack.search.way import Way
@@ -64,8 +65,8 @@ def search_limits(
       size, up to three times what the largest graph needs, and are then refined around the best. What the largest graph
       needs is counted in mean graphs: the largest of its size / mean size over the components. If that is less than
       1.5, limits begin at eight mean graphs: packs of a single graph would be full too, but each has a reserved node.
-      An `objective` may prefer them.
-    - `ranges`, "grid": plan every combination, and advise by the same rule.
+      This does not hold if an `objective` is given.
+    - `ranges` ("grid"): plan every combination, and advise by the same rule.
     - `target`: advise the fewest slots per pack that reach it, among the combinations of `ranges` (the result is then
       the smallest of them) or among limits that "auto" would try.
     - `graphs_per_batch`: advise the highest harmonic mean among limits whose packs hold that many graphs on average, to
@@ -148,10 +149,25 @@ def search_limits(
         ranges=ranges, target=target, graphs_per_batch=graphs_per_batch, budget=budget, cost=cost, objective=objective,
         tolerance=tolerance, reach=reach, plans=plans,
     )  # fmt: skip
-    return run(
-        way, histogram, graphs=graphs, multiple_of=multiple_of, method=method, heuristic=heuristic, seed=seed,
-        effort=effort, oversize=oversize, executor=executor,
-    )  # fmt: skip
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise SearchError(
+            f"the executor must be a concurrent.futures.Executor, but is {executor!r}; give one, or None."
+        )
+    method, settings = _planning(method, heuristic, seed, effort)
+    check_oversize(oversize, SearchError)
+    histogram = as_histogram(histogram)
+    way = way.for_histogram(histogram)
+    kept, dropped = _kept(histogram, way, multiple_of, oversize)
+    with evaluating(kept.without_ids(), cap, method, settings, executor) as evaluation:
+        way.search(evaluation, space_of(kept, multiple_of))
+        best, order = way.order(evaluation)[0], np.lexsort(evaluation.limits.T[::-1])
+        return LimitsSearch(
+            way.name, kept.components, kept.num_graphs, evaluation.totals, cap, **evaluation.columns(order),
+            scores=way.scores(evaluation)[order], best_index=int(np.flatnonzero(order == best)[0]), method=method,
+            heuristic=evaluation.heuristic, seed=settings.seed, multiple_of=multiple_of, dropped=dropped, aim=way.aim,
+        )  # fmt: skip
 
 
 def way_of(**asked: Any) -> Way:
@@ -174,41 +190,6 @@ def way_of(**asked: Any) -> Way:
     return way(**given)
 
 
-def run(
-    way: Way,
-    histogram: SizeHistogram | GraphSizes | Any,
-    *,
-    graphs: int | None = None,
-    multiple_of: int = 1,
-    method: str | None = None,
-    heuristic: Heuristic | None = None,
-    seed: int = 0,
-    effort: float = 0.0,
-    oversize: str = "error",
-    executor: Executor | None = None,
-) -> LimitsSearch:
-    """Search limits in one way; for parameters and errors see `search_limits`."""
-    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
-    cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
-    if executor is not None and not callable(getattr(executor, "submit", None)):
-        raise SearchError(
-            f"the executor must be a concurrent.futures.Executor, but is {executor!r}; give one, or None."
-        )
-    method, settings = _planning(method, heuristic, seed, effort)
-    check_oversize(oversize, SearchError)
-    histogram = as_histogram(histogram)
-    way = way.for_histogram(histogram)
-    kept, dropped = _kept(histogram, way, multiple_of, oversize)
-    with evaluating(kept.without_ids(), cap, method, settings, executor) as evaluation:
-        best = way.search(evaluation, space_of(kept, multiple_of))
-        order = np.lexsort(evaluation.limits.T[::-1])
-        return LimitsSearch(
-            way.name, kept.components, kept.num_graphs, evaluation.totals, cap, **evaluation.columns(order),
-            scores=way.scores(evaluation)[order], best_index=int(np.flatnonzero(order == best)[0]), method=method,
-            heuristic=evaluation.heuristic, seed=settings.seed, multiple_of=multiple_of, dropped=dropped, aim=way.aim,
-        )  # fmt: skip
-
-
 def _planning(method: str | None, heuristic: Heuristic | None, seed: int, effort: float) -> tuple[str, Settings]:
     """Return the method that plans candidates, and its settings."""
     if method is None:
@@ -228,5 +209,5 @@ def _kept(histogram: SizeHistogram, way: Way, multiple_of: int, oversize: str) -
     limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))
     kept, dropped = without_oversize(histogram, limits, oversize)
     if dropped:
-        warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=4)
+        warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
     return kept, dropped

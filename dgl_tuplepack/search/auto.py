@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import chain, zip_longest
 
 import numpy as np
 
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore_to_reach
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import PLANS, REACH, Scored, checked_plans, checked_reach
+from dgl_tuplepack.search.way import PLANS, REACH, Scored
 from dgl_tuplepack.sizes import IntArray
 
 # Sizes are nearly equal if the largest graph needs fewer mean graphs than this; every pack then holds several graphs.
@@ -31,33 +31,30 @@ class Auto(Scored):
     reach: float = REACH
     plans: int = PLANS
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._keep(reach=checked_reach(self.reach), plans=checked_plans(self.plans))
-
-    def search(self, evaluation: Evaluation, space: Space) -> int:
-        """Explore the space, and return the index of the candidate to advise."""
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore the space."""
         if self.objective is None:
             space = _with_several_graphs(space, evaluation.cap)
         explore_to_reach(evaluation, space, self, self.reach, self.plans)
-        return int(self.order(evaluation)[0])
 
     def order(self, evaluation: Evaluation) -> IntArray:
         """Alternate between the fewest slots within the tolerance and the highest scores."""
         smallest = super().order(evaluation)
-        highest = np.lexsort((evaluation.limits.sum(axis=1), -self.scores(evaluation)))
-        both = chain.from_iterable(zip_longest(smallest.tolist(), highest.tolist()))
+        highest = np.lexsort((evaluation.slots, -self.scores(evaluation)))
+        both = np.stack([smallest, highest], axis=1).ravel().tolist()
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
     def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Limits within reach whose score can come within the tolerance, by the bound on their packs."""
+        """Return those of the limits that are within reach and may be worth a plan."""
         most = space.rounded(self.reach * space.scale * mean for mean in space.mean)
         inside = [row for row in rows if all(v <= m for v, m in zip(row, most, strict=True))]
-        if self.objective is not None or not evaluation.found:
-            return inside
-        least = self.least(evaluation.harmonic_means)
-        bounds = evaluation.bounds_on_harmonic_means(inside).tolist()
-        return [row for row, bound in zip(inside, bounds, strict=True) if bound >= least]
+        return super().promising(evaluation, space, inside)
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether the harmonic mean can come within the tolerance; anything may with another objective."""
+        if self.objective is not None:
+            return super().may_improve(evaluation, rows)
+        return evaluation.bounds_on_harmonic_means(rows) >= self.least(evaluation.harmonic_means)
 
 
 def _with_several_graphs(space: Space, cap: int | None) -> Space:

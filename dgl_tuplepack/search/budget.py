@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-import numpy as np
-
-from dgl_tuplepack._checks import real_number
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import PLANS, Way, by_component, checked_plans, in_order
+from dgl_tuplepack.search.way import PLANS, Way
 from dgl_tuplepack.sizes import IntArray, components_of_kind
 
 # Smallest limits along the mean size, as a fraction of those that spend the whole budget.
@@ -32,28 +28,12 @@ class Budget(Way):
     cost: Mapping[str, float] | None = None
     plans: int = PLANS
 
-    def __post_init__(self) -> None:
-        hint = "give slots, or bytes together with costs (cost=, --cost)."
-        budget = real_number("the budget", self.budget, above=0, hint=hint, error=SearchError)
-        self._keep(budget=budget, plans=checked_plans(self.plans))
-        if self.cost is not None:
-            costs = by_component("costs", self.cost, _cost)
-            if not any(costs.values()):
-                raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
-            self._keep(cost=costs)
-
-    def for_histogram(self, histogram: SizeHistogram) -> Budget:
-        """Return the way with its costs in the order of the components."""
-        if self.cost is None:
-            return self
-        return replace(self, cost=in_order("costs", self.cost, histogram.components, every=True))
-
     def smallest(self, space: Space, drop: bool) -> Row | None:
         """Return limits along the mean size that spend the budget, if larger graphs may be dropped."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean) if drop else None
 
-    def search(self, evaluation: Evaluation, space: Space) -> int:
-        """Explore limits that spend most of the budget, and return the index of the candidate to advise."""
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore limits that spend most of the budget."""
         smallest, scale = space.rounded(space.smallest), self._scale(space)
         if self._cost_of(space, smallest) > self.budget:
             named = dict(zip(space.components, smallest, strict=True))
@@ -64,49 +44,49 @@ class Budget(Way):
             )
         starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest))
         explore(evaluation, space, self, _FIRST * scale, scale, self.plans, starts)
-        return int(self.order(evaluation)[0])
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Candidates by packs, then by slots per pack."""
-        limits = evaluation.limits
-        return np.lexsort((*limits.T[::-1], limits.sum(axis=1), evaluation.packs))
+        """Sort candidates by packs, then by slots per pack."""
+        return evaluation.sorted_by(evaluation.packs, evaluation.slots)
 
     def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Limits within the budget that can need fewer packs, by the bound on packs, or as many with fewer slots."""
+        """Return those of the limits that are within the budget and may be worth a plan."""
         allowed = [row for row in rows if self._cost_of(space, row) <= self.budget]
-        if not evaluation.found:
-            return allowed
+        return super().promising(evaluation, space, allowed)
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether limits can need fewer packs than the best candidate, or as many with fewer slots."""
         best = self.order(evaluation)[0]
-        known = int(evaluation.packs[best]), int(evaluation.limits[best].sum())
-        bounds = evaluation.bounds_on_packs(allowed).tolist()
-        return [row for row, bound in zip(allowed, bounds, strict=True) if (bound, sum(row)) < known]
+        known = int(evaluation.packs[best]), int(evaluation.slots[best])
+        bounds = evaluation.bounds_on_packs(rows).tolist()
+        return [(bound, sum(row)) < known for row, bound in zip(rows, bounds, strict=True)]
 
     def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
-        """Neighbours, and limits that spend the rest of the budget on one component of a neighbour."""
+        """Return neighbours, and limits that spend the rest of the budget on one component of a neighbour."""
         near = space.neighbours(row, scale)
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 
     def _costs(self, space: Space) -> tuple[list[float], float]:
-        """Cost of one slot of each component, and of the nodes reserved for padding, one of each type."""
+        """Return the cost of one slot of each component, and of the nodes reserved for padding, one of each type."""
         costs = [1.0] * len(space.components) if self.cost is None else [float(cost) for cost in self.cost.values()]
         return costs, sum(costs[i] for i in components_of_kind(space.components, "nodes"))
 
     def _cost_of(self, space: Space, row: Row) -> float:
-        """Cost of the padded shape of a pack with limits `row`."""
+        """Return the cost of the padded shape of a pack with limits `row`."""
         costs, reserved = self._costs(space)
         return reserved + sum(v * c for v, c in zip(row, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Mean graphs that the budget pays for, at most those of one pack with all graphs."""
+        """Return the mean graphs that the budget pays for, at most those of one pack with all graphs."""
         costs, reserved = self._costs(space)
         each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
     def _spending_all(self, space: Space, smallest: Row) -> list[Row]:
-        """Of two components: all limits that can grow in neither component within the budget.
+        """Return all limits of two components that spend the budget: neither of the two can grow.
 
-        Empty if there are more than half of the plans, or if the number of components is not two.
+        The list is empty for another number of components, or if it would take more than half of the plans.
         """
         if len(smallest) != 2:
             return []
@@ -119,21 +99,16 @@ class Budget(Way):
         return [self._full(space, row, 1 - fewer) for row in rows]
 
     def _filled(self, space: Space, row: Row) -> list[Row]:
-        """For each component: `row` with the limit of that component set to what the others leave of the budget."""
+        """Return, for each component, `row` with that limit set to what the others leave of the budget."""
         full = [self._full(space, row, i) for i in range(len(row))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 
     def _full(self, space: Space, row: Row, i: int) -> Row:
-        """`row` with the largest limit of component `i` that the budget pays for beside the other limits."""
+        """Return `row` with the largest limit of component `i` that the budget pays for beside the other limits."""
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
             others = self._cost_of(space, row) - row[i] * cost
-            # Of costs that overflow to infinity or NaN, nothing is left: 0.
+            # Costs that overflow to infinity or NaN leave nothing: 0.
             most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
         step, reserve = space.steps[i], space.reserve[i]
         return (*row[:i], (most + reserve) // step * step - reserve, *row[i + 1 :])
-
-
-def _cost(component: str, value: object) -> float:
-    hint = "give the bytes of one slot, say."
-    return real_number(f"the cost of {component}", value, least=0, hint=hint, error=SearchError)

@@ -1,9 +1,8 @@
-"""From limits to what their plans need: many candidates at once, on every core."""
+"""Count the packs that limits need: many candidates at once, on all cores."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -12,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from dgl_tuplepack._checks import INT64_MAX, real_number
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.bounds.instance import as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import SearchError
@@ -27,26 +26,26 @@ from dgl_tuplepack.packing.auto import first_patterns
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.packing.settings import Settings
-from dgl_tuplepack.search.result import Candidate, efficiencies, harmonic_means
+from dgl_tuplepack.search.result import Candidate, effective_limits, efficiencies, harmonic_means
 from dgl_tuplepack.search.space import Row
 from dgl_tuplepack.sizes import IntArray
 
 Objective = Callable[[Candidate], float]
 
-# Best fit takes about a microsecond for each size class; this many make a piece of work of about 10 ms.
+# Best fit takes about a microsecond for each size class, so a piece of work of this many takes about 10 ms.
 _CLASSES_PER_PIECE = 10_000
 _MOST_ROWS_PER_PIECE = 64
 # Shorter searches show no progress bar.
 _SECONDS_BEFORE_BAR = 1.0
 
-# Methods that can plan candidates. For the first two (name -> whether it is best fit) a kernel counts the packs.
+# Methods that can plan candidates. A kernel counts the packs of the first two (name -> whether it is best fit).
 FITS = {"best_fit": True, "first_fit": False}
 PACKERS = (*FITS, "next_fit", "auto")
 
 
 @dataclass(frozen=True)
 class Task:
-    """Counts the packs of limits; holds all data for that, so it can be sent to other processes."""
+    """Counts the packs of limits. It holds all data for that, so that it can be sent to other processes."""
 
     histogram: SizeHistogram
     cap: int | None
@@ -56,7 +55,7 @@ class Task:
     order: IntArray | None
 
     def __call__(self, rows: Sequence[Row]) -> IntArray:
-        """Packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``."""
+        """Return packs, most graphs of a pack, and largest content of a pack by component, int64 ``[M, 2 + k]``."""
         if self.priority is None or self.order is None:
             plan = self._first_plan if self.method == "auto" and self.settings.effort == 0 else self._plan
             return np.array([plan(row) for row in rows], dtype=np.int64)
@@ -71,13 +70,13 @@ class Task:
         )
 
     def _first_plan(self, row: Row) -> list[int]:
-        """Count the packs of "auto" without effort: the same as its plan has, without making and checking a plan."""
+        """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
         instance = as_instance(self.histogram, self.limits_of(row))
-        found = first_patterns(instance, quick_bound(instance), self.settings.seed)
-        graphs = np.add.reduceat(found.multiplicities, found.offsets[:-1])
-        weighted = self.histogram.sizes[found.classes] * found.multiplicities[:, None]
-        used = np.add.reduceat(weighted, found.offsets[:-1], axis=0).max(axis=0)
-        return [found.num_packs, int(graphs.max()), *used.tolist()]
+        patterns = first_patterns(instance, quick_bound(instance), self.settings.seed)
+        graphs = np.add.reduceat(patterns.multiplicities, patterns.offsets[:-1])
+        weighted = self.histogram.sizes[patterns.classes] * patterns.multiplicities[:, None]
+        used = np.add.reduceat(weighted, patterns.offsets[:-1], axis=0).max(axis=0)
+        return [patterns.num_packs, int(graphs.max()), *used.tolist()]
 
     def _plan(self, row: Row) -> list[int]:
         plan = METHODS[self.method](self.histogram, self.limits_of(row), self.settings)
@@ -98,7 +97,7 @@ def evaluating(
             executor = ThreadPoolExecutor(_cores())
             # Plans that still wait when the search is interrupted are not made.
             stack.callback(executor.shutdown, cancel_futures=True)
-        bar = tqdm(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR, disable=not sys.stderr.isatty())
+        bar = progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR)
         yield Evaluation(histogram, cap, method, settings, executor, stack.enter_context(bar))
 
 
@@ -109,13 +108,13 @@ class Evaluation:
     """
 
     def __init__(
-        self, histogram: SizeHistogram, cap: int | None, method: str, settings: Settings, executor: Executor, bar: tqdm
+        self, histogram: SizeHistogram, cap: int | None, method: str, settings: Settings, executor: Executor, bar: Any
     ) -> None:
         self.histogram, self.cap = histogram, cap
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
-        self.found: dict[Row, IntArray] = {}
+        self.results: dict[Row, IntArray] = {}
         self._values: dict[Row, float] = {}
-        # A callable cannot always be sent to other processes; its table of priorities can.
+        # Some callables cannot be sent to other processes; their table of priorities can.
         plain = Settings("product", settings.seed, effort=settings.effort)
         self._heuristic = settings.heuristic
         self._task = Task(histogram, cap, method, plain, None, None)
@@ -125,12 +124,12 @@ class Evaluation:
 
     @property
     def heuristic(self) -> str | None:
-        """Name of the heuristic that was used, None where the method has none."""
+        """Name of the heuristic that was used; None if the method has none."""
         return None if self._task.priority is None else self._task.priority.name
 
     def add(self, rows: Iterable[Row], most: int | None = None) -> None:
         """Plan those of `rows` that are not known yet, at most `most` of them."""
-        fresh = [row for row in dict.fromkeys(rows) if row not in self.found][:most]
+        fresh = [row for row in dict.fromkeys(rows) if row not in self.results][:most]
         if not fresh:
             return
         self._cover(fresh)
@@ -141,7 +140,7 @@ class Evaluation:
             for piece in pieces:
                 futures.append(self._executor.submit(self._task, piece))
             for piece, future in zip(pieces, futures, strict=True):
-                self.found.update(zip(piece, future.result(), strict=True))
+                self.results.update(zip(piece, future.result(), strict=True))
                 self._bar.update(len(piece))
         finally:
             for future in futures:
@@ -163,15 +162,24 @@ class Evaluation:
     @property
     def _arrays(self) -> tuple[IntArray, IntArray]:
         """Limits ``[M, k]`` and what `Task` returned for them ``[M, 2 + k]``; cached until candidates are added."""
-        if self._made is None or len(self._made[0]) != len(self.found):
-            limits = np.array(list(self.found), dtype=np.int64)
-            self._made = limits, np.array(list(self.found.values()), dtype=np.int64)
+        if self._made is None or len(self._made[0]) != len(self.results):
+            limits = np.array(list(self.results), dtype=np.int64)
+            self._made = limits, np.array(list(self.results.values()), dtype=np.int64)
         return self._made
 
     @property
     def limits(self) -> IntArray:
         """Limits of every candidate, in the order they were added, int64 ``[M, k]``."""
         return self._arrays[0]
+
+    @property
+    def slots(self) -> IntArray:
+        """Slots of one pack of every candidate, the sum of its limits, int64 ``[M]``."""
+        return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
+
+    def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
+        """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
+        return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
     def packs(self) -> IntArray:
@@ -189,58 +197,52 @@ class Evaluation:
         return harmonic_means(self.efficiency)
 
     def values_of(self, objective: Objective) -> NDArray[np.float64]:
-        """Values of an objective for every candidate, float64 ``[M]``; it is called once for each candidate.
+        """Return the objective of every candidate, float64 ``[M]``; it is called once for each candidate.
 
         Raises
         ------
         SearchError
             The objective does not return a finite number.
         """
-        for row in self.found:
+        for row in self.results:
             if row not in self._values:
                 candidate = self.candidate(row)
                 what = f"the objective of {candidate.limits!r}"
                 self._values[row] = real_number(
                     what, objective(candidate), hint="return a number, larger being better.", error=SearchError
                 )
-        return np.array([self._values[row] for row in self.found], dtype=np.float64)
+        return np.array([self._values[row] for row in self.results], dtype=np.float64)
 
     def columns(self, order: IntArray) -> dict[str, Any]:
         """Return the columns of the table of a result, with the candidates in an order."""
-        limits, found = (array[order] for array in self._arrays)
-        return {"limits": limits, "packs": found[:, 0], "most_graphs": found[:, 1], "used": found[:, 2:]}
-
-    def used(self, row: Row) -> list[int]:
-        """Return the largest content of a pack, by component."""
-        content: list[int] = self.found[row][2:].tolist()
-        return content
+        limits, results = (array[order] for array in self._arrays)
+        return {"limits": limits, "packs": results[:, 0], "most_graphs": results[:, 1], "used": results[:, 2:]}
 
     def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
+        """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         return efficiencies(self.totals, self.bounds_on_packs(rows), limits)
 
     def bounds_on_packs(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Lower bounds on the packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
+        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
         return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
 
     def bounds_on_harmonic_means(self, rows: Sequence[Row]) -> NDArray[np.float64]:
-        """Upper bounds on the harmonic means within limits, float64 ``[M]``."""
+        """Return upper bounds on the harmonic means within limits, float64 ``[M]``."""
         return harmonic_means(self.bounds(rows))
 
     def candidate(self, row: Row) -> Candidate:
         """Return the candidate with limits `row`, scored by the harmonic mean."""
-        packs, most, *used = self.found[row].tolist()
-        names = self.histogram.components
-        effective = Limits.from_components({n: max(1, v) for n, v in zip(names, used, strict=True)}, most)
+        packs, most, *used = self.results[row].tolist()
+        effective = effective_limits(self.histogram.components, used, most)
         totals, limits = self.histogram.totals(), self._task.limits_of(row)
-        found = Candidate(limits, packs, most, effective, self.histogram.num_graphs, totals, score=0.0)
-        return replace(found, score=found.harmonic_mean)
+        candidate = Candidate(limits, packs, most, effective, self.histogram.num_graphs, totals, score=0.0)
+        return replace(candidate, score=candidate.harmonic_mean)
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

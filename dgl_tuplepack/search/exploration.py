@@ -1,4 +1,4 @@
-"""A derivative-free search: limits along the mean size, then ever closer around the most promising ones."""
+"""A derivative-free search: limits along the mean size, then closer and closer around the most promising ones."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ def explore(
     """
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(way.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
-    rows = list(evaluation.found)
+    rows = list(evaluation.results)
     reached = space.scale_of(rows[way.order(evaluation)[0]])
     closer = way.promising(evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans))))
-    evaluation.add(closer, most=plans - len(evaluation.found))
+    evaluation.add(closer, most=plans - len(evaluation.results))
     _refine(evaluation, space, way, (last - first) / spread, plans)
 
 
 def _refine(evaluation: Evaluation, space: Space, way: Way, scale: float, plans: int) -> None:
     """Evaluate limits around the leaders, half as far away in each round."""
-    while len(evaluation.found) < plans:
-        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * plans)), plans - len(evaluation.found))
-        rows = list(evaluation.found)
+    while len(evaluation.results) < plans:
+        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * plans)), plans - len(evaluation.results))
+        rows = list(evaluation.results)
         fresh: dict[Row, None] = {}
         for number in way.order(evaluation).tolist():
             leader = rows[number]
-            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.used(leader))]
-            unknown = [row for row in near if row not in evaluation.found and row not in fresh]
+            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.results[leader][2:].tolist())]
+            unknown = [row for row in near if row not in evaluation.results and row not in fresh]
             fresh.update(dict.fromkeys(way.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import PLANS, Way, checked_plans
+from dgl_tuplepack.search.way import PLANS, Way
 from dgl_tuplepack.sizes import IntArray
 
 # Mean graphs of a pack may differ from the batch size by this fraction of it.
@@ -30,10 +31,6 @@ class GraphsPerBatch(Way):
     graphs_per_batch: int
     plans: int = PLANS
 
-    def __post_init__(self) -> None:
-        number = whole_number("graphs_per_batch", self.graphs_per_batch, 1, error=SearchError)
-        self._keep(graphs_per_batch=number, plans=checked_plans(self.plans))
-
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
         """Return the way; refuse more graphs than the histogram has."""
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
@@ -43,8 +40,8 @@ class GraphsPerBatch(Way):
         """Return limits that hold so many mean graphs, if larger graphs may be dropped."""
         return space.rounded_down(self.graphs_per_batch * mean for mean in space.mean) if drop else None
 
-    def search(self, evaluation: Evaluation, space: Space) -> int:
-        """Explore limits around so many mean graphs, and return the index of the candidate to advise."""
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore limits around so many mean graphs."""
         number, cap = self.graphs_per_batch, evaluation.cap
         if cap is not None and cap < (1 - TOLERANCE) * number:
             raise SearchError(
@@ -61,26 +58,21 @@ class GraphsPerBatch(Way):
                 f"{candidate.limits!r}, hold {candidate.graphs_per_pack:.1f} graphs on average; ask for that many, "
                 "drop the largest graphs (oversize='drop', --oversize drop), or set a cap (graphs=, --graphs)."
             )
-        return int(self.order(evaluation)[0])
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Candidates within the tolerance first, then by distance; of equals by harmonic mean, then by slots."""
+        """Sort candidates within the tolerance first, then by distance; equal ones by harmonic mean, then by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
-        limits = evaluation.limits
-        return np.lexsort((*limits.T[::-1], limits.sum(axis=1), -evaluation.harmonic_means, beyond))
+        return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
-    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """All limits until a candidate is within the tolerance; then limits that can be fuller, by the bound."""
-        if not evaluation.found:
-            return rows
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return True for all limits until a candidate is within the tolerance; then for those that can be fuller."""
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
-            return rows
+            return super().may_improve(evaluation, rows)
         best = float(evaluation.harmonic_means[first])
-        bounds = evaluation.bounds_on_harmonic_means(rows).tolist()
-        return [row for row, bound in zip(rows, bounds, strict=True) if bound >= best]
+        return evaluation.bounds_on_harmonic_means(rows) >= best
 
     def _off(self, evaluation: Evaluation) -> NDArray[np.float64]:
-        """How far the mean graphs of each candidate are from the batch size, as a fraction of it, float64 ``[M]``."""
+        """Return how far the mean graphs of each candidate are from the batch size, as a fraction of it, ``[M]``."""
         graphs = evaluation.histogram.num_graphs / evaluation.packs
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
+from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack._files import check_header, checksum, read_json, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.limits import Limits
@@ -79,7 +78,7 @@ class Candidate:
 
     @property
     def empty_slots(self) -> dict[str, int]:
-        """Component -> slots that hold padding in one epoch, P x limit - total, without reserved slots."""
+        """Component -> slots that hold padding in one epoch, P x limit - total, not counting reserved slots."""
         return {name: self.packs * limit - self.totals[name] for name, limit in self.limits.maxima.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -188,7 +187,7 @@ class LimitsSearch(Sequence[Candidate]):
             raise SearchError("a row of the search contradicts itself or is out of order; it is damaged.")
         texts = (self.method, self.heuristic or "", *self.versions, *self.versions.values())
         if self.way not in WAYS or not all(isinstance(text, str) for text in texts):
-            raise SearchError(f"the way of a search is one of {', '.join(WAYS)}, but is {self.way!r}.")
+            raise SearchError(f"the way of a search must be one of {', '.join(WAYS)}, but is {self.way!r}.")
 
     def __len__(self) -> int:
         return len(self.packs)
@@ -197,20 +196,17 @@ class LimitsSearch(Sequence[Candidate]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         row = range(len(self))[index]
-        limits, used, totals = (
-            dict(zip(self.components, values.tolist(), strict=True))
-            for values in (self.limits[row], np.maximum(self.used[row], 1), self.totals)
-        )
+        limits, totals = (dict(zip(self.components, v.tolist(), strict=True)) for v in (self.limits[row], self.totals))
         packs, most = int(self.packs[row]), int(self.most_graphs[row])
-        effective = Limits.from_components(used, most)
+        effective = effective_limits(self.components, self.used[row].tolist(), most)
         limited = Limits.from_components(limits, self.cap)
         return Candidate(limited, packs, most, effective, self.num_graphs, totals, float(self.scores[row]))
 
     @property
     def best(self) -> Candidate:
         """The candidate that the search advises; see `search_limits` for the rule."""
-        found: Candidate = self[self.best_index]
-        return found
+        best: Candidate = self[self.best_index]
+        return best
 
     @functools.cached_property
     def efficiency(self) -> NDArray[np.float64]:
@@ -255,25 +251,20 @@ class LimitsSearch(Sequence[Candidate]):
         Columns: limits and used maxima of each component, packs, efficiencies, harmonic mean, mean and most graphs
         of a pack, slots of a pack, empty slots of an epoch, score, and 1 or 0 for the Pareto front and for the best.
         """
-        names = self.components
-        columns = [
-            *(f"limit_{n}" for n in names), "packs", *(f"efficiency_{n}" for n in names), "harmonic_mean",
-            "graphs_per_pack", "most_graphs", *(f"used_{n}" for n in names), "slots",
-            *(f"empty_slots_{n}" for n in names), "score", "pareto", "best",
-        ]  # fmt: skip
         front = set(self.pareto_indices.tolist())
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        for row, c in enumerate(self):
-            writer.writerow([
-                *c.limits.values, c.packs, *c.efficiency.values(), c.harmonic_mean, c.graphs_per_pack, c.most_graphs,
-                *self.used[row].tolist(), c.slots, *c.empty_slots.values(), c.score, int(row in front),
-                int(row == self.best_index),
-            ])  # fmt: skip
+        text = csv_text([
+            {
+                "limit": c.limits.maxima, "packs": c.packs, "efficiency": c.efficiency,
+                "harmonic_mean": c.harmonic_mean, "graphs_per_pack": c.graphs_per_pack, "most_graphs": c.most_graphs,
+                "used": dict(zip(self.components, self.used[row].tolist(), strict=True)), "slots": c.slots,
+                "empty_slots": c.empty_slots, "score": c.score, "pareto": int(row in front),
+                "best": int(row == self.best_index),
+            }
+            for row, c in enumerate(self)
+        ])  # fmt: skip
         if path is not None:
-            write_text(path, text.getvalue())
-        return text.getvalue()
+            write_text(path, text)
+        return text
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the search as JSON, completely or not at all."""
@@ -299,15 +290,15 @@ class LimitsSearch(Sequence[Candidate]):
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             scores = np.array(document["scores"], dtype=np.float64)
             rest = {name: document[name] for name in (*_PLAIN, "aim", "versions")}
-            found = cls(components=tuple(document["components"]), scores=scores, **arrays, **rest)
-            intact = checksum(document) == document["checksum"] and isinstance(found.aim, dict)
+            search = cls(components=tuple(document["components"]), scores=scores, **arrays, **rest)
+            intact = checksum(document) == document["checksum"] and isinstance(search.aim, dict)
         except KeyError as error:
-            raise FormatError(f"{path} holds no valid search: {error} is missing; it is damaged.") from error
+            raise FormatError(f"{path} is not a valid search: {error} is missing; it is damaged.") from error
         except (InputError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise FormatError(f"{path} holds no valid search: {error!s:.500}") from error
+            raise FormatError(f"{path} is not a valid search: {error!s:.500}") from error
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its checksum; repeat the search.")
-        return found
+        return search
 
     def __repr__(self) -> str:
         best = self.best
@@ -318,6 +309,11 @@ class LimitsSearch(Sequence[Candidate]):
             f"{best.packs} packs of {best.graphs_per_pack:.1f} graphs, efficiency: {fractions}, harmonic mean "
             f"{best.harmonic_mean:.2%}{dropped})"
         )
+
+
+def effective_limits(components: Sequence[str], used: Sequence[int], most_graphs: int) -> Limits:
+    """Return the largest content of a pack as limits, which are at least 1."""
+    return Limits.from_components({n: max(1, v) for n, v in zip(components, used, strict=True)}, most_graphs)
 
 
 def efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The limits that a search chooses from: a lattice from the smallest that hold every graph upwards."""
+"""The limits that a search chooses from: a lattice that begins at the smallest limits that hold every graph."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Space:
         return [self.rounded(values) for values in moved]
 
     def scale_of(self, row: Row) -> float:
-        """Return the mean graphs that limits have room for, in the component with most room; 0 if all sizes are 0."""
+        """Return how many mean graphs fit into limits, by the component with most room; 0 if all sizes are 0."""
         return max((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=0.0)
 
     @property

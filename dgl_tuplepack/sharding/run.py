@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
-from tqdm import tqdm
 
 from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, SearchError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
@@ -204,7 +203,7 @@ def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) ->
         Names all that failed.
     """
     found: dict[str, Any] = {}
-    with tqdm(total=len(tasks), desc=unit, unit=f" {unit}", disable=not sys.stderr.isatty()) as progress:
+    with progress_bar(total=len(tasks), desc=unit, unit=f" {unit}") as progress:
         for name, result in at_work.run(task, tasks):
             found[name] = result
             progress.update()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
@@ -128,8 +128,8 @@ def _read_sizes(source: Any, number: int, ids: Sequence[int] | None = None) -> G
     size_of = SizeReader(source[0], "item 0")
     chosen = range(number) if ids is None else ids
     rows = np.empty((len(chosen), len(size_of.components)), dtype=np.int64)
-    quiet = len(chosen) < _PROGRESS_FROM or not sys.stderr.isatty()
-    for row, index in enumerate(tqdm(chosen, desc="sizes", unit=" graphs", disable=quiet)):
+    items = progress_bar(chosen, desc="sizes", unit=" graphs", hidden=len(chosen) < _PROGRESS_FROM)
+    for row, index in enumerate(items):
         rows[row] = size_of(source[index], f"item {index}")
     return GraphSizes(rows, size_of.components)
 

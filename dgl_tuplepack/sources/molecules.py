@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.kernels.molecules import draw_bonds, draw_kinds
 from dgl_tuplepack.kernels.random import derive_key
@@ -59,7 +58,7 @@ def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
     draw_kinds(_BONDS, bonds, keys[2])
 
     items = []
-    for graph in tqdm(range(len(sizes)), desc="molecules", unit=" graphs", disable=not sys.stderr.isatty()):
+    for graph in progress_bar(range(len(sizes)), desc="molecules", unit=" graphs"):
         nodes = slice(offsets[graph, 0], offsets[graph + 1, 0])
         edges = slice(offsets[graph, 1], offsets[graph + 1, 1])
         src, dst = ends[:, edges]

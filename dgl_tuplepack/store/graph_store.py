@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from dgl_tuplepack._checks import as_ids, as_path, true_or_false
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.limits import Limits
@@ -194,9 +192,7 @@ class GraphStore(StoredGraphs):
 
 
 def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:
-    # Many processes at once would write over each other's bars.
-    hidden = not sys.stderr.isatty() or multiprocessing.parent_process() is not None
-    with tqdm(desc="graphs", total=total, unit=" graphs", disable=hidden) as progress:
+    with progress_bar(desc="graphs", total=total, unit=" graphs") as progress:
         for block in blocks:
             yield block
             progress.update(len(block))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
+from dgl_tuplepack._progress import progress_bar
 
 SIZES = (25, 50, 100, 200)
 INSTANCES = 10
@@ -82,7 +81,7 @@ def measured_families(cases: Iterable[Case], seed: int) -> list[dict[str, Any]]:
     """One row for each class or family: how many are proven or close, how far the bound rose, and seconds."""
     pack(SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3}), Limits(9, 9))
     found: dict[str, list[tuple[int, int, int, float]]] = {}
-    for case in tqdm(cases, desc="instances", disable=not sys.stderr.isatty()):
+    for case in progress_bar(cases, desc="instances"):
         start = time.perf_counter()
         plan = pack(case.histogram, case.limits, seed=seed)
         seconds = time.perf_counter() - start

@@ -9,7 +9,7 @@ from dgl_tuplepack.sources import OgbFolder
 
 
 def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHistogram, str] | None:
-    """Histogram of the training split and a word on where it is from; None where it is not at hand.
+    """Return the histogram of the training split and where it comes from; None if it is not at hand.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHisto
     Raises
     ------
     FormatError
-        What is there is damaged.
+        A file is damaged.
     """
     for file in () if saved is None else (f"{name}.json", f"{name}.csv", f"{name}-train.json"):
         if (saved / file).is_file():

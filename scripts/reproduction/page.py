@@ -36,7 +36,7 @@ _DIFFERENCES = """\
 
 @dataclass(frozen=True)
 class Row:
-    """A row of Table 2: what is printed, if anything, and the plan of ours that goes with it."""
+    """A row of Table 2: what the paper prints, if anything, and our plan."""
 
     name: str
     printed: Pair | None
@@ -44,7 +44,7 @@ class Row:
 
 
 def dataset_section(printed: Printed, histogram: tp.SizeHistogram, source: str, out: Path) -> str:
-    """Section of one dataset; its pictures are written into `out`."""
+    """Return the section of one dataset; write its pictures into `out`."""
     rows = _rows(printed, histogram)
     search = _grid_search(printed, histogram)
     save_picture(plot_methods({row.name: row.plan for row in rows}), out / f"{printed.name}-methods.png")
@@ -62,7 +62,7 @@ def dataset_section(printed: Printed, histogram: tp.SizeHistogram, source: str, 
 
 
 def page(sections: list[str], absent: list[str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     head = (
         "# The paper's results, recomputed\n\n"
         "Tables 1 and 2 and Figure 5 of Krell et al. 2022 (arXiv 2209.06354) beside what this package computes, "
@@ -76,7 +76,7 @@ def _rows(printed: Printed, histogram: tp.SizeHistogram) -> list[Row]:
     limits = tp.Limits(*printed.maxima, graphs=MOST_GRAPHS)
 
     def plan(method: str, heuristic: str = "product") -> tp.PackPlan:
-        return tp.pack(histogram, limits, method, heuristic)
+        return tp.pack(histogram, limits, method, heuristic=heuristic)
 
     return [
         *(Row(f"best fit, {name}", printed.heuristics.get(name), plan("best_fit", name)) for name in NAMES),
@@ -132,7 +132,8 @@ def _first_fit(printed: Printed, histogram: tp.SizeHistogram) -> str:
     ]
     for name in NAMES:
         code, text = (
-            tp.pack(histogram, limits, method, name).num_packs for method in ("first_fit", "first_fit_by_text")
+            tp.pack(histogram, limits, method, heuristic=name).num_packs
+            for method in ("first_fit", "first_fit_by_text")
         )
         lines.append(f"| {name} | {code:,} | {text:,} |\n")
     return "".join(lines)
@@ -172,7 +173,7 @@ def _per_cent(efficiency: dict[str, float]) -> Pair:
 
 
 def _as_printed(pair: Pair) -> str:
-    """As many decimals as the paper has: two for small figures."""
+    """Format with as many decimals as the paper has: two for small figures."""
     return ", ".join(f"{value:.{_decimals(value)}f}" for value in pair)
 
 

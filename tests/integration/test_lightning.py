@@ -154,7 +154,7 @@ def test_several_loaders_are_warned_of(tmp_path: Path) -> None:
     """How many batches each of them has delivered depends on how Lightning combines them."""
     with pytest.raises(Stopped):
         fit(tmp_path, Model("plain", 0, 5, 2), ModelCheckpoint(tmp_path, every_n_train_steps=4), False)
-    with pytest.warns(UserWarning, match="behind batch 4 of epoch 0 with 2 loaders.*StatefulDataLoader"):
+    with pytest.warns(UserWarning, match="after batch 4 of epoch 0 with 2 loaders.*StatefulDataLoader"):
         fit(tmp_path, Model("plain", 0, None, 2), ModelCheckpoint(tmp_path), True)
 
 

@@ -172,9 +172,9 @@ def test_a_bad_place_is_refused_before_any_work(tmp_path: Path) -> None:
         write_report(TINY, tmp_path / "folder.html")
     with refused(FormatError, "ends in .html", "report.pdf"):
         write_report(TINY, tmp_path / "report.pdf")
-    with refused(FormatError, "there is no folder", "choose another"):
+    with refused(FormatError, "does not exist", "choose another"):
         write_report(TINY, tmp_path / "absent" / "report.html")
-    with refused(FormatError, "there is no folder"):
+    with refused(FormatError, "does not exist"):
         write_report(TINY, tmp_path / "file" / "report.html")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.html"]
 

@@ -66,7 +66,7 @@ def test_folders_and_saved_histograms_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--root", "/no/such/folder"], "/no/such/folder is no folder"),
+        (["--root", "/no/such/folder"], "/no/such/folder is not a folder"),
         (["--out", str(ROOT / "setup.py" / "below")], "cannot make the folder"),
     ],
 )

@@ -176,7 +176,7 @@ def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) ->
     command = [sys.executable, ROOT / "scripts" / "run.py", "demo"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.returncode == 1
-    assert "is not empty and not ours" in done.stderr
+    assert "is not empty and is not ours" in done.stderr
     assert (tmp_path / "precious").read_text() == "data"
 
 

@@ -298,14 +298,26 @@ def test_arrays_of_any_layout_are_sizes() -> None:
 
 @pytest.mark.parametrize("values", ["sparse", "meta", "requires grad", "bfloat16"])
 def test_tensors_whose_values_are_out_of_reach_are_named(values: str) -> None:
-    with refused(SizesError, "graph sizes form no array", "plain numbers"):
+    with refused(SizesError, "graph sizes do not form an array", "plain numbers"):
         tp.sizes_of(HOSTILE[values])
+
+
+class Unprintable:
+    """Its repr fails as no one can foresee."""
+
+    def __repr__(self) -> str:
+        raise LookupError
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(10**5000, "a number of 16610 bits"), (10**300, "1" + 96 * "0" + "..."), (np.array(True), "array(True)")],
-    ids=["huge", "long", "truth"],
+    [
+        (10**5000, "a number of 16610 bits"),
+        (10**300, "1" + 96 * "0" + "..."),
+        (np.array(True), "array(True)"),
+        (Unprintable(), "a Unprintable"),
+    ],
+    ids=["huge", "long", "truth", "unprintable"],
 )
 def test_a_number_that_is_refused_is_shown_as_far_as_it_can_be(value: Any, text: str) -> None:
     with refused(LimitsError, f"the limit of nodes must be an integer in 1..2**63-1, but is {text}; give"):
@@ -317,12 +329,12 @@ def test_types_of_limits_are_named() -> None:
         tp.Limits(5, {5: 5})
     with refused(LimitsError, "a node type must be text", "but is 5"):
         tp.Limits({5: 5})
-    with refused(LimitsError, "components of limits go by names", "[5, '5']"):
+    with refused(LimitsError, "components of limits must be names", "[5, '5']"):
         tp.Limits.from_components({5: 1, "5": 2})
 
 
 def test_a_batch_of_what_is_no_list() -> None:
-    with refused(SchemaError, "a batch is made of a list of items, but got None", "[] for a batch of padding"):
+    with refused(SchemaError, "a batch needs a list of items, but got None", "[] for a batch of padding"):
         COLLATE(None)
     assert COLLATE(iter([])).num_real_graphs == 0
     assert COLLATE(iter(ITEMS)).num_real_graphs == len(ITEMS)

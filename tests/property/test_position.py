@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.sampler.position import Iteration, Progress
+from dgl_tuplepack.sampler.position import Iteration, Position, Progress
 from tests.messages import refused
 
-LENGTH = 3
-EPOCHS = st.integers(0, 2)
+LENGTH = 2
+EPOCHS = st.integers(0, 1)
 STATES = st.tuples(EPOCHS, st.integers(0, LENGTH))
 
 
@@ -36,13 +36,14 @@ class Expected:
     def __init__(self, progress: Progress) -> None:
         self.real = Iteration(progress)
         self.run: Run | None = None
-        self.restored = self.begun = False
+        self.restored = False
 
 
 class Positions(RuleBasedStateMachine):
     """Iterations of one sampler that are begun, given up, saved and restored in any order."""
 
-    iterations = Bundle("iterations")
+    # Iterations that have not begun, at all or since a state was loaded into them, and those that have.
+    new, begun = Bundle("new"), Bundle("begun")
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Positions(RuleBasedStateMachine):
         self.iterated: int | None = None
         self.warned = False
 
-    @rule(target=iterations)
+    @rule(target=new)
     def iterate(self) -> Expected:
         return Expected(self.real)
 
@@ -69,11 +70,9 @@ class Positions(RuleBasedStateMachine):
         waits = self.waiting and self.latest.epoch == self.epoch
         return (self.latest, True) if waits else (Run(self.epoch), False)
 
-    @rule(one=iterations, early=st.booleans(), lightning=st.none() | STATES)
-    def begin(self, one: Expected, early: bool, lightning: tuple[int, int] | None) -> None:
+    @rule(target=begun, one=consumes(new), early=st.booleans(), lightning=st.none() | STATES)
+    def begin(self, one: Expected, early: bool, lightning: tuple[int, int] | None) -> Expected:
         """Begin, perhaps where a Trainer of Lightning does; of an epoch that it begins, a state of the user counts."""
-        if one.begun:
-            return
         (run, resumed), before = self.start_of(one), self.epoch
         start = run.epoch, run.next
         if lightning is not None and not (lightning[1] == 0 and resumed and run.epoch == lightning[0]):
@@ -90,12 +89,12 @@ class Positions(RuleBasedStateMachine):
             self.iterated = start[0]
         self.warned |= repeated
         one.run = self.latest = Run(*start, start[1], early, self.epoch)
-        one.begun, self.waiting = True, False
+        self.waiting = False
+        return one
 
-    @rule(one=iterations)
+    @rule(one=begun)
     def take(self, one: Expected) -> None:
-        if not one.begun or one.run is None:
-            return
+        assert one.run is not None
         if one.run.next == LENGTH:
             with pytest.raises(StopIteration):
                 one.real.take(LENGTH)
@@ -115,15 +114,16 @@ class Positions(RuleBasedStateMachine):
         self.epoch = max(self.epoch, state[0])
         self.latest, self.waiting = Run(*state, state[1]), True
 
-    @rule(one=iterations, state=STATES)
-    def load_into_an_iteration(self, one: Expected, state: tuple[int, int]) -> None:
+    @rule(target=new, one=consumes(new) | consumes(begun), state=STATES)
+    def load_into_an_iteration(self, one: Expected, state: tuple[int, int]) -> Expected:
         one.real.load(*state, LENGTH)
-        one.run, one.restored, one.begun, self.waiting = Run(*state, state[1]), True, False, False
+        one.run, one.restored, self.waiting = Run(*state, state[1]), True, False
         if state[1] == LENGTH:
             if self.epoch > state[0]:
                 one.run = None
             else:
                 self.iterated = state[0]
+        return one
 
     @rule(number=st.none() | st.integers(-1, LENGTH + 1))
     def save(self, number: int | None) -> None:
@@ -139,14 +139,30 @@ class Positions(RuleBasedStateMachine):
         else:
             assert self.real.delivered(number, LENGTH) == run.first + number
 
-    @rule(one=iterations)
+    @rule(one=new | begun)
     def save_an_iteration(self, one: Expected) -> None:
+        self.check_position(one)
+
+    @invariant()
+    def a_further_iteration_begins_where_it_must(self) -> None:
+        assert self.real.epoch == self.epoch
+        self.check_position(Expected(self.real))
+
+    def check_position(self, one: Expected) -> None:
         run, _ = self.start_of(one)
         assert (one.real.position.epoch, one.real.position.batches) == (run.epoch, run.next)
 
-    @invariant()
-    def the_epoch_is_the_one_that_was_set(self) -> None:
-        assert self.real.epoch == self.epoch
+
+def test_an_epoch_that_a_trainer_chooses_is_no_repetition() -> None:
+    """It may ask for batches of an epoch, drop them, and ask again once it has set the epoch."""
+    progress = Progress("resample")
+    progress.epoch = 1
+    dropped, used = Iteration(progress), Iteration(progress)
+    dropped.begin(dropped.settle(None), False)
+    progress.epoch = 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert used.settle((1, 0)) == Position(1)
 
 
 TestPositions = Positions.TestCase

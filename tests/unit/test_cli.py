@@ -181,9 +181,9 @@ def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path
 def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None:
     done = run("sizes", sources["bin"], "--part", "train")
     assert (done.code, done.out) == (1, "")
-    assert "has no part 'train', for it has no split; leave --part out." in done.err
+    assert "has no split 'train'; leave --part out." in done.err
     done = run("sizes", sources["folder"], "--part", "training")
-    assert "has no part 'training'; choose one of train, valid, test, or leave --part out." in done.err
+    assert "has no split 'training'; choose one of train, valid, test, or leave --part out." in done.err
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,9 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "1,x"], 2, ("'x'",)),
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 2, ("error, drop",)),
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--save", "/no/such/p.json"], 1, ("cannot write",)),
-        (["limits", EXAMPLE, "--nodes", "20:10", "--edges", "502"], 2, ("empty range",)),
+        (["sizes", EXAMPLE, "--save", "."], 1, ("cannot write .: it is a folder",)),
+        (["limits", EXAMPLE, "--nodes", "20:10", "--edges", "502"], 2, ("'20:10' is not a range",)),
+        (["limits", EXAMPLE, "--nodes", "1:2:3:4", "--edges", "502"], 2, ("'1:2:3:4' is not a range",)),
         (["limits", EXAMPLE, "--nodes", "0:10", "--edges", "502"], 2, ("'0'",)),
         (["limits", EXAMPLE, "--nodes", "222:230"], 2, ("ranges", "edges")),
         (["limits", EXAMPLE, "--nodes", "222", "--range", "nodes=230", "--edges", "502"], 2, ("given twice",)),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dgl_tuplepack import SizeHistogram
-from dgl_tuplepack.cli.pictures import KINDS, _name
+from dgl_tuplepack.cli.pictures import PICTURES, _name
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
 from tests.unit.conftest import Run
@@ -19,9 +19,9 @@ CSV = "nodes,edges,count\n" + "".join(f"{nodes},{edges},{count}\n" for (nodes, e
 TEXT = CSV.encode()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PICTURES)
 def test_every_picture_is_drawn(run: Run, kind: str, tmp_path: Path) -> None:
-    ending = ("png", "svg", "pdf")[list(KINDS).index(kind) % 3]
+    ending = ("png", "svg", "pdf")[list(PICTURES).index(kind) % 3]
     out = tmp_path / f"picture.{ending}"
     done = run("plot", kind, "-", "--out", out, text=TEXT)
     assert done.code == 0, done.err
@@ -106,8 +106,8 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
     ("arguments", "code", "message"),
     [
         (["report", "-", "--out", "."], 1, "it is a folder"),
-        (["report", "-", "--out", "report.pdf"], 2, "ends in .html"),
-        (["report", "-", "--out", "absent/report.html"], 1, "there is no folder absent"),
+        (["report", "-", "--out", "report.pdf"], 2, "end in .html"),
+        (["report", "-", "--out", "absent/report.html"], 1, "the folder absent does not exist"),
         (["report", "-", "--nodes", "4", "--edges", "9"], 1, "exceed"),
         (["report", "-", "--nodes", "12"], 2, "exactly one limit for each component"),
         (["report", "-", "--nodes", "12", "--limit", "nodes=13"], 2, "nodes is given twice"),
@@ -115,7 +115,8 @@ def test_a_report_of_an_ogb_folder_within_given_limits(run: Run, tmp_path: Path)
         (["report", "-", "--batch-size", "0"], 2, "--batch-size"),
         (["report", "absent.json"], 1, "absent.json"),
         (["plot", "sizes", "-"], 2, "--out"),
-        (["plot", "sizes", "-", "--out", "picture.gif"], 2, "ends in .png, .svg, .pdf"),
+        (["plot", "sizes", "-", "--out", "."], 1, "cannot write .: it is a folder"),
+        (["plot", "sizes", "-", "--out", "picture.gif"], 2, "end in .png, .svg, .pdf"),
         (["plot", "sizes", "-", "--out", "absent/picture.png"], 1, "cannot write absent/picture.png"),
         (["plot", "colours", "-", "--out", "picture.png"], 2, "sizes, distributions"),
         (["plot", "sizes", "-", "--out", "picture.png", "--scale", "cubic"], 2, "auto, linear, log"),

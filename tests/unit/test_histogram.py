@@ -175,12 +175,12 @@ def test_counts_are_a_mapping(counts: Any) -> None:
 
 @given(
     counted=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5)), min_size=1, max_size=8),
-    shares=st.lists(st.floats(0, 1), min_size=1, max_size=4),
+    levels=st.lists(st.floats(0, 1), min_size=1, max_size=4),
 )
 def test_a_quantile_is_the_smallest_value_that_a_share_of_all_graphs_does_not_exceed(
-    counted: list[tuple[int, int]], shares: list[float]
+    counted: list[tuple[int, int]], levels: list[float]
 ) -> None:
     values, counts = np.array(counted).T
     every = sorted(np.repeat(values, counts).tolist())
-    expected = [next(v for n, v in enumerate(every, start=1) if n >= share * len(every)) for share in shares]
-    assert quantiles(values, counts, shares) == expected
+    expected = [next(v for n, v in enumerate(every, start=1) if n >= level * len(every)) for level in levels]
+    assert quantiles(values, counts, levels) == expected

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from dgl_tuplepack import GraphStore, Limits, SizeHistogram, pack, search_limits
 from dgl_tuplepack._text import printable
-from dgl_tuplepack.cli.pictures import KINDS
+from dgl_tuplepack.cli.pictures import PICTURES
 from dgl_tuplepack.plots._drawing import label
 from tests.unit.conftest import Run
 
@@ -87,7 +87,7 @@ def test_tables_of_programs_hold_the_names_themselves(number: int, run: Run, tmp
     done = run("sizes", saved(number, tmp_path), "--csv")
     if any("\ud800" <= c <= "\udfff" for name in names(number) for c in name):
         assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert "take --json" in done.err
+        assert "use --json" in done.err
         return
     assert done.code == 0
     assert SizeHistogram.from_csv(done.out) == SizeHistogram.load(tmp_path / "h.json")
@@ -121,7 +121,7 @@ def test_errors_and_bad_usage_are_one_printable_line(number: int, run: Run, tmp_
 @pytest.mark.parametrize("number", SOME)
 def test_pictures_are_drawn_with_any_names(number: int, run: Run, tmp_path: Path) -> None:
     source, out = saved(number, tmp_path), tmp_path / "picture.png"
-    for kind in KINDS:
+    for kind in PICTURES:
         done = run("plot", kind, source, "--out", out)
         assert (done.code, done.err) == (0, f"dgl-tuplepack: wrote {out}\n"), kind
         out.unlink()

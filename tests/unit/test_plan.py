@@ -70,7 +70,7 @@ def test_limits_are_inclusive() -> None:
     ("limits", "beyond"), [(Limits(4, 8, 3), "nodes=4"), (Limits(5, 7, 3), "edges=7"), (Limits(5, 8, 2), "graphs=2")]
 )
 def test_a_pack_beyond_a_limit_is_named(limits: Limits, beyond: str) -> None:
-    with refused(PlanError, "pattern 0", "{'nodes': 5, 'edges': 8} in 3 graphs", beyond, "anew"):
+    with refused(PlanError, "pattern 0", "{'nodes': 5, 'edges': 8} in 3 graphs", beyond, "again"):
         plan_with(limits=limits)
 
 
@@ -96,7 +96,7 @@ def test_a_pack_beyond_a_limit_is_named(limits: Limits, beyond: str) -> None:
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) -> None:
-    with refused(PlanError, "do not fit together", "make it anew"):
+    with refused(PlanError, "do not fit together", "make it again"):
         plan_with(**changes)
 
 

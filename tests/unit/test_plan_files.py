@@ -84,7 +84,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         (lambda d: d["limits"]["maxima"].update(nodes=0), ("no valid plan", "nodes", "0")),
         (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
         (lambda d: d["limits"].update(graphs=True), ("no valid plan", "graphs")),
-        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "checksum", "anew")),
+        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "checksum", "again")),
         (lambda d: d["limits"].update(graphs=None), ("was altered", "checksum")),
         (lambda d: d.update(fingerprint="0" * 64), ("was altered", "checksum")),
         (lambda d: d.update(fingerprint=None), ("was altered", "checksum")),

@@ -130,7 +130,7 @@ def test_the_position_goes_to_the_iterator_that_begins() -> None:
     unused, used = iter(s), iter(s)
     assert unused.state_dict()["position"] == used.state_dict()["position"] == 4
     assert next(used) == whole[4]
-    # What begins now starts the epoch anew.
+    # What begins now starts the epoch again.
     with pytest.warns(UserWarning, match="epoch 3 is iterated again"):
         assert list(s) == whole
     assert [whole[4], *used] == whole[4:]
@@ -236,7 +236,7 @@ def test_resuming_is_no_repetition() -> None:
 def test_other_settings_name_both_values(changes: dict[str, Any], parts: list[str]) -> None:
     state = after(2)
     for target in (sampler(**changes), iter(sampler(**changes))):
-        with refused(SamplerError, *parts, "start the epoch anew"):
+        with refused(SamplerError, *parts, "begin the epoch again"):
             target.load_state_dict(state)
 
 
@@ -260,7 +260,7 @@ def test_other_plans_are_refused() -> None:
 def test_other_plans_of_an_epoch_are_refused() -> None:
     """Another version of a library may repack differently."""
     state = after(2, 3, content="repack")
-    with refused(SamplerError, "plan 'another'", "start the epoch anew"):
+    with refused(SamplerError, "plan 'another'", "begin the epoch again"):
         sampler(content="repack").load_state_dict({**state, "plan": "another"})
 
 
@@ -354,10 +354,10 @@ def test_an_epoch_may_be_set_before_the_one_under_way_ends() -> None:
     assert next(second, None) is None
 
 
-def test_a_lightning_that_keeps_its_place_otherwise_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lightning_that_keeps_its_position_otherwise_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     other = types.ModuleType("pytorch_lightning.loops.fit_loop")
     other.__file__ = __file__
     monkeypatch.setitem(sys.modules, other.__name__, other)
-    with pytest.warns(UserWarning, match="keeps its place in another way .*_FitLoop"):
+    with pytest.warns(UserWarning, match="keeps its position in another way .*_FitLoop"):
         batches = list(sampler())
     assert batches == epoch_of(0)

@@ -129,7 +129,7 @@ def test_an_iterator_serves_once() -> None:
         packer: Any = tp.StreamPacker(source, LIMITS, size_of=itself)
         # A loader may call iter() and not use it.
         iter(packer), next(iter(packer))
-        with refused(SamplerError, "the source is an iterator", type(source).__name__, "__iter__ begins anew"):
+        with refused(SamplerError, "the source is an iterator", type(source).__name__, "__iter__ begins again"):
             next(iter(packer))
 
 

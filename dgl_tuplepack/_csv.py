@@ -1,0 +1,28 @@
+"""Results as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return CSV of rows that have the same keys; a mapping inside becomes one column for each of its keys."""
+    flat = [_flat(row) for row in rows]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            cells |= _flat(value, f"{prefix}{name}_")
+        else:
+            cells[prefix + name] = value
+    return cells
