@@ -40,6 +40,11 @@ class Instance:
         """Exact sum over all graphs of each component."""
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
+    def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
+        """Return an instance of other `counts` ``[C]``, without classes of 0 graphs, and the classes that it has."""
+        classes = np.flatnonzero(counts)
+        return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
+
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
     """Instance with the same packings as a histogram within (aligned) limits, row by row the same classes.

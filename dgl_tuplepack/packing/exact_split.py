@@ -9,7 +9,7 @@ from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.kernels.exact_split import subset_within
 from dgl_tuplepack.kernels.random import derive_key, random_bits, shuffle_segments
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
 from dgl_tuplepack.sizes import IntArray
 
 # Beyond these the search would not come to its end within a usual effort.
@@ -50,20 +50,13 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
         return None
     left = patterns.repeats - np.bincount(single[taken], minlength=len(patterns))
     kept = np.flatnonzero(left)
-    return joined([patterns.take(kept, left[kept]), *(_pattern(classes[members]) for members in contents)])
-
-
-def _pattern(classes: IntArray) -> Patterns:
-    """One pack of these graphs."""
-    distinct, numbers = np.unique(classes, return_counts=True)
-    return Patterns(np.array([0, len(distinct)]), distinct, numbers.astype(np.int64), np.ones(1, dtype=np.int64))
+    numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
+    return joined([patterns.take(kept, left[kept]), of_packs(numbers, classes[np.concatenate(contents)])])
 
 
 def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
     """Which packs to take apart, bool ``[P]``; None if those with room enough hold too many graphs."""
-    held = instance.sizes[packs.classes] * packs.multiplicities[:, None]
-    room = (instance.limits - np.add.reduceat(held, packs.offsets[:-1], axis=0)) / instance.limits
-    graphs = np.add.reduceat(packs.multiplicities, packs.offsets[:-1])
+    room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
     enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
     if not enough.any():
@@ -75,7 +68,7 @@ def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> 
     taken = np.zeros(len(packs), dtype=bool)
     taken[emptiest[:number]] = True
     taken[others[:_OTHERS]] = True
-    return taken if int(graphs[taken].sum()) <= _MOST_GRAPHS else None
+    return taken if int(packs.graphs[taken].sum()) <= _MOST_GRAPHS else None
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:

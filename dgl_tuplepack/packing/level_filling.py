@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.kernels.levels import Packs, deal
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
 from dgl_tuplepack.sizes import IntArray
 
 # More graphs are dealt as several equal shares.
@@ -38,16 +40,15 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     dealt = _dealt(instance, counts, packs, effort)
     if dealt is None:
         return None
-    patterns = Patterns(dealt.offsets, dealt.classes, dealt.multiplicities, dealt.repeats * shares)
+    patterns = replace(dealt, repeats=dealt.repeats * shares)
     remaining = instance.counts - patterns.packed(len(instance.counts))
-    left = np.flatnonzero(remaining)
-    if not len(left):
+    if not remaining.any():
         return patterns
-    rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+    rest, left = instance.with_counts(remaining)
     packed = minimum_bin_slack(rest, needed_packs(rest), Tuning(), effort)
     if packed is None:
         return None
-    return joined([patterns, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+    return joined([patterns, packed.with_classes(left[packed.classes])])
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
@@ -72,12 +73,4 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
         length = deal(instance.sizes, items[dealt], filled, length, assigned[dealt])
         effort.spend(_WORK_PER_ITEM * len(items[dealt]))
     placed = assigned >= 0
-    return _collected(assigned[placed], items[placed], len(counts))
-
-
-def _collected(packs: IntArray, classes: IntArray, number_classes: int) -> Patterns:
-    """Patterns from the pack and the class of every graph."""
-    keys, multiplicities = np.unique(packs * number_classes + classes, return_counts=True)
-    _, starts = np.unique(keys // number_classes, return_index=True)
-    offsets = np.append(starts, len(keys)).astype(np.int64)
-    return Patterns(offsets, keys % number_classes, multiplicities, np.ones(len(starts), dtype=np.int64))
+    return of_packs(assigned[placed], items[placed])

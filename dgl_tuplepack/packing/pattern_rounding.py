@@ -42,14 +42,13 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        left = np.flatnonzero(remaining)
-        rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+        rest, left = instance.with_counts(remaining)
         for extra, tail in enumerate((5.0, float("inf"))):
             tuning = Tuning(steps=_STEPS, kept=tail, turn=turn + extra)
             packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
             if packed is None:
                 return
-            yield joined([kept, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+            yield joined([kept, packed.with_classes(left[packed.classes])])
 
 
 def _taken(counts: IntArray, columns: IntArray, wanted: NDArray[np.float64]) -> tuple[Patterns, IntArray]:

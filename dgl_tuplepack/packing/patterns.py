@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.instance import Instance, as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -33,6 +34,16 @@ class Patterns:
         """Packs of all patterns."""
         return exact_sum(self.repeats)
 
+    @property
+    def graphs(self) -> IntArray:
+        """Graphs in a pack of each pattern, int64 ``[Q]``."""
+        return np.add.reduceat(self.multiplicities, self.offsets[:-1])
+
+    def room(self, instance: Instance) -> NDArray[np.float64]:
+        """Room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        held = instance.sizes[self.classes] * self.multiplicities[:, None]
+        return (instance.limits - np.add.reduceat(held, self.offsets[:-1], axis=0)) / instance.limits
+
     def packed(self, classes: int) -> IntArray:
         """Graphs of each of `classes` size classes that the patterns hold, int64 ``[C]``."""
         held = np.zeros(classes, dtype=np.int64)
@@ -47,6 +58,10 @@ class Patterns:
         entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
         np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
         return rows
+
+    def with_classes(self, classes: IntArray) -> Patterns:
+        """The patterns with other numbers for the class of each entry."""
+        return replace(self, classes=classes)
 
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
         """The patterns `rows`, with other `repeats` (>= 1)."""
@@ -81,6 +96,16 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
         np.array(multiplicities, dtype=np.int64),
         np.array([repeats for _, repeats in rows], dtype=np.int64),
     )
+
+
+def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
+    """One pattern for each pack, from the pack and the class of every graph."""
+    # Entries are the distinct (pack, class) pairs in ascending order.
+    width = int(classes.max(initial=0)) + 1
+    keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
+    starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
+    offsets = np.append(starts, len(keys))
+    return Patterns(offsets, keys % width, multiplicities, np.ones(len(starts), dtype=np.int64))
 
 
 def as_plan(
