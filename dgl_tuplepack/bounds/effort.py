@@ -1,4 +1,4 @@
-"""How long a search may continue: counted work, and a deadline if the caller gives one."""
+"""How much longer a search may continue: counted work, and a deadline if the caller gives one."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _Subject:
         return pair
 
     def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
-        return pack(self.histogram, self.limits, method or self.method, heuristic, self.seed)
+        return pack(self.histogram, self.limits, method or self.method, heuristic=heuristic, seed=self.seed)
 
     def beside_next_fit(self) -> dict[str, PackPlan]:
         """The plan, and one to compare it with: alone, a good one is a flat line."""

@@ -65,7 +65,7 @@ def plan(
     begin = time.perf_counter()
     # Moves in a terminal alone; how long a search takes is not known before.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
-        found = pack(histogram, limits, method, weighed, seed, effort=effort)
+        found = pack(histogram, limits, method, heuristic=weighed, seed=seed, effort=effort)
     seconds = time.perf_counter() - begin
     if save is not None:
         found.save(save)

@@ -1,4 +1,4 @@
-"""Level filling: a fixed number of packs, all filled side by side."""
+"""Level filling: a fixed number of packs, all filled at the same time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _WORK_PER_ITEM = 20
 
 
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
-    """Deal all graphs, largest first, to `target` packs; what finds no room is packed by minimum bin slack.
+    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs without room.
 
-    Strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
-    ones, so that all packs come out full in both senses. None if the effort did not suffice.
+    It is strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
+    ones, so that all packs are full in content and in graphs. None if the effort did not suffice.
 
     Notes
     -----
@@ -52,7 +52,7 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
-    """Patterns of the packs that got graphs."""
+    """Return patterns of the packs that got graphs."""
     limits = instance.limits
     ones = np.flatnonzero((instance.sizes == 1).all(axis=0))
     cap = int(ones[0]) if len(ones) else -1

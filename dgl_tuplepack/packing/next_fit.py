@@ -14,16 +14,16 @@ from dgl_tuplepack.packing.patterns import Patterns, as_plan, joined, of_packs
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 
-# A GiB of memory, and some seconds.
+# Takes a GiB of memory and some seconds.
 MOST_GRAPHS = 1 << 25
-# Graphs whose packs become patterns at once.
+# Graphs whose packs become patterns together.
 _SLICE = 1 << 22
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
 
-    A baseline to compare with, not a way to save padding.
+    It is a baseline to compare with, not a way to save padding.
 
     Notes
     -----

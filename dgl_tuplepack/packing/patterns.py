@@ -40,18 +40,18 @@ class Patterns:
         return np.add.reduceat(self.multiplicities, self.offsets[:-1])
 
     def room(self, instance: Instance) -> NDArray[np.float64]:
-        """Room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        """Return the room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
         held = instance.sizes[self.classes] * self.multiplicities[:, None]
         return (instance.limits - np.add.reduceat(held, self.offsets[:-1], axis=0)) / instance.limits
 
     def packed(self, classes: int) -> IntArray:
-        """Graphs of each of `classes` size classes that the patterns hold, int64 ``[C]``."""
+        """Return the graphs of each of `classes` size classes in all packs, int64 ``[C]``."""
         held = np.zeros(classes, dtype=np.int64)
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """The first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
         number = min(most, len(self))
         rows = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
@@ -60,11 +60,11 @@ class Patterns:
         return rows
 
     def with_classes(self, classes: IntArray) -> Patterns:
-        """The patterns with other numbers for the class of each entry."""
+        """Return the patterns with other `classes`, one for each entry."""
         return replace(self, classes=classes)
 
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
-        """The patterns `rows`, with other `repeats` (>= 1)."""
+        """Return the patterns `rows`, with other `repeats` (>= 1)."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -72,7 +72,7 @@ class Patterns:
 
 
 def joined(parts: Iterable[Patterns]) -> Patterns:
-    """All patterns of all parts, in order."""
+    """Join lists of patterns, in order."""
     parts = list(parts)
     empty = np.zeros(0, dtype=np.int64)
     lengths = [np.diff(part.offsets) for part in parts]
@@ -85,7 +85,7 @@ def joined(parts: Iterable[Patterns]) -> Patterns:
 
 
 def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
-    """Patterns of contents, each as class -> graphs, and their repeats."""
+    """Make patterns of contents, each as class -> graphs, and their repeats."""
     rows = list(rows)
     lengths = [len(content) for content, _ in rows]
     classes = [row for content, _ in rows for row in content]
@@ -99,7 +99,7 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
 
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
-    """One pattern for each pack, from the pack and the class of every graph."""
+    """Make one pattern for each pack, from the pack and the class of every graph."""
     # Entries are the distinct (pack, class) pairs in ascending order.
     width = int(classes.max(initial=0)) + 1
     keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
@@ -120,7 +120,7 @@ def as_plan(
 ) -> PackPlan:
     """Make a plan of patterns; its lower bound is `bound`, or the one in closed form.
 
-    Settings that the method does not heed are not recorded: `heuristic` is None for it.
+    `heuristic` is None for a method that ignores it; the plan then does not record `random_ties` either.
     """
     return PackPlan(
         histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,

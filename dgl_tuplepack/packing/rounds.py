@@ -42,44 +42,26 @@ class Best:
 
 @dataclass
 class Round:
-    """A round of "auto": turns of all stages with ever longer searches, until the effort of the round is used up.
-
-    Parameters
-    ----------
-    histogram, limits, instance
-        What is packed.
-    best
-        All rounds improve the same.
-    number
-        Rounds before this one.
-    start
-        Where samples of the first turn start.
-    effort
-        Portion for this round.
-    closing
-        Portion for `close_gap` in this round.
-    turn
-        Turns of this round before this one.
-    steps, spent
-        Search steps for each pattern, and work, of the last search.
-    growth
-        Steps of the next search, as a multiple of those of the last one.
-    relaxations
-        Relaxations with their lifted duals, best bound first.
-    """
+    """A round of "auto": turns of all stages with ever longer searches, until its effort is used up."""
 
     histogram: SizeHistogram
     limits: Limits
     instance: Instance
+    # Shared by all rounds.
     best: Best
+    # Rounds before this one, and where samples of its first turn start.
     number: int
     start: float
+    # Portions of the whole effort: for this round, and for `close_gap` in it.
     effort: Effort
     closing: Effort
+    # Turns of this round before this one.
     turn: int = 0
+    # Steps for each pattern and work of the last search; steps of the next one, as a multiple of those.
     steps: int = 0
     spent: int = 0
     growth: float = 1.0
+    # Relaxations with their lifted duals, best bound first.
     relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

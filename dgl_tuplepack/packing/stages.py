@@ -52,7 +52,7 @@ def best_fits(current: Round) -> None:
         except MethodError:
             # Its priorities would overflow.
             continue
-        patterns = fit_patterns(histogram, limits, priority, Settings(), fullest_first=True)
+        patterns = fit_patterns("best_fit", histogram, limits, priority, Settings())
         current.best.offer(patterns, f"best_fit {name}")
         current.effort.spend(100 * len(histogram))
 

@@ -97,7 +97,7 @@ def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
-        plan = pack(histogram, limits, method, heuristic, seed)
+        plan = pack(histogram, limits, method, heuristic=heuristic, seed=seed)
         seconds.append(time.perf_counter() - start)
     peak = peak_mib()
     result: dict[str, Any] = {
@@ -205,7 +205,7 @@ def best_fit(
         seconds = []
         for _ in range(repeats + 1):
             begin = time.perf_counter()
-            plan = pack(histogram, limits, "best_fit", heuristic)
+            plan = pack(histogram, limits, "best_fit", heuristic=heuristic)
             seconds.append(time.perf_counter() - begin)
         rows.append({"heuristic": heuristic, "packs": plan.num_packs, "median_s": statistics.median(seconds[1:])})
     if as_json:

@@ -76,7 +76,7 @@ def _rows(printed: Printed, histogram: tp.SizeHistogram) -> list[Row]:
     limits = tp.Limits(*printed.maxima, graphs=MOST_GRAPHS)
 
     def plan(method: str, heuristic: str = "product") -> tp.PackPlan:
-        return tp.pack(histogram, limits, method, heuristic)
+        return tp.pack(histogram, limits, method, heuristic=heuristic)
 
     return [
         *(Row(f"best fit, {name}", printed.heuristics.get(name), plan("best_fit", name)) for name in NAMES),
@@ -132,7 +132,8 @@ def _first_fit(printed: Printed, histogram: tp.SizeHistogram) -> str:
     ]
     for name in NAMES:
         code, text = (
-            tp.pack(histogram, limits, method, name).num_packs for method in ("first_fit", "first_fit_by_text")
+            tp.pack(histogram, limits, method, heuristic=name).num_packs
+            for method in ("first_fit", "first_fit_by_text")
         )
         lines.append(f"| {name} | {code:,} | {text:,} |\n")
     return "".join(lines)
