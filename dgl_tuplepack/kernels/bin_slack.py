@@ -117,16 +117,6 @@ def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
 
 
 @jit
-def _take(sizes: IntMatrix, position: int, number: int, room: IntVector, weights: FloatVector) -> float:
-    """Take room for `number` graphs of one class, or give it back where that is negative; return the weighted rest."""
-    slack = 0.0
-    for component in range(len(room)):
-        room[component] -= number * sizes[position, component]
-        slack += weights[component] * room[component]
-    return slack
-
-
-@jit
 def _not_above(keys: FloatVector, value: float, start: int) -> int:
     """First position >= `start` whose key (falling) is <= `value`."""
     low, high = start, len(keys)
@@ -151,11 +141,13 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     remaining, following = left.remaining, left.following
     weights, tolerance = goal.weights, goal.tolerance
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
-    number_classes = len(sizes)
+    number_classes, components = sizes.shape
     most = 2 * steps + LONGEST_WALK
     depth, taken, position = 0, 0, 0
     stack[2, 0] = 0
-    slack = _take(sizes, 0, 0, room, weights)
+    slack = 0.0
+    for component in range(components):
+        slack += weights[component] * room[component]
     while True:
         # Downwards: the largest class that fits, as often as it fits. Classes of a block that has none are passed over.
         while position < number_classes and taken < most:
@@ -177,7 +169,10 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
                 depth += 1
                 if depth < number_classes:
                     stack[2, depth] = 0
-                slack = _take(sizes, position, number, room, weights)
+                slack = 0.0
+                for component in range(components):
+                    room[component] -= number * sizes[position, component]
+                    slack += weights[component] * room[component]
             position += 1
         if slack < least[0]:
             least[0] = slack
@@ -190,12 +185,16 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
         # Upwards, past levels that had their share of tries: one graph less, then on with the classes behind.
         while depth > 0 and stack[2, depth - 1] >= width:
             depth -= 1
-            _take(sizes, stack[0, depth], -stack[1, depth], room, weights)
+            for component in range(components):
+                room[component] += stack[1, depth] * sizes[stack[0, depth], component]
         if depth == 0:
             break
         position = stack[0, depth - 1]
         stack[1, depth - 1] -= 1
-        slack = _take(sizes, position, -1, room, weights)
+        slack = 0.0
+        for component in range(components):
+            room[component] += sizes[position, component]
+            slack += weights[component] * room[component]
         if stack[1, depth - 1] == 0:
             depth -= 1
         else:
@@ -204,7 +203,8 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
                 stack[2, depth] = 0
         position += 1
     for level in range(depth):
-        _take(sizes, stack[0, level], -stack[1, level], room, weights)
+        for component in range(components):
+            room[component] += stack[1, level] * sizes[stack[0, level], component]
     return taken
 
 
