@@ -21,7 +21,7 @@ app = typer.Typer()
 
 Groups = Mapping[str, Sequence[Case]]
 
-_DATASETS = ("molhiv 222/502", "molhiv 256/550", "molhiv 1024/2200", "code2-shaped, cap")
+_DATASETS = ("molhiv 222/502", "molhiv 256/550", "molhiv 1024/2200", "molpcba-shaped", "code2-shaped, cap")
 _FULL = ("planted 10^3, k=2", "planted 10^3, k=3", "planted 10^4, k=2", "triplets 200, k=1")
 
 
