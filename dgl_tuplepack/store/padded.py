@@ -16,7 +16,7 @@ from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
-from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
+from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
@@ -60,7 +60,7 @@ class PaddedStore:
         self._fields = np.array(
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
-        self._sources = np.zeros((len(self._fields), len(self._parts)), SOURCE)
+        self._sources = np.zeros((len(self._fields), len(self._parts)), ARRAY)
         for sources, field in zip(self._sources, self._tensors, strict=True):
             if field.key[0] not in _MADE:
                 sources[:] = [_source(part.array(*field.key)) for part in self._parts]
@@ -117,7 +117,7 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
 
 
 def _source(array: Array) -> tuple[int, ...]:
-    """What the kernel knows of an array in a part: a record `SOURCE`."""
+    """What the kernel knows of an array in a part: a record `ARRAY`."""
     return address_of(array), prod(array.shape[1:]) * array.itemsize, _code(str(array.dtype))
 
 

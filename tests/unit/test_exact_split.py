@@ -55,6 +55,16 @@ def test_a_subset_within_a_window_is_found_exactly_when_one_exists(case, data):
         assert ((total >= low) & (total <= high)).all()
 
 
+def test_a_scan_gives_up_after_its_steps():
+    sizes = np.random.default_rng(0).integers(1, 100, (20, 2))
+    # Every pair of sums is within the first window, and none is within the second.
+    low, high = np.array([0, 10**6]), np.array([10**6, 10**6])
+    sums = 2**10
+    taken = [-subset_within(sizes, low, high, most, np.zeros(20, dtype=np.int64)) for most in (100, 1 << 40)]
+    assert taken[0] <= 100 + 2 * sums + 2 * (2 * sums)
+    assert taken[1] >= sums * sums
+
+
 @given(few_graphs(12), st.integers(1, 4), st.integers(0, 5))
 def test_filled_packs_hold_every_graph_once_within_the_limits(case, packs, seed):
     sizes, limits = case

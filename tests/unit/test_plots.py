@@ -32,7 +32,7 @@ from tests.messages import refused
 
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
-PLAN = pack(HISTOGRAM, LIMITS, "best_fit", "node")
+PLAN = pack(HISTOGRAM, LIMITS, "best_fit", heuristic="node")
 GRID = search_limits(HISTOGRAM, ranges={"nodes": range(222, 300, 13), "edges": range(502, 640, 17)})
 THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
 
