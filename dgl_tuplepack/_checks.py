@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Container
 from numbers import Integral, Real
 from pathlib import Path
@@ -157,15 +158,17 @@ def as_path(path: Any) -> Path:
     Raises
     ------
     FormatError
-        It is neither text nor a path of text, or has null characters.
+        It is neither text nor a path of text, has null characters, or cannot be encoded as the name of a file.
     """
     try:
         found: Path | None = Path(path)
-    except TypeError:
+        os.fsencode(str(path))
+    except (TypeError, UnicodeEncodeError):
         found = None
     if found is None or "\0" in str(found):
         raise FormatError(
-            f"a path must be text without null characters, or a pathlib.Path, but is {shown(path)}; give one of them."
+            "a path must be text without null characters and lone surrogates, or a pathlib.Path, but is "
+            f"{shown(path)}; give one of them."
         )
     return found
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
 import json
 import os
+import secrets
 import stat
-import tempfile
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
-
-# It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
-_UMASK = threading.Lock()
 
 # Of a file that is read as a whole; a plan of a million size classes takes a tenth of it.
 _MOST_BYTES = 2**30
@@ -42,26 +41,20 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
         The place cannot be written; nothing is left behind.
     """
     path = as_path(path)
+    partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    except OSError as error:
-        raise FormatError(cannot("write", path, error)) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with open(partial, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files that only the owner reads; a result has the usual mode.
-        with _UMASK:
-            mask = os.umask(0)
-            os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(partial, path)
         _sync_folder(path.parent)
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        # Renamed, or never made, unless writing failed; that error is the one to report.
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -140,7 +133,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     return parse_json(read_text(path), path)
 
 
-def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
+def parse_json(text: str | bytes, path: str | os.PathLike[str]) -> Any:
     """Value of JSON text from the file `path`; as `read_json`."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
@@ -224,6 +217,65 @@ def checksum(document: Mapping[str, Any]) -> str:
     """SHA-256 of everything in a JSON document but its ``checksum``."""
     content = {name: value for name, value in document.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """A kind of JSON file with a version and a checksum.
+
+    Attributes
+    ----------
+    kind, version
+        Values of the keys ``format`` and ``version``.
+    content, remedy
+        For messages: what a file holds, and what to do about a damaged one.
+    """
+
+    kind: str
+    version: int
+    content: str
+    remedy: str
+
+    def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole document of a file, with header and checksum."""
+        document = {"format": self.kind, "version": self.version, **content}
+        return {**document, "checksum": checksum(document)}
+
+    def write(self, path: str | os.PathLike[str], content: Mapping[str, Any], indent: int | None = None) -> None:
+        """Write a file; see `write_bytes`."""
+        write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
+
+    def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
+        """Give the document of a file to the body of a ``with``; see `checking`."""
+        return self.checking(read_json(path), path)
+
+    @contextlib.contextmanager
+    def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+        """Give the document of the file `path` to the body of a ``with``, which takes it apart.
+
+        Raises
+        ------
+        FormatError
+            The document is of another kind or version, the body refuses it (with an `InputError`, an error that values
+            of other types lead to, or one of reading more of the file), or its content does not match its checksum.
+        """
+        check_header(document, path, self.kind, self.version)
+        try:
+            yield document
+            intact = document["checksum"] == checksum(document)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, OSError, MemoryError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error!s:.500}".rstrip(".")
+            raise FormatError(f"{path} holds no valid {self.content} ({reason}); {self.remedy}.") from error
+        if not intact:
+            raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file says that it is of this kind, in whatever version; False if it cannot be read."""
+        try:
+            document = read_json(path)
+        except FormatError:
+            return False
+        return isinstance(document, dict) and document.get("format") == self.kind
 
 
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:

@@ -53,7 +53,7 @@ class SavedGraph:
 
     Attributes
     ----------
-    node_types, relations
+    ntypes, relations
         Names of the node types, and of the relation of each edge type.
     edge_ends
         Numbers of the node types that each edge type leads from and to.
@@ -65,13 +65,19 @@ class SavedGraph:
         By name, for each type.
     """
 
-    node_types: tuple[str, ...]
+    ntypes: tuple[str, ...]
     relations: tuple[str, ...]
     edge_ends: tuple[tuple[int, int], ...]
     num_nodes: tuple[int, ...]
     endpoints: tuple[tuple[Array, Array], ...]
     node_features: tuple[Named, ...]
     edge_features: tuple[Named, ...]
+
+    @property
+    def canonical_etypes(self) -> list[tuple[str, str, str]]:
+        """Canonical edge types, called as by DGLGraph."""
+        ends = zip(self.edge_ends, self.relations, strict=True)
+        return [(self.ntypes[src], relation, self.ntypes[dst]) for (src, dst), relation in ends]
 
 
 class BFloat16(np.ndarray[Any, np.dtype[np.int16]]):
@@ -156,18 +162,18 @@ class _Reader:
             self._refuse(f"there is no {what} at byte {self._at - 8}")
 
     def _vector(self, element: Callable[[], Element]) -> list[Element]:
-        number = self._number()
-        if number < 0:
-            self._refuse(f"a length at byte {self._at - 8} is negative")
         # No element takes less than its own length, or number.
-        return [element() for _ in range(self._fitting(number, 8))]
+        return [element() for _ in range(self._fitting(self._length(), 8))]
 
-    def _text(self) -> str:
+    def _length(self) -> int:
         length = self._number()
         if length < 0:
             self._refuse(f"a length at byte {self._at - 8} is negative")
+        return length
+
+    def _text(self) -> str:
         try:
-            return self._bytes(length).decode()
+            return self._bytes(self._length()).decode()
         except UnicodeDecodeError:
             self._refuse(f"a name before byte {self._at} is not UTF-8 text")
 

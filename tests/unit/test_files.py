@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,25 @@ def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
 
 
-@pytest.mark.parametrize("step", ["replace", "fsync", "chmod"])
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o027])
+def test_the_mode_of_a_new_file_follows_the_umask_also_while_threads_write(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda i: _files.write_text(tmp_path / f"{i}", ""), range(64)))
+    finally:
+        assert os.umask(before) == mask
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+def test_a_path_that_no_file_system_can_encode_is_refused() -> None:
+    with refused(FormatError, "'\\ud800.json'", "surrogates"):
+        _files.write_text("\ud800.json", "")
+    with refused(FormatError, "'\\ud800'"):
+        tp.GraphStore.write("\ud800", molecules(1))
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
 def test_an_interrupted_write_leaves_the_old_file_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str
 ) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.store.format import FORMAT, StoreMetadata
+from dgl_tuplepack.store.format import STORE_FILE, StoreMetadata
 from tests.messages import refused
 from tests.stores import (
     LIMITS,
@@ -361,7 +361,7 @@ def test_newer_and_foreign_documents_are_refused(store: Path) -> None:
     with refused(FormatError, str(file), "version 2", "version 1"):
         tp.GraphStore(store)
     rewrite_metadata(store, lambda document: document.update(version=1, format="dgl_tuplepack.plan"))
-    with refused(FormatError, str(file), FORMAT, "dgl_tuplepack.plan"):
+    with refused(FormatError, str(file), STORE_FILE.kind, "dgl_tuplepack.plan"):
         tp.GraphStore(store)
     for text in ("[]", "null", "{}", "3", '"text"', "[" * 100_000):
         file.write_text(text)
