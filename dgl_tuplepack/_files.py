@@ -1,4 +1,4 @@
-"""Reading and writing of small files: written beside their place, then renamed."""
+"""Read and write small files, which are written under a temporary name and then renamed; JSON with checksums."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from typing import Any, BinaryIO
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 
-# Of a file that is read as a whole; a plan of a million size classes takes a tenth of it.
+# Bytes of a file that is read completely; a plan of a million size classes has a tenth of them.
 _MOST_BYTES = 2**30
-# Of lists and objects in each other; our files have up to five.
+# Levels of nested lists and objects; our files have up to five.
 _MOST_LEVELS = 32
-# Of numbers; what is too large for its place is told there.
+# Largest number; readers check the ranges of their values.
 _LARGEST = 10**100
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path` as a whole or not at all; see `write_bytes`."""
+    """Write `text` to `path`; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` as a whole or not at all.
+    """Write `content` to `path`, completely or not at all.
 
     Raises
     ------
     FormatError
-        The place cannot be written; nothing is left behind.
+        The path cannot be written; no partial file is left.
     """
     path = as_path(path)
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
@@ -58,7 +58,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last, where folders can be opened (not on Windows)."""
+    """Flush a renaming to the disk; folders cannot be opened for that on Windows."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -74,7 +74,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     Raises
     ------
     FormatError
-        It is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
+        The file is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
     """
     path = as_path(path)
     try:
@@ -84,14 +84,14 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """As `open_file`, with errors of the system.
+    """Open a file as `open_file` does, but raise the errors of the system.
 
     Raises
     ------
     OSError
         The file is missing, unreadable, or not a plain file.
     ValueError
-        The path holds a character that no path can.
+        The path holds a character that paths cannot have.
     """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
@@ -102,7 +102,7 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Text of the file `path`.
+    """Return the text of the file `path`.
 
     Raises
     ------
@@ -113,44 +113,44 @@ def read_text(path: str | os.PathLike[str]) -> str:
         with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
             size = os.fstat(file.fileno()).st_size
             if size > _MOST_BYTES:
-                raise FormatError(f"{path} has {size} bytes, more than any file that this package writes.")
+                raise FormatError(f"{path} has {size} bytes, but at most {_MOST_BYTES} are read; give another file.")
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Value of the JSON file `path`, which is not trusted.
+    """Return the value of the JSON file `path`, which is not trusted.
 
-    What comes back can be walked through, printed and written again: it is not nested deeply, its numbers are finite
-    and of a hundred digits at most, and no key stands twice.
+    The value can be traversed, printed and written again: it is not nested deeply, its numbers are finite and have a
+    hundred digits at most, and no key is repeated.
 
     Raises
     ------
     FormatError
-        The file is missing, unreadable, too large, not JSON, or holds a value that no file of ours does.
+        The file is missing, unreadable, too large, not JSON, or holds a value outside these bounds.
     """
     return parse_json(read_text(path), path)
 
 
 def parse_json(text: str | bytes, path: str | os.PathLike[str]) -> Any:
-    """Value of JSON text from the file `path`; as `read_json`."""
+    """Return the value of JSON text from the file `path`; see `read_json`."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
         _check_values(value)
     except (ValueError, RecursionError) as error:
-        # Too many digits, and too many brackets, are errors of Python's own.
+        # Python itself refuses too many digits and too many brackets.
         raise FormatError(
-            f"{path} is no valid JSON ({error!s:.200}); it is damaged or another kind of file."
+            f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is repeated in one object")
+    return value
 
 
 def _refuse_constant(name: str) -> Any:
@@ -158,7 +158,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _check_values(value: Any) -> None:
-    """Refuse nesting and numbers that no file of ours has; level by level, so that no depth is too much."""
+    """Refuse deep nesting and large numbers; level by level, so that no depth exhausts the stack."""
     level = [value]
     for _ in range(_MOST_LEVELS):
         inner: list[Any] = []
@@ -180,31 +180,23 @@ def _check_values(value: Any) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something, readable or not."""
+    """Whether a path exists, readable or not."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError):
-        # It cannot be told; reading says why.
+        # That cannot be determined; reading reports the reason.
         pass
     return True
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is a plain file; False where it cannot be told: reading says why."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
-    """Refuse a JSON document that is not of this `kind`, or newer than `version`."""
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != kind:
+    """Refuse a JSON document that is not of this `kind` and `version`."""
+    given = document.get("format") if isinstance(document, dict) else None
+    if given != kind:
         raise FormatError(
-            f"{path} is not a {kind} file (its format is {found!r:.100}); give a file that this package has written."
+            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package has written."
         )
     if document.get("version") != version:
         raise FormatError(
@@ -214,7 +206,7 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
 
 
 def checksum(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything in a JSON document but its ``checksum``."""
+    """Return the SHA-256 of a JSON document without its ``checksum``."""
     content = {name: value for name, value in document.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -279,7 +271,7 @@ class JsonFormat:
 
 
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
-    """Message for a path that cannot be read or written."""
+    """Return the message for a path that cannot be read or written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
     return f"cannot {verb} {path}: {reason}; check the path{checks}."

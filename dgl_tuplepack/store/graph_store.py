@@ -195,9 +195,12 @@ class GraphStore(StoredGraphs):
 
 
 def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:
-    # Many processes at once would write over each other's bars.
-    hidden = not sys.stderr.isatty() or multiprocessing.parent_process() is not None
-    with tqdm(desc="graphs", total=total, unit=" graphs", disable=hidden) as progress:
+    # Bars of several processes would overwrite each other. A hidden bar still takes a lock that processes share after a
+    # fork, and that a killed process never gives back.
+    if not sys.stderr.isatty() or multiprocessing.parent_process() is not None:
+        yield from blocks
+        return
+    with tqdm(desc="graphs", total=total, unit=" graphs") as progress:
         for block in blocks:
             yield block
             progress.update(len(block))

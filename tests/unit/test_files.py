@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_what_is_no_json_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    with refused(FormatError, str(path), "no valid JSON", "damaged"):
+    with refused(FormatError, str(path), "not valid JSON", "damaged"):
         _files.read_json(path)
 
 
@@ -164,7 +164,7 @@ HOSTILE = {
 def test_json_that_no_file_of_ours_holds_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(HOSTILE[kind])
-    with refused(FormatError, str(path), "no valid JSON", "damaged"):
+    with refused(FormatError, str(path), "not valid JSON", "damaged"):
         _files.read_json(path)
 
 
@@ -172,7 +172,7 @@ def test_a_file_of_more_than_any_of_ours_is_refused_unread(tmp_path: Path) -> No
     path = tmp_path / "a.json"
     path.touch()
     os.truncate(path, 2**40)
-    with refused(FormatError, str(path), str(2**40), "more than any file"):
+    with refused(FormatError, str(path), str(2**40), "at most 1073741824 are read"):
         _files.read_json(path)
 
 

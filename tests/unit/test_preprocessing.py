@@ -184,8 +184,10 @@ def test_plans_of_a_store_whose_metadata_is_damaged_go_with_it(
         "newer": text.replace('"version": 1', '"version": 2'), "emptied": "",
     }[damage]  # fmt: skip
     (out / "metadata.json").write_text(damaged)
-    write = tp.GraphStore.write if way == "write" else preprocess
-    write(out, random_molecules(SIZES), overwrite=True)
+    if way == "write":
+        tp.GraphStore.write(out, random_molecules(SIZES), overwrite=True)
+    else:
+        preprocess(random_molecules(SIZES), out, overwrite=True)
     others = ["plan-notes.json", "planned.json"]
     assert plans_in(out) == sorted([*others, *(["plan.json"] if way == "preprocess" else [])])
     verify(out)

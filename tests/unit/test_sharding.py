@@ -22,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.cli.app import app
+from dgl_tuplepack.cli.commands import app
 from dgl_tuplepack.errors import (
     FormatError,
     GraphTooLargeError,
