@@ -535,7 +535,7 @@ def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:
         pickle.loads(data)
     tp.GraphStore.write(store, OLD, overwrite=True)
     for data in pickles:
-        with refused(FormatError, str(store), "anew"):
+        with refused(FormatError, str(store), "written again"):
             pickle.loads(data)
 
 

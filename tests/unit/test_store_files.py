@@ -76,9 +76,9 @@ def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> No
     (tmp_path / "file.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     for name in ("nothing", "nothing/below", "file.json", "empty"):
-        with refused(FormatError, f"{tmp_path / name} is no store", "metadata.json"):
+        with refused(FormatError, f"{tmp_path / name} is not a store", "metadata.json"):
             tp.GraphStore(tmp_path / name)
-        with refused(FormatError, f"{tmp_path / name} is no dataset of shards", "manifest.json"):
+        with refused(FormatError, f"{tmp_path / name} is not a dataset of shards", "manifest.json"):
             tp.MultiStore(tmp_path / name)
     write_shards(tmp_path / "shards", [molecules()])
     with refused(FormatError, f"{tmp_path / 'shards'} is a dataset of shards", "MultiStore"):
