@@ -14,7 +14,7 @@ from dgl_tuplepack.kernels.exact_split import subset_sums, subset_within
 from dgl_tuplepack.packing import exact_split
 from dgl_tuplepack.packing.exact_split import exactly_split, filled
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.sources import shapes
+from scripts.benchmarks import shapes
 
 
 @st.composite

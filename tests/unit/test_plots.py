@@ -27,7 +27,7 @@ from dgl_tuplepack.plots import (
     save_picture,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
-from dgl_tuplepack.sources.shapes import SHAPES
+from scripts.benchmarks.shapes import SHAPES
 from tests.messages import refused
 
 HISTOGRAM = load_example("ogbg-molhiv")
