@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
     from dgl_tuplepack.padding import unpad as unpad
     from dgl_tuplepack.plan import PackPlan as PackPlan
+    from dgl_tuplepack.preprocessing import preprocess as preprocess
     from dgl_tuplepack.ranks import in_step as in_step
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
@@ -57,9 +58,10 @@ _PUBLIC = {
     "OgbFolder": "sources",
     "GraphStore": "store",
     "MultiStore": "store",
+    "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "sharding")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding")
 
 
 def _offered() -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 from collections.abc import Container
 from numbers import Integral, Real
 from pathlib import Path
@@ -119,14 +120,16 @@ def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
 
 
 def as_path(path: Any) -> Path:
-    """Return `path` as a Path; refuse with a FormatError what is not a path of text, or has null characters."""
+    """Return `path` as a Path; refuse with a FormatError what is not text, or cannot be the name of a file."""
     try:
         converted: Path | None = Path(path)
-    except TypeError:
+        os.fsencode(str(path))
+    except (TypeError, UnicodeEncodeError):
         converted = None
     if converted is None or "\0" in str(converted):
         raise FormatError(
-            f"a path must be text without null characters, or a pathlib.Path, but is {shown(path)}; give one of them."
+            "a path must be text without null characters and lone surrogates, or a pathlib.Path, but is "
+            f"{shown(path)}; give one of them."
         )
     return converted
 

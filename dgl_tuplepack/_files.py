@@ -1,71 +1,64 @@
-"""Reading and writing of small files: written beside their place, then renamed."""
+"""Read and write small files, which are written under a temporary name and then renamed; JSON with checksums."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
 import json
 import os
+import secrets
 import stat
-import tempfile
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.errors import FormatError
 
-# It can be read only by setting it, which threads must not do at once: one would keep what another set for a moment.
-_UMASK = threading.Lock()
-
-# Of a file that is read as a whole; a plan of a million size classes takes a tenth of it.
+# Bytes of a file that is read completely; a plan of a million size classes has a tenth of them.
 _MOST_BYTES = 2**30
-# Of lists and objects in each other; our files have up to five.
+# Levels of nested lists and objects; our files have up to five.
 _MOST_LEVELS = 32
-# Of numbers; what is too large for its place is told there.
+# Largest number; readers check the ranges of their values.
 _LARGEST = 10**100
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write `text` to `path` as a whole or not at all; see `write_bytes`."""
+    """Write `text` to `path`; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` as a whole or not at all.
+    """Write `content` to `path`, completely or not at all.
 
     Raises
     ------
     FormatError
-        The place cannot be written; nothing is left behind.
+        The path cannot be written; no partial file is left.
     """
     path = as_path(path)
+    partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    except OSError as error:
-        raise FormatError(cannot("write", path, error)) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with open(partial, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp makes files that only the owner reads; a result has the usual mode.
-        with _UMASK:
-            mask = os.umask(0)
-            os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(partial, path)
         _sync_folder(path.parent)
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        Path(name).unlink(missing_ok=True)
+        # Renamed, or never made, unless writing failed; that error is the one to report.
+        with contextlib.suppress(OSError):
+            partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a renaming last, where folders can be opened (not on Windows)."""
+    """Flush a renaming to the disk; folders cannot be opened for that on Windows."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -81,7 +74,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     Raises
     ------
     FormatError
-        It is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
+        The file is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
     """
     path = as_path(path)
     try:
@@ -91,14 +84,14 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """As `open_file`, with errors of the system.
+    """Open a file as `open_file` does, but raise the errors of the system.
 
     Raises
     ------
     OSError
         The file is missing, unreadable, or not a plain file.
     ValueError
-        The path holds a character that no path can.
+        The path holds a character that paths cannot have.
     """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
@@ -109,7 +102,7 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Text of the file `path`.
+    """Return the text of the file `path`.
 
     Raises
     ------
@@ -120,44 +113,44 @@ def read_text(path: str | os.PathLike[str]) -> str:
         with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
             size = os.fstat(file.fileno()).st_size
             if size > _MOST_BYTES:
-                raise FormatError(f"{path} has {size} bytes, more than any file that this package writes.")
+                raise FormatError(f"{path} has {size} bytes, but at most {_MOST_BYTES} are read; give another file.")
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(cannot("read", path, error)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Value of the JSON file `path`, which is not trusted.
+    """Return the value of the JSON file `path`, which is not trusted.
 
-    What comes back can be walked through, printed and written again: it is not nested deeply, its numbers are finite
-    and of a hundred digits at most, and no key stands twice.
+    The value can be traversed, printed and written again: it is not nested deeply, its numbers are finite and have a
+    hundred digits at most, and no key is repeated.
 
     Raises
     ------
     FormatError
-        The file is missing, unreadable, too large, not JSON, or holds a value that no file of ours does.
+        The file is missing, unreadable, too large, not JSON, or holds a value outside these bounds.
     """
     return parse_json(read_text(path), path)
 
 
-def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
-    """Value of JSON text from the file `path`; as `read_json`."""
+def parse_json(text: str | bytes, path: str | os.PathLike[str]) -> Any:
+    """Return the value of JSON text from the file `path`; see `read_json`."""
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
         _check_values(value)
     except (ValueError, RecursionError) as error:
-        # Too many digits, and too many brackets, are errors of Python's own.
+        # Python itself refuses too many digits and too many brackets.
         raise FormatError(
-            f"{path} is no valid JSON ({error!s:.200}); it is damaged or another kind of file."
+            f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is repeated in one object")
+    return value
 
 
 def _refuse_constant(name: str) -> Any:
@@ -165,7 +158,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _check_values(value: Any) -> None:
-    """Refuse nesting and numbers that no file of ours has; level by level, so that no depth is too much."""
+    """Refuse deep nesting and large numbers; level by level, so that no depth exhausts the stack."""
     level = [value]
     for _ in range(_MOST_LEVELS):
         inner: list[Any] = []
@@ -187,31 +180,23 @@ def _check_values(value: Any) -> None:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is something, readable or not."""
+    """Whether a path exists, readable or not."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return False
     except (OSError, ValueError):
-        # It cannot be told; reading says why.
+        # That cannot be determined; reading reports the reason.
         pass
     return True
 
 
-def is_file(path: Path) -> bool:
-    """Whether there is a plain file; False where it cannot be told: reading says why."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
 def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
-    """Refuse a JSON document that is not of this `kind`, or newer than `version`."""
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != kind:
+    """Refuse a JSON document that is not of this `kind` and `version`."""
+    given = document.get("format") if isinstance(document, dict) else None
+    if given != kind:
         raise FormatError(
-            f"{path} is not a {kind} file (its format is {found!r:.100}); give a file that this package has written."
+            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package has written."
         )
     if document.get("version") != version:
         raise FormatError(
@@ -221,13 +206,72 @@ def check_header(document: Any, path: str | os.PathLike[str], kind: str, version
 
 
 def checksum(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything in a JSON document but its ``checksum``."""
+    """Return the SHA-256 of a JSON document without its ``checksum``."""
     content = {name: value for name, value in document.items() if name != "checksum"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class JsonFormat:
+    """A kind of JSON file with a version and a checksum.
+
+    Attributes
+    ----------
+    kind, version
+        Values of the keys ``format`` and ``version``.
+    content, remedy
+        For messages: what a file holds, and what to do about a damaged one.
+    """
+
+    kind: str
+    version: int
+    content: str
+    remedy: str
+
+    def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole document of a file, with header and checksum."""
+        document = {"format": self.kind, "version": self.version, **content}
+        return {**document, "checksum": checksum(document)}
+
+    def write(self, path: str | os.PathLike[str], content: Mapping[str, Any], indent: int | None = None) -> None:
+        """Write a file; see `write_bytes`."""
+        write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
+
+    def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
+        """Give the document of a file to the body of a ``with``; see `checking`."""
+        return self.checking(read_json(path), path)
+
+    @contextlib.contextmanager
+    def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+        """Give the document of the file `path` to the body of a ``with``, which takes it apart.
+
+        Raises
+        ------
+        FormatError
+            The document is of another kind or version, the body refuses it (with an `InputError`, an error that values
+            of other types lead to, or one of reading more of the file), or its content does not match its checksum.
+        """
+        check_header(document, path, self.kind, self.version)
+        try:
+            yield document
+            intact = document["checksum"] == checksum(document)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, OSError, MemoryError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error!s:.500}".rstrip(".")
+            raise FormatError(f"{path} holds no valid {self.content} ({reason}); {self.remedy}.") from error
+        if not intact:
+            raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a file says that it is of this kind, in whatever version; False if it cannot be read."""
+        try:
+            document = read_json(path)
+        except FormatError:
+            return False
+        return isinstance(document, dict) and document.get("format") == self.kind
+
+
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
-    """Message for a path that cannot be read or written."""
+    """Return the message for a path that cannot be read or written."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
     return f"cannot {verb} {path}: {reason}; check the path{checks}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm import tqdm
@@ -14,4 +14,28 @@ def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **
     """Return a bar of tqdm over `items`, or one that is updated by hand; `settings` are tqdm's."""
     # Several processes at once would write over each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None
-    return tqdm(items, disable=hidden or sys.stderr is None or not sys.stderr.isatty(), **settings)
+    if hidden or sys.stderr is None or not sys.stderr.isatty():
+        return _Hidden(() if items is None else items)
+    return tqdm(items, **settings)
+
+
+class _Hidden:
+    """A bar that shows nothing. tqdm's own takes a lock that a process, when it is killed, never gives back."""
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self._items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __enter__(self) -> _Hidden:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, number: int = 1) -> None:
+        """Do nothing, as `close` does."""
+
+    def close(self) -> None:
+        """Do nothing."""

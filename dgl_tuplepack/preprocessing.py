@@ -1,4 +1,4 @@
-"""From any source to a store with plans beside it: everything that happens once, before training."""
+"""Make a store with plans beside it from any source: everything that happens once, before training."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._checks import UINT64_MAX, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, as_path, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
@@ -33,11 +32,11 @@ class Preprocessed:
     store
         The store, opened.
     limits
-        Of all plans.
+        Limits of all plans.
     plans
-        One for each part of the split, or one with an empty name for all graphs.
+        One plan for each split, or one with an empty name for all graphs.
     seconds
-        What each step took: write, limits, plan, verify.
+        Time of each step: write, limits, plan, verify.
     """
 
     store: GraphStore
@@ -56,30 +55,35 @@ def preprocess(
     overwrite: bool = False,
     seed: int = 0,
 ) -> Preprocessed:
-    """Write a store, plans for it beside it, and check all that was written.
+    """Write a store with plans beside it, and verify both.
 
     Parameters
     ----------
     source, compact, overwrite
         As in `GraphStore.write`.
     out
-        Folder of the store. The plans are ``plan-train.json`` and so on in it (see `plan_file`), or ``plan.json``
-        without a split.
+        Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
+        where there are no splits.
     limits
-        Of the packs; None: those that `search_limits` advises for all graphs.
+        Limits of the packs; None: the limits that `search_limits` advises for all graphs.
     multiple_of
         With searched limits, the padded shape is a multiple of this.
     seed
-        Of the plans.
+        Seed of the plans.
+
+    Returns
+    -------
+    Preprocessed
+        The opened store, the limits and the plans.
 
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError
-        As in `GraphStore.write` and `pack`. Where a graph exceeds the limits nothing is written if the source tells
-        sizes at once, as an OGB folder and a store do; otherwise the store stays, without plans.
+        As in `GraphStore.write` and `pack`. If a graph exceeds the limits, nothing is written where the source knows
+        its sizes, as an OGB folder and a store do; other sources leave a store without plans.
     """
-    out, seconds = Path(out), dict[str, float]()
-    # What is wrong with the settings is said before anything is written.
+    out, seconds = as_path(out), dict[str, float]()
+    # All settings are checked before anything is written.
     limits = None if limits is None else as_limits(limits)
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
@@ -89,7 +93,6 @@ def preprocess(
             sizes = source.sizes()
             limits.aligned(sizes.components).check(sizes)
     with timed(seconds, "write"):
-        # The plans of what was there go with it.
         store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
     try:
         with timed(seconds, "limits"):
@@ -98,7 +101,7 @@ def preprocess(
             plans = write_plans(store, chosen, seed)
     except InputError as error:
         raise type(error)(
-            f"{error} Meanwhile the store {out} is written, but has no plans; correct the cause and write it again "
+            f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
             "(overwrite=True, --overwrite)."
         ) from error
     with timed(seconds, "verify"):
@@ -107,67 +110,71 @@ def preprocess(
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:
-    """Check every byte of a store, and that the plans beside it, if any, are for its graphs, one for each part.
+    """Check every byte of a store, and that the plans beside it, if there are any, are for its graphs.
 
     Raises
     ------
     FormatError
-        Names the file that is not as it was written, the plan that belongs to other graphs, or those that are missing.
+        Names the file that is not as it was written, the plan that belongs to other graphs, or the missing plans.
     """
     store = GraphStore(path)
     store.verify()
     if plan_files(store.path):
-        verify_plans(store)
+        load_plans(store)
     return store
 
 
-def verify_plans(store: GraphStore) -> None:
-    """Check that each part of a store has a plan for its graphs, and that nothing else is in the place of one.
+def load_plans(store: GraphStore) -> dict[str, PackPlan]:
+    """Load the plans beside a store: one for each split, or one for all graphs.
 
     Raises
     ------
     FormatError
-        Names the plan that belongs to other graphs, or those that are missing.
+        Names the plan that is damaged or belongs to other graphs, or the missing plans.
     """
-    needed = {plan_file(store.path, part): histogram for part, histogram in part_histograms(store).items()}
-    found = plan_files(store.path)
-    for file in found:
-        if PackPlan.load(file).histogram != needed.get(file):
-            raise FormatError(f"{file} is not for the graphs of {store.path}; make it anew.")
-    missing = [file.name for file in needed if file not in found]
+    histograms = split_histograms(store)
+    files = {plan_file(store.path, split): split for split in histograms}
+    plans = {}
+    for file in plan_files(store.path):
+        plan = PackPlan.load(file)
+        if file not in files or plan.histogram != histograms[files[file]]:
+            raise FormatError(f"{file} is not for the graphs of {store.path}; preprocess the store again.")
+        plans[files[file]] = plan
+    missing = [file.name for file, split in files.items() if split not in plans]
     if missing:
-        raise FormatError(f"plans are missing beside {store.path}: {', '.join(missing)}; preprocess it again.")
+        raise FormatError(f"plans are missing beside {store.path}: {', '.join(missing)}; preprocess the store again.")
+    return plans
 
 
-def part_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
-    """Histogram of each part of the split that has graphs, or that of all graphs under an empty name."""
-    parts = {part: ids for part, ids in store.splits.items() if len(ids)}
-    if not parts:
+def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
+    """Return the histogram of each split that has graphs, or of all graphs under an empty name."""
+    splits = {split: ids for split, ids in store.splits.items() if len(ids)}
+    if not splits:
         return {"": store.histogram}
-    return {part: store.subset(ids).histogram for part, ids in parts.items()}
+    return {split: store.subset(ids).histogram for split, ids in splits.items()}
 
 
 def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Pack each part of a store and save the plans beside it, in the place of older ones.
+    """Pack each split of a store and save the plans beside it, in place of older ones.
 
     Raises
     ------
     GraphTooLargeError, LimitsError
         As in `pack`.
     """
-    plans = {part: pack(histogram, limits, seed=seed) for part, histogram in part_histograms(store).items()}
+    plans = {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
     with writing_to(store.path):
         remove_partial(store.path)
         for file in plan_files(store.path):
             file.unlink()
-    for part, plan in plans.items():
-        plan.save(plan_file(store.path, part))
+    for split, plan in plans.items():
+        plan.save(plan_file(store.path, split))
     return plans
 
 
 @contextmanager
 def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    """Note how long a step takes."""
+    """Measure how long a step takes."""
     begin = time.perf_counter()
     yield
     seconds[step] = time.perf_counter() - begin

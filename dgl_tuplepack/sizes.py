@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown, whole_number
-from dgl_tuplepack._files import check_header, checksum, open_file, parse_json, write_bytes
+from dgl_tuplepack._files import JsonFormat, open_file, parse_json, write_bytes
 from dgl_tuplepack.errors import FormatError, SizesError
 
 IntArray = NDArray[np.int64]
@@ -21,7 +21,7 @@ BoolArray = NDArray[np.bool_]
 
 HOMOGENEOUS = ("nodes", "edges")
 
-_FORMAT, _VERSION = "dgl_tuplepack.sizes", 1
+_FILE = JsonFormat("dgl_tuplepack.sizes", 1, "sizes", "count them again")
 # Bytes of the JSON text that a file of sizes begins with.
 _LONGEST_LINE = 2**20
 
@@ -158,11 +158,10 @@ class GraphSizes:
             The file cannot be written.
         """
         rows = np.ascontiguousarray(self.array, "<i8").tobytes()
-        document = {
-            "format": _FORMAT, "version": _VERSION, "components": list(self.components), "num_graphs": len(self),
-            "origin": dict(origin or {}), "sha256": hashlib.sha256(rows).hexdigest(),
-        }  # fmt: skip
-        document["checksum"] = checksum(document)
+        document = _FILE.document({
+            "components": list(self.components), "num_graphs": len(self), "origin": dict(origin or {}),
+            "sha256": hashlib.sha256(rows).hexdigest(),
+        })  # fmt: skip
         write_bytes(path, json.dumps(document).encode() + b"\n" + rows)
 
     @classmethod
@@ -182,22 +181,16 @@ class GraphSizes:
             The file is missing, foreign, newer, altered, or has another origin.
         """
         with open_file(path) as file:
-            line, rows = file.readline(_LONGEST_LINE), b""
-            try:
-                document = parse_json(line.decode(), path)
-                check_header(document, path, _FORMAT, _VERSION)
+            line = file.readline(_LONGEST_LINE)
+            with _FILE.checking(parse_json(line, path), path) as document:
                 names, number = tuple(document["components"]), whole_number("graphs", document["num_graphs"], 0)
                 length = 8 * number * len(names)
-                if length == os.fstat(file.fileno()).st_size - len(line):
-                    rows = file.read(length)
-                intact = document["checksum"] == checksum(document) and len(rows) == length
-                if not intact or document["sha256"] != hashlib.sha256(rows).hexdigest():
-                    raise ValueError("its content does not match its checksum")
+                # Nothing is read, and no memory taken, by a length that the file does not have.
+                whole = length == os.fstat(file.fileno()).st_size - len(line)
+                rows = file.read(length) if whole else b""
+                if len(rows) != length or document["sha256"] != hashlib.sha256(rows).hexdigest():
+                    raise SizesError("its content does not match its checksum")
                 sizes = cls(np.frombuffer(rows, "<i8").reshape(number, len(names)), names)
-            except FormatError:
-                raise
-            except (ValueError, KeyError, TypeError, OSError, MemoryError) as error:
-                raise FormatError(f"{path} holds no valid sizes: {error!s:.200}; count them again.") from error
         if origin is not None and document["origin"] != dict(origin):
             raise FormatError(
                 f"{path} holds the sizes of {document['origin']!s:.300}, but {dict(origin)!s:.300} is asked for; "

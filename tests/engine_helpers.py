@@ -1,46 +1,21 @@
-"""Plain helpers for the tests of the packing engine: an exhaustive optimum and random small instances."""
+"""Plain helpers for the tests of the packing engine: the optimum of a histogram and random small instances."""
 
 from __future__ import annotations
-
-import functools
 
 import numpy as np
 from hypothesis import strategies as st
 
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
+from tests.reference import fewest_packs
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 
 
 def exact_optimum(histogram: SizeHistogram, limits: Limits) -> int:
-    """Fewest packs, by trying every way to fill one pack with the first graph left."""
-    sizes = [tuple(row) for row in histogram.sizes.tolist()]
-    cap = histogram.num_graphs if limits.graphs is None else limits.graphs
-
-    def fillings(counts, position, room, graphs):
-        if position == len(sizes):
-            yield counts
-            return
-        yield from fillings(counts, position + 1, room, graphs)
-        left = list(counts)
-        while left[position] and graphs and all(s <= r for s, r in zip(sizes[position], room, strict=True)):
-            left[position] -= 1
-            graphs -= 1
-            room = tuple(r - s for s, r in zip(sizes[position], room, strict=True))
-            yield from fillings(tuple(left), position + 1, room, graphs)
-
-    @functools.lru_cache(None)
-    def fewest(counts):
-        if not any(counts):
-            return 0
-        first = next(i for i, count in enumerate(counts) if count)
-        left = list(counts)
-        left[first] -= 1
-        room = tuple(m - s for s, m in zip(sizes[first], limits.values, strict=True))
-        return 1 + min(fewest(rest) for rest in set(fillings(tuple(left), first, room, cap - 1)))
-
-    return fewest(tuple(histogram.counts.tolist()))
+    """Fewest packs of a histogram, by the reference."""
+    graphs = np.repeat(histogram.sizes, histogram.counts, axis=0)
+    return fewest_packs([tuple(row) for row in graphs.tolist()], limits.values, limits.graphs)
 
 
 @st.composite

@@ -108,24 +108,23 @@ def weighted(weights: Sequence[float]) -> Callable[[Size], Fraction]:
 def fewest_packs(graphs: Sequence[Size], maxima: Size, cap: int | None) -> int:
     """The optimum, by trying every way to share packs out; for up to about eight graphs."""
 
-    def best(following: int, packs: list[list[Size]]) -> int:
-        if following == len(graphs):
-            return len(packs)
+    def best(following: int, packs: list[list[Size]], known: int) -> int:
+        if len(packs) >= known or following == len(graphs):
+            return min(len(packs), known)
         graph = graphs[following]
-        found = len(graphs)
         for pack in packs:
             if len(pack) != cap and all(
                 sum(column) <= m for column, m in zip(zip(*pack, graph, strict=True), maxima, strict=True)
             ):
                 pack.append(graph)
-                found = min(found, best(following + 1, packs))
+                known = best(following + 1, packs, known)
                 pack.pop()
         packs.append([graph])
-        found = min(found, best(following + 1, packs))
+        known = best(following + 1, packs, known)
         packs.pop()
-        return found
+        return known
 
-    return best(0, [])
+    return best(0, [], len(graphs))
 
 
 def next_fit(graphs: Sequence[Size], maxima: Size, cap: int | None) -> list[list[Size]]:

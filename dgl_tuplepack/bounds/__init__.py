@@ -23,7 +23,7 @@ _MOST_LP_CLASSES = 3000
 def lower_bound(
     histogram: SizeHistogram | GraphSizes, limits: Limits, effort: float = 1.0, time_limit: float | None = None
 ) -> int:
-    """Number of packs that no plan within `limits` can stay below.
+    """Return a number of packs that every plan within `limits` needs.
 
     The largest of: content / limit of each component and graphs / cap, rounded up; bounds from large graphs
     (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column generation.
@@ -35,9 +35,9 @@ def lower_bound(
     limits
         Inclusive maxima of one pack.
     effort
-        Work allowed, 1 being a few seconds' worth at most; 0 takes the bounds in closed form alone.
+        Work allowed: 1 is a few seconds' worth at most; 0 allows only the bounds in closed form.
     time_limit
-        Seconds after which to stop as well; the bound found by then is valid too.
+        Seconds after which to stop as well; the bound known by then is valid too.
 
     Raises
     ------
@@ -46,13 +46,13 @@ def lower_bound(
     LimitsError
         The limits are for other components than the histogram.
     GraphTooLargeError
-        A size exceeds the limits, so there is no plan at all.
+        A size exceeds the limits, so no plan exists.
     MethodError
-        The effort or the time limit is no number >= 0.
+        The effort or the time limit is not a number >= 0.
 
     Notes
     -----
-    Every bound is evaluated in exact integer arithmetic, those from floating-point duals too. Time O(C log C k)
+    Every bound is evaluated in exact integer arithmetic, including those from floating-point duals. Time O(C log C k)
     in closed form; see `pattern_lp` for the rest.
 
     Examples
@@ -84,9 +84,10 @@ def lower_bound(
 def lifted_bound(
     instance: Instance, bound: int, target: int, effort: Effort
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
-    """Best bound from lifted duals of relaxations with few enough cells, and these with their duals, best first.
+    """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best first.
 
-    Relaxations heed all components, pairs or single ones. It stops early once the bound reaches `target`.
+    A relaxation heeds all components, a pair or a single one; it is left out where its table would have too many
+    cells. It stops early once the bound reaches `target`.
     """
     every = range(len(instance.limits))
     columns = [list(every)]
@@ -98,8 +99,7 @@ def lifted_bound(
         work = 2 * len(chosen) * pricing_work(relaxation.instance)
         if bound >= target or work > effort.left // 4 or effort.exhausted:
             continue
-        point = starting_point(relaxation.instance)
-        effort.spend(work)
+        point = starting_point(relaxation.instance, effort)
         points.append((relaxation, point))
         bound = max(bound, point.bound)
     points.sort(key=lambda pair: -pair[1].exact)
@@ -107,7 +107,7 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Refuse size classes that exceed the limits; name graphs where they are known, else sizes.
+    """Refuse size classes that exceed the limits; the error names graphs where they are known, else sizes.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 
 
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
-    """The histogram without the graphs that exceed the limits on their own, and how many these are.
+    """Return the histogram without the graphs that exceed the limits on their own, and the number of those graphs.
 
     Parameters
     ----------
@@ -134,9 +134,9 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
     Raises
     ------
     GraphTooLargeError
-        There are such graphs and they are to be refused, or nothing else is left.
+        There are such graphs and `oversize` is "error", or all graphs exceed the limits.
     LimitsError
-        `oversize` is something else.
+        `oversize` is neither.
     """
     check_oversize(oversize, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))

@@ -1,4 +1,4 @@
-"""How long a search may continue: counted work, and a deadline if the caller gives one."""
+"""How much longer a search may continue: counted work, and a deadline if the caller gives one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ SLICE = 2_000_000
 class Effort:
     """The work that a search may still do.
 
-    A part of an effort has its own allowance; work done counts for the part and for the whole. A search decides by what
-    is left of its part; the whole only stops it. So a search with a larger whole takes the same steps, and more.
+    A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search decides
+    by what is left of its portion; the whole only stops it. So a search with a larger whole takes the same steps, and
+    more.
 
     Parameters
     ----------
@@ -24,7 +25,7 @@ class Effort:
     deadline
         ``time.monotonic()`` at which to stop as well, or None.
     whole
-        The effort that this is a part of, or None.
+        The effort that this is a portion of, or None.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -44,8 +45,8 @@ class Effort:
         late = self._deadline is not None and time.monotonic() >= self._deadline
         return self.left <= 0 or late or (self._whole is not None and self._whole.exhausted)
 
-    def part(self, work: int) -> Effort:
-        """Return a part of this effort, with an allowance of `work`."""
+    def portion(self, work: int) -> Effort:
+        """Return a portion of this effort, with an allowance of `work`."""
         return Effort(work, whole=self)
 
 

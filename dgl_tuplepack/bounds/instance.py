@@ -1,4 +1,4 @@
-"""What the algorithms work on: integers only, the cap as one more component, idle components left out."""
+"""The instance that algorithms work on: integers only, the cap as one more component, idle components left out."""
 
 from __future__ import annotations
 
@@ -40,12 +40,17 @@ class Instance:
         """Exact sum over all graphs of each component."""
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
+    def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
+        """Return an instance of other `counts` ``[C]``, without classes of 0 graphs, and the classes that it has."""
+        classes = np.flatnonzero(counts)
+        return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
+
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Instance with the same packings as a histogram within (aligned) limits, row by row the same classes.
+    """Return the instance that has the packings of a histogram within (aligned) limits, and its classes in order.
 
-    The cap becomes a component in which every graph counts 1, unless no pack can reach beyond it. A component
-    that no pack can exceed while it keeps another one is left out.
+    The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component whose limit
+    follows from that of another one is left out.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
@@ -58,7 +63,7 @@ def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Upper bound on the graphs of one pack: the smallest of each component, taken one after the other."""
+    """Return an upper bound on the graphs of one pack: as many as fit into one component, smallest first."""
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
@@ -73,7 +78,7 @@ def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
 
 
 def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
-    """Components that can decide whether graphs fit together; at least one."""
+    """Return the components that can decide whether graphs fit together; at least one."""
     kept = list(range(len(maxima)))
     for column in reversed(range(len(maxima))):
         if len(kept) > 1 and (
@@ -85,7 +90,7 @@ def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
 
 
 def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
-    """Whether keeping the limit of `column` keeps that of `other`: its share of the limit is never smaller."""
+    """Whether the limit of `column` implies that of `other`: no graph takes a larger share of the latter."""
     ours, theirs = int(maxima[column]), int(maxima[other])
     if ours * theirs <= INT64_MAX:
         return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
@@ -93,20 +98,20 @@ def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool
 
 
 def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> NDArray[np.float64]:
-    """Packs that the total of each component fills (approximately), float64 ``[d]``."""
+    """Return the packs that the total of each component fills (approximately), float64 ``[d]``."""
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """An instance whose packs every packing of another one fits into.
+    """An instance that needs no more packs than another one: every packing of that one is a packing of it.
 
     Parameters
     ----------
     instance
-        Size classes of its own, C' of them, in an order of its own.
+        Has its own size classes, C' of them.
     rows
-        Its class that stands for each class of the other instance, int64 ``[C]``; -1 for graphs that are left out.
+        The class in `instance` of each class of the other one, int64 ``[C]``; -1 for graphs that are left out.
     whole
         Whether it heeds all components, so that its packings are packings of the other instance too.
     """
@@ -117,7 +122,7 @@ class Relaxation:
 
 
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
-    """Relaxation that heeds some components alone; graphs of no size are left out and equal sizes merged."""
+    """Return the relaxation that heeds only some components; graphs of size 0 are left out and equal sizes merged."""
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
     rows = np.full(len(sizes), -1, dtype=np.int64)
@@ -135,7 +140,7 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
 
 
 def needed_packs(instance: Instance) -> int:
-    """Continuous bound: content / limit of each component, rounded up."""
+    """Return the continuous bound: the largest content / limit of all components, rounded up."""
     totals = instance.totals()
     limits: list[int] = instance.limits.tolist()
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

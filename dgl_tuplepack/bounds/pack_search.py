@@ -1,4 +1,4 @@
-"""Pricing for the pattern LP by search: for packs of few graphs, whatever the limits are."""
+"""Pricing for the pattern LP by search: for packs of few graphs, however large the limits are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.sizes import IntArray
 # Steps for the packs that begin with one class, and classes of a slice.
 _MOST_STEPS = 50_000
 _CLASSES_PER_SLICE = 64
-# Packs to start from are full up to the inverse of this.
+# The first packs are full at least up to the inverse of this.
 _FULL = 1.1
 # Duals of the LP's solution are not exact to the last digit: packs worth less than this are no improvement.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
@@ -34,15 +34,15 @@ class Searched(Priced):
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Best packs of each class that a pack may begin with."""
+        """Return the best packs of each class that a pack may begin with."""
         return self.found[self.found @ duals > 1 + 1e-7][:most]
 
 
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
     """Find the packs that are worth most, and with them the bound that the duals prove.
 
-    Each pack holds no more graphs of a class than there are, which makes the bound sharper than that of `price`. It
-    proves nothing where the search did not come to its end.
+    Each pack holds no more graphs of a class than there are, which makes the bound sharper than that of `price`. The
+    bound is 0 where the search was cut off.
 
     Notes
     -----
@@ -76,7 +76,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
 
 
 def linear_duals(instance: Instance, effort: Effort) -> Searched:
-    """The best duals that are linear in the size, with full packs to start from."""
+    """Return the best duals that are linear in one component, with full packs to start from."""
     points = [instance.sizes[:, column] / limit for column, limit in enumerate(instance.limits.tolist())]
     best = max(points, key=lambda duals: float(duals @ instance.counts))
     found = by_search(instance, np.minimum(_FULL * best, 1.0), effort).found

@@ -11,7 +11,7 @@ import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
-from dgl_tuplepack.bounds.pricing import FloatArray, Priced, Pricing, Tabulated, by_table, lifted, price
+from dgl_tuplepack.bounds.pricing import FloatArray, Priced, Pricing, Tabulated, lifted, price
 from dgl_tuplepack.sizes import IntArray
 
 _COLUMNS_PER_ROUND = 200
@@ -45,11 +45,11 @@ class PatternLP:
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
     """
 
-    def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = by_table) -> None:
+    def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # Where the LP is all there is, it pays to hurry; vertices of the dual method are better to round.
-        self._hurry = pricing is not by_table
+        # With a table, solutions are rounded, and vertices of the dual method are better for that; else speed counts.
+        self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         self.bound = centre.bound
         self.value = math.inf
@@ -97,7 +97,7 @@ class PatternLP:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
-        """Ask for other numbers of graphs, >= 0; columns and duals stay."""
+        """Require other numbers of graphs, >= 0; columns and duals stay."""
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
@@ -110,9 +110,9 @@ class PatternLP:
         self.bound, self.value, self.converged = 0, math.inf, False
 
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
-        """Go on until the bound reaches `target`, cannot rise any more, or the effort is used up.
+        """Continue until the bound reaches `target`, cannot rise any more, or the effort is used up.
 
-        It also ends where `enough` packs hold everything in fractions.
+        It also ends where `enough` fractional packs hold every graph.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
@@ -147,7 +147,7 @@ class PatternLP:
         return True
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
-        """Columns that the LP lacks; smoothing is given up where it hides them."""
+        """Return columns that the LP lacks; smoothing decreases where it hides them."""
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
@@ -159,31 +159,25 @@ class PatternLP:
         return new
 
     def solution(self) -> tuple[IntArray, FloatArray]:
-        """Patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M = 0 where none was."""
+        """Return the patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M may be 0."""
         columns = np.concatenate(self._columns)[: len(self._repeats)]
         used = np.flatnonzero(self._repeats > _TOLERANCE)
         return columns[used], self._repeats[used]
 
 
 def _scale(packs: float) -> float:
-    """What counts are divided by where they are large: the solver works with absolute tolerances."""
+    """Return what large counts are divided by, since the solver works with absolute tolerances."""
     return max(1.0, packs / 1e4)
 
 
-def starting_point(instance: Instance) -> Tabulated:
-    """The best of a few duals that are linear in the size, each lifted: see `lifted`."""
-    best: Tabulated | None = None
-    for component in range(len(instance.limits)):
-        duals = instance.sizes[:, component] / instance.limits[component]
-        found = lifted(instance, price(instance, duals))
-        if best is None or found.exact > best.exact:
-            best = found
-    assert best is not None
-    return best
+def starting_point(instance: Instance, effort: Effort) -> Tabulated:
+    """Return the best of the duals that are linear in one component, each lifted: see `lifted`."""
+    shares = (instance.sizes / instance.limits).T
+    return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
 
 
 def _most_alone(instance: Instance) -> IntArray:
-    """Most graphs of each class in a pack of their own, int64 ``[C]``."""
+    """Return the most graphs of each class that one pack can hold, int64 ``[C]``."""
     sizes = np.maximum(instance.sizes, 1)
     alone = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
     return np.asarray(np.minimum(alone, instance.counts), dtype=np.int64)

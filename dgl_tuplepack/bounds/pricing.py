@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,13 +30,13 @@ _CELLS_PER_WORK = 16
 
 
 @dataclass(frozen=True, eq=False)
-class Priced:
-    """Duals of an instance, what they prove, and patterns for them.
+class Priced(ABC):
+    """Duals of an instance, the bound that they prove, and patterns for them.
 
     Parameters
     ----------
     instance
-        What the duals are for.
+        The instance that the duals are for.
     duals
         Worth of a graph of each class in units of ``2**-SHIFT``, int64 ``[C]``.
     most
@@ -61,16 +62,13 @@ class Priced:
         """The duals, scaled so that the best pack is worth 1."""
         return self.duals / max(self.most, 1)
 
+    @abstractmethod
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
-        raise NotImplementedError
+        """Return up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
 
 
-class Pricing(Protocol):
-    """A way to find the packs that are worth most."""
-
-    def __call__(self, instance: Instance, duals: FloatArray, effort: Effort) -> Priced:
-        """Price duals in 0..1 (clipped to that), and count the work."""
+# Prices duals in 0..1 (clipped to that), and counts the work.
+Pricing = Callable[[Instance, FloatArray, Effort], Priced]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,7 @@ class Tabulated(Priced):
     table: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Best packs with a class that is not in those before."""
+        """Return best packs, each with a class that is not in those before."""
         instance = self.instance
         values = values_with(self.table, instance.sizes, self.duals, instance.limits)
         covered = np.zeros(len(values), dtype=np.bool_)
@@ -98,14 +96,14 @@ class Tabulated(Priced):
 
 
 def as_integers(duals: FloatArray) -> IntArray:
-    """Duals in 0..1 in units of ``2**-SHIFT``, rounded down."""
+    """Return duals in 0..1 in units of ``2**-SHIFT``, rounded down."""
     return np.floor(np.ldexp(np.clip(np.nan_to_num(duals), 0.0, 1.0), SHIFT)).astype(np.int64)
 
 
 def pricing_work(instance: Instance) -> int:
-    """Work of pricing an instance once; beyond any effort where the table would be too large.
+    """Return the work of pricing an instance once; more than any effort where the table would be too large.
 
-    Every class needs a component of at least 1, so a table of few cells also means packs of few graphs.
+    Every class needs a component of at least 1, so that a table of few cells means packs of few graphs.
     """
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
@@ -118,14 +116,8 @@ def _cells(instance: Instance) -> int:
     return math.prod(limit + 1 for limit in limits)
 
 
-def by_table(instance: Instance, duals: FloatArray, effort: Effort) -> Priced:
-    """`price`, with the work counted."""
-    effort.spend(pricing_work(instance))
-    return price(instance, duals)
-
-
-def price(instance: Instance, duals: FloatArray) -> Tabulated:
-    """Find the packs that are worth most, and with them the bound that the duals prove.
+def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
+    """Find the packs that are worth most by a table, and with them the bound that the duals prove.
 
     Notes
     -----
@@ -136,6 +128,7 @@ def price(instance: Instance, duals: FloatArray) -> Tabulated:
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
     the knapsack.
     """
+    effort.spend(pricing_work(instance))
     values = as_integers(duals)
     table = np.zeros(_cells(instance), dtype=np.int64)
     at_once = max(1, _SLICE_CELLS // len(table))
@@ -146,8 +139,8 @@ def price(instance: Instance, duals: FloatArray) -> Tabulated:
     return Tabulated(instance, values, max(int(table[-1]), 1), table)
 
 
-def lifted(instance: Instance, priced: Tabulated) -> Tabulated:
-    """Raise duals one after the other, hardest classes first, as far as the best pack does not become worth more.
+def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
+    """Raise duals one after the other, hardest classes first, as far as no pack becomes worth more than the best.
 
     Notes
     -----
@@ -157,7 +150,8 @@ def lifted(instance: Instance, priced: Tabulated) -> Tabulated:
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
     & Neron 2007, restricted to the sizes that occur.
     """
-    values, table = priced.duals.copy(), priced.table.copy()
+    instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
+    effort.spend(pricing_work(instance))
     order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
     at_once = max(1, _SLICE_CELLS // len(table))
     for first in range(0, len(order), at_once):

@@ -12,10 +12,10 @@ from dgl_tuplepack.sizes import IntArray
 
 
 def quick_bound(instance: Instance) -> int:
-    """Packs that no plan can stay below: the largest of several bounds in closed form.
+    """Return the largest of several lower bounds in closed form.
 
-    For every component, and for even mixtures of components, it takes the continuous bound and those from large
-    graphs (see `large_bound`).
+    They are the continuous bound and those from large graphs (see `large_bound`), for every component and for even
+    mixtures of two components.
 
     Notes
     -----
@@ -31,7 +31,7 @@ def quick_bound(instance: Instance) -> int:
 
 
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
-    """One-dimensional relaxations: each component, and the even mixture of each pair, as (sizes, limit)."""
+    """Yield one-dimensional relaxations: each component, and the even mixture of each pair, as (sizes, limit)."""
     limits = instance.limits.tolist()
     yield from zip(instance.sizes.T, limits, strict=True)
     totals = instance.totals()
@@ -43,11 +43,11 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
 
 
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
-    """Bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
+    """Return the bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
 
-    For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack; those above limit - a leave no room
-    for graphs of at least a, the others of them leave some, and what does not fit there needs further packs. The
-    largest over all thresholds, of which 0 gives the continuous bound or more.
+    For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack. Those above limit - a leave no room
+    for graphs of at least a. The others leave some, and what does not fit there needs further packs. The result is the
+    largest over all thresholds; the threshold 0 gives at least the continuous bound.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]

@@ -1,1 +1,1 @@
-"""What a graph is, whatever file it comes from: the items of a dataset, blocks of arrays, and their schema."""
+"""Graphs, independent of where they come from: items of a dataset, blocks of arrays, and their schema."""

@@ -1,14 +1,15 @@
-"""A run of graphs as flat arrays: what sources deliver and a store writes."""
+"""A run of graphs as flat arrays, which sources deliver and a store writes; and the types of graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
 
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
 
 EdgeType = tuple[str, str, str]
 # A node type or a canonical edge type.
@@ -17,6 +18,28 @@ Array = NDArray[Any]
 
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
+
+
+def components_of(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> tuple[str, ...]:
+    """Names of the components of a size: node types, then edge types; ("nodes", "edges") for one type of each."""
+    if len(node_types) == len(edge_types) == 1:
+        return HOMOGENEOUS
+    return (*map(node_component, node_types), *map(edge_component, edge_types))
+
+
+def check_types(graph: Any, node_types: Sequence[str], edge_types: Sequence[EdgeType], where: str, other: str) -> None:
+    """Refuse a graph of other node or edge types than expected; `other` is what messages call the graph that has them.
+
+    Raises
+    ------
+    SchemaError
+        Names both graphs and their types.
+    """
+    if (*graph.ntypes, *graph.canonical_etypes) != (*node_types, *edge_types):
+        raise SchemaError(
+            f"{where} has node types {list(graph.ntypes)} and edge types {list(graph.canonical_etypes)}, but {other} "
+            f"has {list(node_types)} and {list(edge_types)}; all graphs must have the same types."
+        )
 
 
 @dataclass(frozen=True)
@@ -28,11 +51,11 @@ class GraphBlock:
     num_nodes, num_edges
         int64 ``[B]`` for each type.
     endpoints
-        Source and destination of each edge, integers ``[E_t]``, counted from 0 in each graph.
+        Source node and destination node of each edge, integers ``[E_t]``, counted from 0 in each graph.
     node_features, edge_features
         ``[V_t, ...]`` and ``[E_t, ...]`` by type and name.
     labels
-        ``[B, ...]`` by name; the empty name for a single label, nothing where there is none.
+        ``[B, ...]`` by name; the empty name for a single label, empty if there are no labels.
     """
 
     num_nodes: Mapping[str, IntArray]

@@ -1,4 +1,4 @@
-"""A DGLGraph of tensors that are known to fit together."""
+"""Make a DGLGraph of tensors that are known to fit together."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType
 
 
 @functools.cache
 def _dgl() -> tuple[Any, Any]:
-    """DGL, and the formats as it wants them: looked for and converted once, not at each batch."""
+    """Return DGL, and all sparse formats as its objects, which are converted once, not at each batch."""
     dgl = load("dgl")
     return dgl, dgl._ffi.object_generic.convert_to_object(["coo", "csr", "csc"])
 
@@ -25,21 +25,25 @@ def build_graph(
     node_features: Mapping[str, Mapping[str, Tensor]],
     edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
 ) -> Any:
-    """DGLGraph of the given types and features, which it shares; plain where the types are those of `dgl.graph`.
+    """DGLGraph of the given types, in their order, and features, which it shares.
 
-    The caller has checked endpoints and lengths. `dgl.graph` would look through the endpoints again, which takes as
-    long as all the rest of it, and waits for the device. So the graph is put together as `dgl.graph` does it.
+    The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would check the endpoints again,
+    which takes as long as all the rest and waits for the device, and would sort the types. So the graph is put together
+    as they do it.
     """
     dgl, formats = _dgl()
-    if set(endpoints) == {EDGE_TYPE}:
-        (src, dst), number = endpoints[EDGE_TYPE], num_nodes[NODE_TYPE]
-        index = dgl.heterograph_index.create_unitgraph_from_coo(1, number, number, src, dst, formats)
-        nodes = dgl.frame.Frame(node_features[NODE_TYPE], num_rows=number)
-        edges = dgl.frame.Frame(edge_features[EDGE_TYPE], num_rows=len(src))
-        return dgl.DGLGraph(index, [NODE_TYPE], [EDGE_TYPE[1]], [nodes], [edges])
-    graph = dgl.heterograph(dict(endpoints), dict(num_nodes))
-    for node_type, features in node_features.items():
-        graph.nodes[node_type].data.update(features)
-    for edge_type, features in edge_features.items():
-        graph.edges[edge_type].data.update(features)
-    return graph
+    relations = [
+        dgl.heterograph_index.create_unitgraph_from_coo(
+            1 if src_type == dst_type else 2, num_nodes[src_type], num_nodes[dst_type], src, dst, formats
+        )
+        for (src_type, _, dst_type), (src, dst) in endpoints.items()
+    ]
+    index, node_types = relations[0], list(num_nodes)
+    if len(relations) > 1 or len(node_types) > 1:
+        ends = [[node_types.index(e[end]) for e in endpoints] for end in (0, 2)]
+        types = dgl.graph_index.from_coo(len(node_types), *ends, True)
+        numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
+        index = dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
+    nodes = [dgl.frame.Frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
+    edges = [dgl.frame.Frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
+    return dgl.DGLGraph(index, node_types, [e[1] for e in endpoints], nodes, edges)

@@ -1,4 +1,4 @@
-"""Graphs in memory, or from an iterator, as blocks of flat arrays."""
+"""Turn items of a dataset into blocks of flat arrays."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _GRAPHS = 512
 
 
 def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Schema of the first item, and all items, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), in blocks.
+    """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
     Raises
     ------
     SizesError
-        There is no item.
+        There are no items.
     SchemaError
-        An item (at once, or while iterating) is no graph, or differs from the first one; names it.
+        An item (at once, or while iterating) is not a graph, or differs from the first one; names it.
     """
     iterator = iter(items)
     first = next(iterator, None)
@@ -77,6 +77,6 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 
 def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:
-    # Without a node (edge) of the type in the whole block there may be no feature either.
-    nothing = torch.device("cpu")
-    return {name: as_array(data[name] if name in data else spec.filled(0, 0, nothing)) for name, spec in specs.items()}
+    # If the whole block has no node (edge) of the type, it may lack the features, too.
+    cpu = torch.device("cpu")
+    return {name: as_array(data[name] if name in data else spec.filled(0, 0, cpu)) for name, spec in specs.items()}

@@ -1,4 +1,4 @@
-"""What an item of a dataset may be, and datasets whose items know their own id."""
+"""Items of a dataset, and datasets whose items know their own id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Identified:
 
 
 class Parts(NamedTuple):
-    """What an item of a dataset consists of; no label and no id are None."""
+    """The graph, label and id of an item of a dataset; a missing label or id is None."""
 
     graph: Any
     label: Any
@@ -27,9 +27,9 @@ class Parts(NamedTuple):
 
 
 def parts_of(item: Any, where: str) -> Parts:
-    """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one with its id by `with_ids`.
+    """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
-    An id by `with_ids` goes before one inside the item.
+    An id by `with_ids` replaces an id inside the item.
 
     Raises
     ------
@@ -67,13 +67,13 @@ def _id(value: Any, where: str) -> int:
 
 
 def is_graph(item: Any) -> bool:
-    """Whether it is a DGLGraph; where DGL is not imported, nothing is."""
+    """Whether an item is a DGLGraph; False if DGL is not imported."""
     dgl = sys.modules.get("dgl")
     return dgl is not None and isinstance(item, dgl.DGLGraph)
 
 
 def is_iterable(source: Any) -> bool:
-    """Whether items can be taken from it one by one: not from one graph or number, although they have the methods."""
+    """Whether a source can be iterated; False for graphs and 0-dimensional arrays, although they have the methods."""
     iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
     return iterates and not is_graph(source) and getattr(source, "ndim", 1) != 0 and not isinstance(source, type)
 
@@ -94,14 +94,14 @@ class WithIds:
                 f"a dataset with ids is indexed by one integer, but got {shown(index)}; ids are positions in the "
                 "dataset, look up names of your own in a list."
             )
-        # Counted from the end; -1 as an id stands for padding.
+        # Negative indices become ids from 0; -1 as an id stands for padding.
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from there too.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take the example of `PaddedCollate` from it, too.
 
-    Ids are positions in `dataset`, also where its items are (graph, label, id) and tell others.
+    Ids are positions in `dataset`, also if its items (graph, label, id) have other ids.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Many graphs as one, by `dgl.batch`, each held against the schema."""
+"""Batch graphs by `dgl.batch`, and compare each with the schema."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from dgl_tuplepack.graphs.schema import Schema
 
 
 def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """What `dgl.batch` makes of graphs that all keep to the schema; None for no graphs.
+    """Return the batch that `dgl.batch` makes of graphs that match the schema; None for no graphs.
 
     Raises
     ------
     SchemaError
-        Names the graph that differs, as `where` calls it.
+        A graph differs from the schema; `where` has the names of the graphs.
     """
     if not graphs:
         return None
     dgl = load("dgl")
     try:
-        # DGL takes the types of the first graph for granted and checks that features agree among the graphs;
-        # so it is enough to hold the result against the example, and to look for a culprit only on failure.
+        # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
+        # compare the result with the example, and to search for the graph that differs only on failure.
         for graph, place in zip(graphs, where, strict=True):
             schema.check_types(graph, place)
         batch = dgl.batch(graphs)
@@ -36,18 +36,18 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         pass
     for graph, place in zip(graphs, where, strict=True):
         schema.check_graph(graph, place)
-    # No culprit: where no graph has nodes (edges) of a type, DGL asks for equal features of nothing.
+    # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
     return dgl.batch([_without_empty_features(graph) for graph in graphs])
 
 
 def edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Endpoints in the order of edge ids, also of a graph that may keep no format that is in this order."""
+    """Return endpoints in the order of edge ids, also for a graph whose formats do not keep that order."""
     src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
     return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
 
 
 def _without_empty_features(graph: Any) -> Any:
-    """A view of the graph that has no features of types of which it has no nodes (edges)."""
+    """Return a view of the graph without the features of types that have no nodes (edges)."""
     graph = graph.local_var()
     for node_type in graph.ntypes:
         if not graph.num_nodes(node_type):

@@ -1,4 +1,4 @@
-"""What every graph and label of a dataset must look like, learnt from one example."""
+"""The schema of a dataset, learnt from one example: types, and dtypes and shapes of features and labels."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, check_types, components_of
 from dgl_tuplepack.graphs.items import parts_of
-from dgl_tuplepack.sizes import HOMOGENEOUS, edge_component, node_component
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
 )
 
 
-# A feature or label: what it holds, its type (None for a label) and its name.
+# A feature or label: its content, type (None for a label) and name.
 Column = tuple[str, GraphType | None, str]
 
 
@@ -37,7 +36,7 @@ class ArraySpec:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
     def filled(self, number: int, fill: float, device: torch.device) -> Tensor:
-        """`number` entries of padding."""
+        """Return `number` entries of padding."""
         return torch.full((number, *self.shape), fill, dtype=self.dtype, device=device)
 
 
@@ -45,8 +44,8 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    `labels` maps names to specs: the keys of a dict label, the empty name for a single one, nothing where
-    there is no label.
+    `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty if there
+    are no labels.
     """
 
     node_types: tuple[str, ...]
@@ -59,7 +58,7 @@ class Schema:
 
     @classmethod
     def of(cls, example: Any) -> Schema:
-        """Schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`."""
+        """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`."""
         load("dgl")
         graph, label, graph_id = parts_of(example, "the example")
         labels = as_tensors(label)
@@ -81,12 +80,10 @@ class Schema:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of the components of a size: node types, then edge types."""
-        if self.is_homogeneous:
-            return HOMOGENEOUS
-        return (*map(node_component, self.node_types), *map(edge_component, self.edge_types))
+        return components_of(self.node_types, self.edge_types)
 
     def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
-        """All features and labels, and how a row of each looks."""
+        """Yield all features and labels with their specs."""
         for t, specs in self.node_features.items():
             yield from ((("node_feature", t, name), spec) for name, spec in specs.items())
         for edge_type, specs in self.edge_features.items():
@@ -94,7 +91,7 @@ class Schema:
         yield from ((("label", None, name), spec) for name, spec in self.labels.items())
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
-        """The same types, whose features and labels look otherwise."""
+        """Return a schema with the same types, and other specs of features and labels."""
         nodes = {t: {n: specs["node_feature", t, n] for n in names} for t, names in self.node_features.items()}
         edges = {t: {n: specs["edge_feature", t, n] for n in names} for t, names in self.edge_features.items()}
         labels = {n: specs["label", None, n] for n in self.labels}
@@ -102,11 +99,7 @@ class Schema:
 
     def check_types(self, graph: Any, where: str) -> None:
         """Refuse a graph of other node or edge types."""
-        if (*graph.ntypes, *graph.canonical_etypes) != self.node_types + self.edge_types:
-            raise SchemaError(
-                f"{where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but the example has "
-                f"{list(self.node_types)} and {list(self.edge_types)}; all graphs must have the same types."
-            )
+        check_types(graph, self.node_types, self.edge_types, where, "the example")
 
     def check_graph(self, graph: Any, where: str) -> None:
         """Refuse a graph whose types, index type or features differ; name what differs."""
@@ -129,7 +122,7 @@ class Schema:
         return all(found == expected for found, expected, _ in self._features_of(graph))
 
     def _features_of(self, graph: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
-        """Found and expected features of each type; a graph with no node (edge) of a type may lack its features."""
+        """Yield features of a graph and of the schema for each type; types without nodes (edges) may lack features."""
         for node_type, specs in self.node_features.items():
             if graph.num_nodes(node_type):
                 yield _specs(graph.nodes[node_type].data), specs, "node"
@@ -139,14 +132,14 @@ class Schema:
 
 
 def as_tensors(label: Any) -> dict[str, Tensor]:
-    """A label as named tensors; a single one gets the empty name.
+    """Return a label as named tensors; a single label gets the empty name.
 
     Python numbers become int64, bool, or the default floating-point dtype of torch.
 
     Raises
     ------
     SchemaError
-        A value is no number, or no dense tensor or array of numbers.
+        A value is neither a number nor a dense tensor or array of numbers.
     """
     if label is None:
         return {}
@@ -158,13 +151,13 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
-                f"{_named(name, value)}, which is no tensor, array or number ({error!s:.200}); let the dataset return "
+                f"{_named(name, value)}, not a tensor, array or number ({error!s:.200}); let the dataset return "
                 f"one of them, or a dict of them.{hint}"
             ) from error
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
-            kind = "a tensor without values" if tensor.is_meta else "no dense tensor"
+            fault = "a tensor without values" if tensor.is_meta else "not a dense tensor"
             raise SchemaError(
-                f"{_named(name, value)}, which is {kind}; let the dataset return a plain one, for instance .to_dense()."
+                f"{_named(name, value)}, which is {fault}; let the dataset return a plain one, such as .to_dense()."
             )
         tensors[str(name)] = tensor
     return tensors
@@ -175,7 +168,7 @@ def _named(name: Any, value: Any) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """The same, but arrays as torch takes them: it knows no read-only ones, byte orders, steps back, or masks."""
+    """Return arrays as torch takes them: writable, native, without negative strides; refuse masked values."""
     if not isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():

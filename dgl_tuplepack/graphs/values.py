@@ -1,4 +1,4 @@
-"""Values as they are stored, and as torch sees them."""
+"""Conversion between tensors and stored arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Values of a tensor as they are stored; numpy knows no bfloat16, so its bits are."""
+    """Return the values of a tensor as they are stored; bfloat16, which numpy lacks, as its bits."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
@@ -18,7 +18,7 @@ def as_array(tensor: Tensor) -> Array:
 
 
 def as_tensor(stored: Array, dtype: torch.dtype) -> Tensor:
-    """Stored values as a tensor of the dtype that is handed out; a copy."""
+    """Return a copy of stored values as a tensor of the dtype that is handed out."""
     if dtype == torch.bfloat16:
         return torch.from_numpy(stored.view(np.int16).copy()).view(dtype)
     return torch.from_numpy(stored.copy()).to(dtype)

@@ -1,1 +1,1 @@
-"""Compiled loops: arrays in, arrays out, no validation, nothing of the package imported."""
+"""Compiled loops over arrays. They check nothing and import nothing else of the package."""

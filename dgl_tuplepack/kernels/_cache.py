@@ -1,7 +1,8 @@
 """Where compiled kernels are kept between runs: a folder of the user, outside the package.
 
 numba keeps them inside the package, where they outlive an uninstall and cannot be written by everyone, and it does not
-see a change in a kernel that another file's kernel calls.
+see a change in a kernel that another file's kernel calls. Its index of files has no checksums either, and two processes
+that compile the same kernel for different types may give one file two meanings.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import functools
 import hashlib
 import os
 import pickle
-import re
 import sys
 import warnings
 from pathlib import Path
@@ -20,11 +20,8 @@ from typing import Any
 
 import llvmlite
 import numba
-from numba.core import compiler, serialize
+from numba.core import caching, compiler, serialize
 
-_SOURCES = Path(__file__).parent
-# Kernels of other files, constants and the decorator itself are imported in this form alone.
-_IMPORT = re.compile(r"^from dgl_tuplepack\.kernels\.(\w+) import", re.MULTILINE)
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _RESULT: Any = compiler.CompileResult
 _DUMPS: Any = serialize.dumps
@@ -66,48 +63,26 @@ def _caches_of_user() -> Path:
 
 
 @functools.cache
-def imported(module: str) -> frozenset[str]:
-    """Files of kernels that a file of them imports, itself included, and those that these import."""
-    found, waiting = {module}, [module]
-    while waiting:
-        new = set(_IMPORT.findall(_source(waiting.pop()))) - found
-        found |= new
-        waiting += new
-    return frozenset(found)
+def _sources() -> str:
+    """Digest of the sources of all kernels: any of them may be compiled into any other."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(f"{path.name}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
-@functools.cache
-def _source(module: str) -> str:
-    return (_SOURCES / f"{module}.py").read_text(encoding="utf-8")
-
-
-@functools.cache
-def _stamp(module: str) -> str:
-    """Digest of every source that the compiled form of a kernel of this file depends on."""
-    text = "".join(f"{name}\n{_source(name)}\n" for name in sorted(imported(module)))
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-class KernelCache:
+class KernelCache(caching.NullCache):
     """Compiled forms of one kernel on the disk: what a dispatcher of numba asks of its cache.
 
-    One file for each signature, in whose name is a digest of all that the compiled form depends on; it begins with a
-    checksum. What cannot be read is compiled again, what cannot be written is not kept.
+    There is one file for each signature. Its name holds a digest of all that the compiled form depends on, and it
+    begins with a checksum. What cannot be read is compiled again; what cannot be written is not kept.
     """
 
     def __init__(self, function: FunctionType) -> None:
-        self._module = function.__module__.rpartition(".")[2]
-        self._name = f"{self._module}.{function.__qualname__}"
-
-    @property
-    def cache_path(self) -> str | None:
-        """The folder, for the dispatcher's own statistics."""
-        with contextlib.suppress(OSError):
-            return str(cache_folder())
-        return None
+        self._name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Compiled form for a signature, or None."""
+        """Read the compiled form for a signature; None if there is none that can be used."""
         target_context.refresh()
         # Whatever is wrong with a file, the kernel can be compiled.
         with contextlib.suppress(Exception):
@@ -118,7 +93,7 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep a compiled form; without success, the process goes on with what it has."""
+        """Keep a compiled form; a failure is a warning, since the process can go on with what it has."""
         if compiled.lifted or compiled.library.has_dynamic_globals:
             return
         try:
@@ -129,23 +104,12 @@ class KernelCache:
 
     def _path(self, signature: Any, codegen: Any) -> Path:
         versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
-        key = repr((versions, _stamp(self._module), signature, codegen.magic_tuple()))
+        key = repr((versions, _sources(), signature, codegen.magic_tuple()))
         return cache_folder() / f"{self._name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}.nbc"
-
-    def enable(self) -> None:
-        """Part of numba's protocol; the cache is on always."""
-
-    def disable(self) -> None:
-        """Part of numba's protocol; the cache is on always."""
-
-    def flush(self) -> None:
-        """Delete what is kept of this kernel."""
-        for path in cache_folder().glob(f"{self._name}-*.nbc"):
-            path.unlink(missing_ok=True)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all, beside other processes that write the same."""
+    """Write a file and rename it into place, so that processes that write the same do not disturb each other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
     try:

@@ -10,15 +10,15 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Graphs this far ahead are fetched: enough to hide the way to main memory behind the copies in between.
+# Graphs this far ahead are prefetched: enough to hide the latency of main memory behind the copies in between.
 AHEAD = 16
-# No more than this of each graph; from there on, processors see the pattern by themselves.
+# Bytes prefetched of each graph, at most; processors predict the rest.
 _MOST_BYTES = 4096
 _LINE_BYTES = 64
 
 
 def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
-    """Begin to load the first of `number` bytes at `address`; has no other effect, and never faults."""
+    """Prefetch the first of `number` bytes at `address`; never faults."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte, word, flag = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
@@ -36,8 +36,8 @@ def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-def _copy_bytes(typing_context: Any, to: Any, source: Any, number: Any) -> Any:
-    """Copy `number` bytes from the address `source` to the address `to`; the two must not overlap."""
+def _copy_bytes(typing_context: Any, to: Any, address: Any, number: Any) -> Any:
+    """Copy `number` bytes at `address` to the address `to`; the two ranges must not overlap."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = ir.IntType(8).as_pointer()
@@ -50,7 +50,7 @@ def _copy_bytes(typing_context: Any, to: Any, source: Any, number: Any) -> Any:
 
 
 def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
-    """Pointer to values of the numpy type `dtype`; numba.carray makes an array of it."""
+    """Pointer to values of the numpy type `dtype` at `address`, for ``numba.carray``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))

@@ -1,4 +1,4 @@
-"""A whole padded batch in one pass over its tensors."""
+"""Assemble a padded batch in one pass over its tensors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.address import pointer_at
-from dgl_tuplepack.kernels.gather import INT64, SOURCE, add_loops, gather_endpoints, gather_rows, repeat_bytes
+from dgl_tuplepack.kernels.gather import ARRAY, INT64, add_loops, gather_endpoints, gather_rows, repeat_bytes
 from dgl_tuplepack.kernels.types import ConstIntCube, ConstIntVector, array_type
 
-# A tensor of the batch: what fills it, and of which type; for endpoints, the type of the nodes; its stretch of memory,
-# and its first byte there; values and bytes of a row, and code of the dtype; address and bytes of the value of padding.
+# A tensor of the batch: what fills it, and its type of nodes or edges; for endpoints, the type of the nodes; its
+# stretch of memory, and its first byte there; values and bytes of a row, and code of the dtype; address and bytes of
+# the fill.
 _NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
-# The source of each field in each part.
-SourceTable = Annotated[NDArray[Any], array_type(SOURCE, 2, const=True)]
+# The array of each field in each part.
+ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
 ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
 
 
@@ -27,14 +28,14 @@ ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
 def assemble(
     memory: ConstIntVector,
     fields: Fields,
-    sources: SourceTable,
+    arrays: ArrayTable,
     slots: ConstIntVector,
     ids: ConstIntVector,
     parts: ConstIntVector,
     rows: ConstIntCube,
     totals: ConstIntVector,
 ) -> int:
-    """Fill a batch: each of its `fields`, whose rows come from ``sources[f]``.
+    """Fill a batch: the rows of each of its `fields` come from the arrays ``arrays[f]``.
 
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
     and graphs. `parts`, `rows` and `totals` are those that `find_graphs` found for `ids`; the caller has checked that
@@ -48,11 +49,11 @@ def assemble(
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
-            gather_rows(sources[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
             repeat_bytes(rest, field["fill"], field["fill_bytes"], (slots[t] - totals[t]) * field["width"])
         elif kind == ENDPOINTS:
             nodes = field["nodes"]
-            wrong = gather_endpoints(sources[f], parts, rows[t], rows[nodes], out, field["dtype"])
+            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"])
             if wrong:
                 return wrong - f * number
             if field["dtype"] == INT64:

@@ -1,4 +1,4 @@
-"""Where graphs lie in the parts of a store. Neither ids, which users give, nor offsets, out of files, are trusted."""
+"""Find graphs in the parts of a store. Ids come from users and offsets from files, so both are checked."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels._jit import helper, jit
+from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.address import pointer_at, prefetch
 from dgl_tuplepack.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the rows that they lead through.
+# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the number of rows that they divide.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
-
-
-@helper
-def _part_of(graph: int, first_ids: ConstIntVector) -> int:
-    """The last part that begins at `graph` or before."""
-    low, high = 0, len(first_ids) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if first_ids[middle] <= graph:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 @jit
@@ -44,8 +31,8 @@ def find_graphs(
     """Find n graphs in P parts, for each of T types of nodes and edges.
 
     Writes the part of each graph to `parts` ``[n]``; its first row there, the number of its rows, and its first row in
-    the batch to ``rows[t]`` ``[3, n]``; and the rows of all of them to ``totals[t]``. The last of T + 1 types stands
-    for labels: one row a graph. Graph ``ids[i]`` is ``chosen[ids[i]]`` where there is a `subset`, which is trusted.
+    the batch to ``rows[t]`` ``[3, n]``; and the number of rows of all graphs to ``totals[t]``. The last of T + 1 types
+    stands for labels: one row a graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``; `chosen` is trusted.
 
     Returns 0; -1 - i where ``ids[i]`` is not in 0..N-1; 1 + t * n + i where the offsets of graph i cannot be right.
     """
@@ -54,17 +41,17 @@ def find_graphs(
         if ids[i] < 0 or ids[i] >= most:
             return -1 - i
         graph = chosen[ids[i]] if subset else ids[i]
-        parts[i] = _part_of(graph, first_ids)
-        place = graph - first_ids[parts[i]]
-        rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = place, 1, i
+        parts[i] = np.searchsorted(first_ids, graph, side="right") - 1
+        row = graph - first_ids[parts[i]]
+        rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
         for t in range(last):
-            prefetch(offsets[t, parts[i]]["address"] + place * 8, 16)
+            prefetch(offsets[t, parts[i]]["address"] + row * 8, 16)
     totals[last] = number
     for t in range(last):
         total = 0
         for i in range(number):
-            part, place = offsets[t, parts[i]], rows[last, 0, i]
-            pair = carray(pointer_at(part["address"] + place * 8, np.int64), 2)
+            part, row = offsets[t, parts[i]], rows[last, 0, i]
+            pair = carray(pointer_at(part["address"] + row * 8, np.int64), 2)
             if pair[0] < 0 or pair[1] < pair[0] or pair[1] > part["rows"]:
                 return 1 + t * number + i
             rows[t, 0, i], rows[t, 1, i], rows[t, 2, i] = pair[0], pair[1] - pair[0], total

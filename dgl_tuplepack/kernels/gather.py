@@ -1,6 +1,6 @@
-"""Rows of many graphs, copied out of the parts of a store to one place; parts of the kernel `assemble`.
+"""Rows of many graphs, copied from the parts of a store into one array: helpers of the kernel `assemble`.
 
-Each graph lies somewhere else, so those further ahead are prefetched. Loops run over slices from 0, which lets the
+Graphs are scattered in memory, so those further ahead are prefetched. Loops run over slices from 0, which lets the
 compiler use vector instructions.
 """
 
@@ -17,106 +17,106 @@ from dgl_tuplepack.kernels.address import AHEAD, copy_bytes, pointer_at, prefetc
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, array_type
 
 # An array in a part of a store: its address, the bytes of a row there, and the code of its dtype.
-SOURCE = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
-Sources = Annotated[NDArray[Any], array_type(SOURCE, 1, const=True)]
+ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
+Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
-# Codes by name. All others are copied as they are, and nothing else.
+# Codes by name of the dtype. Values of any other dtype are copied without a conversion.
 CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
 @helper
-def _fetch(sources: Sources, parts: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
+def _fetch(arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, i: int) -> None:
     if i < len(parts):
-        source = sources[parts[i]]
-        prefetch(source["address"] + rows[0, i] * source["row_bytes"], rows[1, i] * source["row_bytes"])
+        array = arrays[parts[i]]
+        prefetch(array["address"] + rows[0, i] * array["row_bytes"], rows[1, i] * array["row_bytes"])
 
 
 @helper
 def gather_rows(
-    sources: Sources, parts: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
+    arrays: Arrays, parts: ConstIntVector, rows: ConstIntMatrix, width: int, out: int, row_bytes: int, dtype: int
 ) -> None:
     """Copy the `rows` of graphs (see `find_graphs`) to the address `out`, as rows of `width` values of `dtype`.
 
-    What is stored in another dtype is an integer that is narrower. The caller has checked that rows are inside their
-    part, and that they fit.
+    Integers may be stored in a narrower dtype. The caller has checked that the rows are inside their part, and that
+    they fit into the batch.
     """
     for i in range(len(parts)):
-        _fetch(sources, parts, rows, i + AHEAD)
-        source = sources[parts[i]]
-        first, to = source["address"] + rows[0, i] * source["row_bytes"], out + rows[2, i] * row_bytes
-        if source["dtype"] == dtype:
+        _fetch(arrays, parts, rows, i + AHEAD)
+        array = arrays[parts[i]]
+        first, to = array["address"] + rows[0, i] * array["row_bytes"], out + rows[2, i] * row_bytes
+        if array["dtype"] == dtype:
             copy_bytes(to, first, rows[1, i] * row_bytes)
         else:
-            _widen(first, source["dtype"], to, dtype, rows[1, i] * width)
+            _widen(first, array["dtype"], to, dtype, rows[1, i] * width)
 
 
 @helper
-def _widen(source: int, stored: int, out: int, given: int, number: int) -> None:
-    """Copy integers of one of the pairs of dtypes that a store narrows to."""
+def _widen(address: int, stored: int, out: int, given: int, number: int) -> None:
+    """Copy integers that the store has narrowed to the dtype `stored`."""
     if given == INT64:
         if stored == UINT8:
-            _convert(source, np.uint8, out, np.int64, number)
+            _convert(address, np.uint8, out, np.int64, number)
         elif stored == INT16:
-            _convert(source, np.int16, out, np.int64, number)
+            _convert(address, np.int16, out, np.int64, number)
         else:
-            _convert(source, np.int32, out, np.int64, number)
+            _convert(address, np.int32, out, np.int64, number)
     elif given == INT32:
         if stored == UINT8:
-            _convert(source, np.uint8, out, np.int32, number)
+            _convert(address, np.uint8, out, np.int32, number)
         else:
-            _convert(source, np.int16, out, np.int32, number)
+            _convert(address, np.int16, out, np.int32, number)
     else:
-        # Parts that were narrowed further than others, handed out as stored.
-        _convert(source, np.uint8, out, np.int16, number)
+        # The batch has the dtype as stored, and this part was narrowed further than others.
+        _convert(address, np.uint8, out, np.int16, number)
 
 
 @helper
-def _convert(source: int, stored: Any, out: int, given: Any, number: int) -> None:
-    values, converted = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
+def _convert(address: int, stored: Any, out: int, given: Any, number: int) -> None:
+    values, converted = carray(pointer_at(address, stored), number), carray(pointer_at(out, given), number)
     for j in range(number):
         converted[j] = values[j]
 
 
 @helper
 def gather_endpoints(
-    sources: Sources, parts: ConstIntVector, edges: ConstIntMatrix, nodes: ConstIntMatrix, out: int, dtype: int
+    arrays: Arrays, parts: ConstIntVector, edges: ConstIntMatrix, nodes: ConstIntMatrix, out: int, dtype: int
 ) -> int:
-    """Copy endpoints of graphs, each moved to where its graph's nodes stand in the batch; `dtype` is int32 or int64.
+    """Copy endpoints of graphs, each shifted to the nodes of its graph in the batch; `dtype` is int32 or int64.
 
-    `edges` and `nodes` are the rows of the edges, and of the nodes that they end at. Endpoints come from a file:
+    `edges` and `nodes` are the rows of the edges and of the nodes at that end. Endpoints come from a file:
     returns -1 - i where graph i has one outside its nodes, else 0.
     """
     for i in range(len(parts)):
-        _fetch(sources, parts, edges, i + AHEAD)
-        source, number = sources[parts[i]], edges[1, i]
-        first = source["address"] + edges[0, i] * source["row_bytes"]
+        _fetch(arrays, parts, edges, i + AHEAD)
+        array, number = arrays[parts[i]], edges[1, i]
+        first = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
-            largest = _move_from(first, source["dtype"], out + edges[2, i] * 8, np.int64, number, nodes[2, i])
+            largest = _move_from(first, array["dtype"], out + edges[2, i] * 8, np.int64, number, nodes[2, i])
         else:
-            largest = _move_from(first, source["dtype"], out + edges[2, i] * 4, np.int32, number, nodes[2, i])
+            largest = _move_from(first, array["dtype"], out + edges[2, i] * 4, np.int32, number, nodes[2, i])
         if number and largest >= np.uint64(nodes[1, i]):
             return -1 - i
     return 0
 
 
 @helper
-def _move_from(source: int, stored: int, out: int, given: Any, number: int, node: int) -> Any:
-    """Copy endpoints of one of the stored dtypes, with `node` added; returns the largest of them, before.
+def _move_from(address: int, stored: int, out: int, given: Any, number: int, node: int) -> Any:
+    """Copy endpoints of the dtype `stored`, with `node` added; return the largest of them before that.
 
-    Seen without a sign, a negative one is too large as well.
+    They are compared as unsigned integers, so that a negative one is too large as well.
     """
     if stored == UINT8:
-        return _move(source, np.uint8, out, given, number, node)
+        return _move(address, np.uint8, out, given, number, node)
     if stored == UINT16:
-        return _move(source, np.uint16, out, given, number, node)
+        return _move(address, np.uint16, out, given, number, node)
     if stored == INT32:
-        return _move(source, np.int32, out, given, number, node)
-    return _move(source, np.int64, out, given, number, node)
+        return _move(address, np.int32, out, given, number, node)
+    return _move(address, np.int64, out, given, number, node)
 
 
 @helper
-def _move(source: int, stored: Any, out: int, given: Any, number: int, node: int) -> Any:
-    values, moved = carray(pointer_at(source, stored), number), carray(pointer_at(out, given), number)
+def _move(address: int, stored: Any, out: int, given: Any, number: int, node: int) -> Any:
+    values, moved = carray(pointer_at(address, stored), number), carray(pointer_at(out, given), number)
     largest = np.uint64(0)
     for j in range(number):
         local = np.int64(values[j])
@@ -144,7 +144,7 @@ def add_loops(out: int, given: Any, number: int, real_nodes: int, node_slots: in
 
 @helper
 def repeat_bytes(out: int, pattern: int, size: int, number: int) -> None:
-    """Write a value of `size` bytes, which lies at `pattern`, `number` times."""
+    """Write the `size` bytes at the address `pattern` `number` times."""
     if number > 0 and size > 0:
         copy_bytes(out, pattern, size)
         done, total = size, size * number

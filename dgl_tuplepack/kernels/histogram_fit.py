@@ -78,6 +78,7 @@ def fit_histogram(
             else:
                 position = find_emptiest(pool, blocks_order, blocks, groups, size, after)
             groups = _with_room(groups, used)
+            # Each of two groups that are put in may take a free block.
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = _more_blocks(blocks_order, len(pool))
@@ -110,9 +111,6 @@ def fit_histogram(
             value = priority(rule, new[REMAINDER:])
             if value > 0 and new[GRAPHS] < cap:
                 in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used + 1)) & np.uint64(1) == 1
-                if blocks + 2 > len(pool):
-                    pool = _with_room(pool, len(pool))
-                    blocks_order = _more_blocks(blocks_order, len(pool))
                 blocks = put_in(pool, blocks_order, blocks, groups, value, used, in_front)
             used += 1
     return groups[:used].copy()

@@ -36,15 +36,9 @@ def fill_table(
         row = start
         while row < rows:
             target = table[row * width + step : (row + 1) * width]
-            source = table[row * width - back : (row + 1) * width - back - step]
-            if back > 0:
-                for cell in range(len(target)):
-                    candidate = source[cell] + value
-                    target[cell] = max(target[cell], candidate)
-            else:
-                for cell in range(len(target)):
-                    if source[cell] + value > target[cell]:
-                        target[cell] = source[cell] + value
+            without = table[row * width - back : (row + 1) * width - back - step]
+            for cell in range(len(target)):
+                target[cell] = max(target[cell], without[cell] + value)
             # To the next row in which every leading component is large enough.
             row += 1
             component = components - 2

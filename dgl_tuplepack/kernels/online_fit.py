@@ -25,9 +25,9 @@ TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 def _weigh(
     size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
 ) -> None:
-    """Count a graph in, and weigh each component by how scarce it was so far.
+    """Count a graph, and weigh each component by its scarcity so far.
 
-    Share of the limit used up by all graphs, relative to the scarcest, to the power of 64.
+    That is the share of the limit used up by all graphs, relative to the scarcest component, to the power of 64.
     """
     most = 0.0
     for component in range(len(size)):
@@ -57,9 +57,9 @@ def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: 
 
 @jit
 def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
-    """Put a graph into an open pack; whether nothing that is known of fits into it any more.
+    """Put a graph into an open pack; return whether the pack is full.
 
-    It may hold no more graphs then, or has used up a component that every graph so far had some of.
+    It then holds the most graphs allowed, or has used up a component that every graph so far had some of.
     """
     components = len(size)
     full: bool = packs[pack, components] == 1
@@ -74,7 +74,7 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
 
 @jit
 def _close(going: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
-    """Let an open pack go; the last one takes its number. Finds out which one is the oldest now."""
+    """Close an open pack, whose number the last one takes, and find the one that is oldest now; return `going`."""
     graphs, opening = len(limits) - 1, len(limits)
     state[HELD] -= limits[graphs] - packs[going, graphs]
     state[OPEN] -= 1
@@ -145,6 +145,6 @@ def offer(
     if _put(size, chosen, packs, state):
         return chosen, _close(chosen, limits, packs, state)
     if state[HELD] == lookahead:
-        # Every pack has room for nothing.
+        # A size of 0 fits into every pack, so this is the fullest of all.
         return chosen, _close(_fullest(np.zeros_like(size), packs, state[OPEN], weights), limits, packs, state)
     return chosen, -1

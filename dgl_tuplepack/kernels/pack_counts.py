@@ -26,14 +26,14 @@ def count_packs(
     One row for each row of `limits` ``[M, k]``; all else as in `fit_histogram`. The table of `rule` is for the largest.
     """
     k = sizes.shape[1]
-    found = np.zeros((len(limits), 2 + k), dtype=np.int64)
+    result = np.zeros((len(limits), 2 + k), dtype=np.int64)
     for row in range(len(limits)):
         groups = fit_histogram(sizes, counts, order, limits[row], cap, rule, placing)
         for group in range(len(groups)):
             if groups[group, COUNT] > 0:
-                found[row, 0] += groups[group, COUNT]
-                found[row, 1] = max(found[row, 1], groups[group, GRAPHS])
+                result[row, 0] += groups[group, COUNT]
+                result[row, 1] = max(result[row, 1], groups[group, GRAPHS])
                 for component in range(k):
                     content = limits[row, component] - groups[group, REMAINDER + component]
-                    found[row, 2 + component] = max(found[row, 2 + component], content)
-    return found
+                    result[row, 2 + component] = max(result[row, 2 + component], content)
+    return result

@@ -11,8 +11,7 @@ from dgl_tuplepack.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
-from dgl_tuplepack.packing.best_fit import best_fit
-from dgl_tuplepack.packing.first_fit import first_fit, first_fit_by_text
+from dgl_tuplepack.packing.fit import best_fit, first_fit, first_fit_by_text
 from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.packing.next_fit import next_fit
 from dgl_tuplepack.packing.settings import Settings
@@ -37,6 +36,7 @@ def pack(
     sizes: SizeHistogram | GraphSizes | Any,
     limits: Limits,
     method: str = "auto",
+    *,
     heuristic: Heuristic = "product",
     seed: int = 0,
     random_ties: bool = False,
@@ -53,23 +53,23 @@ def pack(
     limits
         Inclusive maxima of one pack, one for each component of the sizes.
     method
-        "auto" (ours: near-optimal; its plan says what won), "best_fit", "first_fit" (the two of the paper's code),
-        "first_fit_by_text" (first fit as the paper's text has it, where the two differ), "none", "node_only",
-        "edge_only" (its baselines; the latter two ignore the other limits, and their plans carry raised ones), or
-        "next_fit" (random order).
+        "auto" (ours: near-optimal; its plan says which stage made it), "best_fit", "first_fit" (the two of the paper's
+        code), "first_fit_by_text" (first fit as the paper's text describes it, which differs), "none", "node_only",
+        "edge_only" (the paper's baselines; the latter two ignore the other limits, and their plans carry raised ones),
+        or "next_fit" (random order).
     heuristic
-        For best fit and first fit alone: the order of sizes and of open packs. "product", "sum", "maximum",
+        Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", a tuple of k weights, or a callable of k integers that returns an integer.
     seed
-        0..2**64-1; decides where anything is random. Equal seeds give equal plans on every platform.
+        0..2**64-1; determines everything that is random. Equal seeds give equal plans on every platform.
     random_ties
-        For best fit and first fit alone: take equal priorities in random order, instead of the paper's.
+        Only for best fit and first fit: take equal priorities in random order, instead of the paper's.
     effort
         Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
         counted, not timed, so that equal seeds give equal plans on every machine.
     time_limit
-        Seconds, >= 0, after which "auto" stops as well, with a valid plan at any rate. The plan then
-        depends on the machine, and its `method` says so.
+        Seconds, >= 0, after which "auto" stops as well; the plan is valid in any case. It then depends on the
+        machine, and its `method` says so.
     on_interrupt
         What Ctrl-C during "auto" does: "raise" KeyboardInterrupt, or "best" return the best plan so far.
 
@@ -98,7 +98,7 @@ def pack(
     >>> plan = pack(histogram, limits)
     >>> plan.num_packs, plan.lower_bound, plan.is_optimal
     (3744, 3744, True)
-    >>> pack(histogram, limits, "best_fit", "node").num_packs
+    >>> pack(histogram, limits, "best_fit", heuristic="node").num_packs
     3789
     """
     if not isinstance(method, str) or method not in METHODS:

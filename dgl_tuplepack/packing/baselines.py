@@ -1,4 +1,4 @@
-"""The paper's three baselines: one graph a pack, and packing by one kind of component alone.
+"""The paper's three baselines: one graph a pack, and packing by nodes or by edges only.
 
 Source: Krell et al. 2022 (arXiv 2209.06354), Table 2.
 """
@@ -30,10 +30,10 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 
 
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Best fit that looks at one kind of component and ignores the limits of all others.
+    """Pack by best fit on the components that count one kind ("node" or "edge"), and ignore all other limits.
 
-    The packs exceed the ignored limits, so the limits of this plan are raised to what its packs need; the priority
-    is the kind itself, whatever heuristic is set.
+    The packs may exceed the ignored limits, so the plan has limits raised to what its packs need. The priority is the
+    kind itself, whatever heuristic is set.
     """
     heeded = components_of_kind(histogram.components, kind + "s")
     if not heeded:
@@ -49,10 +49,10 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
     }
     relaxed = Limits.from_components(maxima, limits.graphs)
     method = f"{kind}_only"
-    found = fit_patterns(histogram, relaxed, as_priority(kind, relaxed), settings, fullest_first=True)
-    used = as_plan(found, histogram, relaxed, method, settings).effective_limits.maxima
+    patterns = fit_patterns("best_fit", histogram, relaxed, as_priority(kind, relaxed), settings)
+    used = as_plan(patterns, histogram, relaxed, method, settings).effective_limits.maxima
     needed = {name: max(limits.maxima[name], most) for name, most in used.items()}
-    return as_plan(found, histogram, Limits.from_components(needed, limits.graphs), method, settings)
+    return as_plan(patterns, histogram, Limits.from_components(needed, limits.graphs), method, settings)
 
 
 node_only = partial(_by_one_kind, "node")

@@ -17,16 +17,16 @@ _MOST_COLUMNS = 2000
 def closed(
     instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
 ) -> tuple[int, Patterns]:
-    """A bound at least as good as `bound`, and packs that are at most as many as those of `patterns`.
+    """Return a bound that is at least `bound`, and patterns with at most as many packs as `patterns`.
 
     Parameters
     ----------
     instance
-        Small, or with few graphs a pack; every graph has a size.
+        Small, or with few graphs a pack; no graph has size 0.
     seed
-        Decides how dives are disturbed.
+        Determines how dives are disturbed.
     dives
-        Most dives.
+        The largest number of dives.
 
     Notes
     -----
@@ -43,6 +43,6 @@ def closed(
     for trial in range(dives):
         if bound >= patterns.num_packs or effort.exhausted:
             break
-        found = dived(program, instance.counts, patterns.num_packs, seed, trial, effort)
-        patterns = patterns if found is None else found
+        fewer = dived(program, instance.counts, patterns.num_packs, seed, trial, effort)
+        patterns = patterns if fewer is None else fewer
     return bound, patterns

@@ -19,15 +19,15 @@ _PURPOSE = 7
 
 
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
-    """Fewer than `packs` packs that hold `counts` graphs of each class; None if this dive does not find them.
+    """Pack `counts` graphs of each class into fewer than `packs` packs; None if this dive does not succeed.
 
     Whole numbers in the solution are fixed, else the pattern with the largest fraction; from the second trial on,
     fractions are disturbed at random.
 
     Notes
     -----
-    Columns are generated all the way down, but only until the graphs that are left may fit into the packs that are
-    left. At most one LP for each pack.
+    Columns are generated for each LP, but only until the graphs that are left may fit into the packs that are left.
+    There is at most one LP for each pack.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
@@ -58,7 +58,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
 
 
 def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
-    """Patterns to fix, each with a number of packs: nearly whole ones, else those with the largest fractions."""
+    """Choose patterns to fix, each with a number of packs: nearly whole ones, else those with the largest fractions."""
     whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
     rows = np.flatnonzero(whole)
     if len(rows):

@@ -1,4 +1,4 @@
-"""Take some packs apart and fill fewer of them exactly: the end of a search that is close to the bound."""
+"""Take some packs apart and fill fewer packs exactly: the last step of a search that is close to the bound."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.kernels.exact_split import subset_within
 from dgl_tuplepack.kernels.random import derive_key, random_bits, shuffle_segments
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
 from dgl_tuplepack.sizes import IntArray
 
-# Beyond these the search would not come to its end within a usual effort.
+# Above these the search would not end within a usual effort.
 _MOST_PACKS = 20_000
 _MOST_GRAPHS = 12_000
 _OTHERS = 4
@@ -27,9 +27,9 @@ _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """The patterns with some packs packed anew, `fewer` (>= 1) packs in all; None if that failed.
+    """Pack some packs again, so that all become `fewer` (>= 1); None if that failed.
 
-    The emptiest packs are taken apart, until their graphs might fit into as many packs less, and a few others.
+    The emptiest packs are taken apart, as many as have room for the content of `fewer` packs, and a few others.
 
     Notes
     -----
@@ -50,20 +50,13 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
         return None
     left = patterns.repeats - np.bincount(single[taken], minlength=len(patterns))
     kept = np.flatnonzero(left)
-    return joined([patterns.take(kept, left[kept]), *(_pattern(classes[members]) for members in contents)])
-
-
-def _pattern(classes: IntArray) -> Patterns:
-    """One pack of these graphs."""
-    distinct, numbers = np.unique(classes, return_counts=True)
-    return Patterns(np.array([0, len(distinct)]), distinct, numbers.astype(np.int64), np.ones(1, dtype=np.int64))
+    numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
+    return joined([patterns.take(kept, left[kept]), of_packs(numbers, classes[np.concatenate(contents)])])
 
 
 def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
-    """Which packs to take apart, bool ``[P]``; None if those with room enough hold too many graphs."""
-    held = instance.sizes[packs.classes] * packs.multiplicities[:, None]
-    room = (instance.limits - np.add.reduceat(held, packs.offsets[:-1], axis=0)) / instance.limits
-    graphs = np.add.reduceat(packs.multiplicities, packs.offsets[:-1])
+    """Choose packs to take apart, bool ``[P]``; None if those with enough room hold too many graphs."""
+    room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
     enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
     if not enough.any():
@@ -75,11 +68,11 @@ def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> 
     taken = np.zeros(len(packs), dtype=bool)
     taken[emptiest[:number]] = True
     taken[others[:_OTHERS]] = True
-    return taken if int(graphs[taken].sum()) <= _MOST_GRAPHS else None
+    return taken if int(packs.graphs[taken].sum()) <= _MOST_GRAPHS else None
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Subset with a total within a window, as 0 and 1 ``[n]``, or None; and the work done."""
+    """Find a subset with a total within a window, as 0 and 1 ``[n]``, or None; also return the work done."""
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
@@ -91,12 +84,12 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
 
 
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
-    """Graphs (rows of int64 ``[G, d]``) of each of at most `packs` packs; None if the effort did not suffice.
+    """Fill at most `packs` packs with all graphs, rows of int64 ``[G, d]``; None if the effort did not suffice.
 
-    One pack after the other is filled so that it wastes no more than its share of the room that all may waste:
-    always with the hardest graph left, and some others that are drawn by lot. Where that fails again and again,
-    finished packs are taken apart too. For two packs and at most 33 graphs that is exact, unless 2^22 pairs of
-    sums are not enough to see that there is no split.
+    One pack after the other is filled so that it wastes no more than an equal share of the room that all may waste:
+    always with the hardest graph left, and with others that are drawn at random. Where that fails repeatedly, finished
+    packs are taken apart too. For two packs and at most 33 graphs the search is exact, unless scanning 2^22 pairs of
+    sums does not suffice.
 
     Notes
     -----
@@ -114,7 +107,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         missing = packs - len(done)
         if missing == 1 or not len(left):
-            # What the pack before was allowed to waste leaves the last one within the limits.
+            # The packs before wasted no more than they may, so the rest fits.
             return [members for members in [*done, left] if len(members)]
         key = derive_key(np.uint64(seed), np.uint64(trial), np.uint64(_ORDERED))
         trial += 1
@@ -129,7 +122,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
         elif free < min(others, _MOST_FREE):
             failures += 1
         elif missing == 2 and not done and free == others:
-            # There is nothing else to try.
+            # Every subset was tried.
             return None
         else:
             failures = 0
@@ -139,18 +132,18 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
 
 def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
-    """Room that the graphs leave in so many packs; exact, as the product may be beyond int64."""
+    """Return the room that the graphs leave in `packs` packs; as Python integers, since products may exceed int64."""
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
 
 
 def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
-    """Content that a pack needs if each but the last of so many packs wastes an equal share of the room, ``[d]``."""
+    """Return the content that a pack needs if all packs but the last one waste equal shares of the room, ``[d]``."""
     shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
     return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
 
 
 def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
-    """Some of the finished packs, taken off the list."""
+    """Remove some of the finished packs from the list, and return them."""
     return [
         done.pop(int(random_bits(key, np.uint64(_REOPEN + number)) % np.uint64(len(done))))
         for number in range(min(_REOPENED, len(done)))
@@ -160,17 +153,17 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Some of the graphs `left`, the first among them, with a total within the window; None if none was found."""
+    """Choose some of the graphs `left`, always the first, with a total within the window; None if none were found."""
     low, high = window
     others = left[1:].copy()
     shuffle_segments(others, np.array([0, len(others)]), key)
-    # Graphs that go into the pack unasked, so that about half of those asked for fill it up.
+    # Graphs that are put into the pack first, so that about half of the `free` ones fill it.
     mean = (sizes[left] / high).mean(axis=0)
     share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
-    unasked = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)
-    base = np.concatenate([left[:1], others[:unasked]])
-    asked = others[unasked : unasked + free]
+    fixed = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)
+    base = np.concatenate([left[:1], others[:fixed]])
+    candidates = others[fixed : fixed + free]
     held = sizes[base].sum(axis=0)
-    found, work = _within(sizes[asked], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
+    chosen, work = _within(sizes[candidates], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
     effort.spend(_WORK_PER_TRIAL + 4 * len(left) + work)
-    return None if found is None else np.concatenate([base, asked[found > 0]])
+    return None if chosen is None else np.concatenate([base, candidates[chosen > 0]])

@@ -32,7 +32,7 @@ _EMPTY = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Priority:
-    """A heuristic as the kernels take it; `name` is what a plan records."""
+    """A heuristic in the form that kernels take; a plan records its `name`."""
 
     name: str
     kind: int
@@ -41,12 +41,12 @@ class Priority:
 
     @property
     def rule(self) -> Rule:
-        """What kernels take: arrays that may be written, which some executors do not hand on."""
+        """The rule with writable arrays, as kernels take them: some executors hand on read-only ones."""
         return Rule(self.kind, np.require(self.weights, requirements="W"), np.require(self.table, requirements="W"))
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a heuristic into what the kernels take.
+    """Translate a heuristic into a priority.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 
 def check_heuristic(heuristic: object) -> None:
-    """Refuse what is no heuristic at all, whatever the method makes of it."""
+    """Refuse what cannot be a heuristic, even where the method ignores it."""
     ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
     ordered = ordered and not isinstance(heuristic, bytes)
     function = callable(heuristic) and not isinstance(heuristic, type)
@@ -99,7 +99,7 @@ def check_heuristic(heuristic: object) -> None:
 def _checked_priority(
     name: str, kind: int, largest: int, limits: Limits, weights: IntArray = _EMPTY, table: IntArray = _EMPTY
 ) -> Priority:
-    """A priority whose largest value stays below 2**63 - 1, which the kernels count up from."""
+    """Return a priority; refuse one that reaches 2**63 - 1, since kernels add 1 to priorities."""
     if largest >= INT64_MAX:
         raise MethodError(
             f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
@@ -109,7 +109,7 @@ def _checked_priority(
 
 
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
-    """The smallest integers in the same proportion, to six digits of the largest."""
+    """Return the smallest integers in the same proportion, to six digits of the largest weight."""
     k = len(limits.values)
     try:
         numbers = [float(real_number("a weight", w, least=0)) for w in weights]
@@ -148,7 +148,7 @@ def _tabulated(heuristic: Callable[..., int], limits: Limits) -> Priority:
             f"({error})."
         ) from error
     except ValueError:
-        # Some built-in functions do not tell.
+        # Some built-in functions have no signature.
         pass
     table = np.fromiter(
         (_checked(name, size, heuristic(*size)) for size in np.ndindex(shape)), np.int64, math.prod(shape)

@@ -1,6 +1,8 @@
-"""Level filling: a fixed number of packs, all filled side by side."""
+"""Level filling: a fixed number of packs, all filled at the same time."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +10,7 @@ from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.kernels.levels import Packs, deal
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
 from dgl_tuplepack.sizes import IntArray
 
 # More graphs are dealt as several equal shares.
@@ -18,10 +20,10 @@ _WORK_PER_ITEM = 20
 
 
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
-    """Deal all graphs, largest first, to `target` packs; what finds no room is packed by minimum bin slack.
+    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs without room.
 
-    Strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
-    ones, so that all packs come out full in both senses. None if the effort did not suffice.
+    It is strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
+    ones, so that all packs are full in content and in graphs. None if the effort did not suffice.
 
     Notes
     -----
@@ -38,20 +40,19 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     dealt = _dealt(instance, counts, packs, effort)
     if dealt is None:
         return None
-    patterns = Patterns(dealt.offsets, dealt.classes, dealt.multiplicities, dealt.repeats * shares)
+    patterns = replace(dealt, repeats=dealt.repeats * shares)
     remaining = instance.counts - patterns.packed(len(instance.counts))
-    left = np.flatnonzero(remaining)
-    if not len(left):
+    if not remaining.any():
         return patterns
-    rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+    rest, left = instance.with_counts(remaining)
     packed = minimum_bin_slack(rest, needed_packs(rest), Tuning(), effort)
     if packed is None:
         return None
-    return joined([patterns, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+    return joined([patterns, packed.with_classes(left[packed.classes])])
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
-    """Patterns of the packs that got graphs."""
+    """Return patterns of the packs that got graphs."""
     limits = instance.limits
     ones = np.flatnonzero((instance.sizes == 1).all(axis=0))
     cap = int(ones[0]) if len(ones) else -1
@@ -72,12 +73,4 @@ def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> 
         length = deal(instance.sizes, items[dealt], filled, length, assigned[dealt])
         effort.spend(_WORK_PER_ITEM * len(items[dealt]))
     placed = assigned >= 0
-    return _collected(assigned[placed], items[placed], len(counts))
-
-
-def _collected(packs: IntArray, classes: IntArray, number_classes: int) -> Patterns:
-    """Patterns from the pack and the class of every graph."""
-    keys, multiplicities = np.unique(packs * number_classes + classes, return_counts=True)
-    _, starts = np.unique(keys // number_classes, return_index=True)
-    offsets = np.append(starts, len(keys)).astype(np.int64)
-    return Patterns(offsets, keys % number_classes, multiplicities, np.ones(len(starts), dtype=np.int64))
+    return of_packs(assigned[placed], items[placed])

@@ -47,7 +47,7 @@ class Tuning:
         How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
         scarcest, raised to the power ``2**doublings``.
     tolerance
-        Share of the room that may be wasted on average, of which each pack may take its part without further search.
+        Share of the average waste allowed; a pack that wastes no more is accepted without further search.
     turn
         Where samples start; other numbers give other plans.
     """
@@ -68,31 +68,31 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
 
     Notes
     -----
-    Time O(C log C) for each round of work, and at most `tuning.steps` plus the entries of a pattern, times log C,
-    for each pattern; memory O(C d) and the patterns.
+    Time O(C log C) for each stretch of packs with the same weights, and at most `tuning.steps` plus the entries of a
+    pattern, times log C, for each pattern; memory O(C d) and the patterns.
 
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
     Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
     them: a histogram with repeated patterns, a bounded search, several components weighted by scarcity, and
     most of a pack is a sample of all graphs left, so that the last packs find as good a mix as the first.
     """
-    found: list[Patterns] = []
+    filled: list[Patterns] = []
     classes = np.arange(len(instance.counts))
     remaining = instance.counts.copy()
     while len(classes):
-        filling = _Round(instance, classes, remaining, target, tuning)
+        filling = _Filling(instance, classes, remaining, target, tuning)
         for patterns in filling.run(effort):
-            found.append(patterns)
+            filled.append(patterns)
             target -= patterns.num_packs
         if filling.stopped:
             return None
         alive = remaining > 0
         classes, remaining = classes[alive], remaining[alive]
-    return joined(found)
+    return joined(filled)
 
 
-class _Round:
-    """Packs filled with the same weights; weights and order are made anew for the next round."""
+class _Filling:
+    """A stretch of packs that are filled with the same weights and order of classes."""
 
     def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
         sizes = instance.sizes[classes]
@@ -113,7 +113,7 @@ class _Round:
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         left = remaining[order]
         graphs_per_pack = float(left.sum()) / needed
-        # The kernel takes exactly these types: arrays that may be written, and no int for a float.
+        # The kernel takes exactly these types: writable arrays, and floats rather than integers.
         self.goal = Goal(
             instance.limits.copy(),
             weights,
@@ -130,8 +130,8 @@ class _Round:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs in slices, until the graphs, the effort or the work of a round is used up."""
-        found: list[Patterns] = []
+        """Fill packs in slices, until the graphs, the effort or the work of the stretch is used up."""
+        filled: list[Patterns] = []
         remaining = self.left.remaining
         left = max(SLICE, 64 * len(remaining))
         state = np.zeros(5, dtype=np.int64)
@@ -140,12 +140,12 @@ class _Round:
                 self.stopped = True
                 break
             patterns, work = self._slice(state)
-            found.append(patterns)
+            filled.append(patterns)
             effort.spend(work)
             left -= work
         effort.spend(_WORK_PER_SLICE + 16 * len(remaining))
         self.remaining[self.order] = remaining
-        return found
+        return filled
 
     def _slice(self, state: IntArray) -> tuple[Patterns, int]:
         remaining = self.left.remaining
@@ -159,8 +159,8 @@ class _Round:
         fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), SLICE, state)
         used, rows = state[ENTRIES], state[PATTERNS]
         classes = self.classes[self.order[entries[0, :used]]]
-        found = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())
-        return found, int(state[WORK])
+        patterns = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())
+        return patterns, int(state[WORK])
 
 
 def _weights(scarce: NDArray[np.float64], doublings: int) -> NDArray[np.float64]:
@@ -168,5 +168,5 @@ def _weights(scarce: NDArray[np.float64], doublings: int) -> NDArray[np.float64]
     for _ in range(doublings):
         weights *= weights
     weights[weights < 0.01] = 0
-    # Graphs of no size at all: everything fits anywhere.
+    # All graphs have size 0, so that everything fits anywhere.
     return weights if weights.any() else np.ones(len(weights))

@@ -10,21 +10,20 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing.patterns import Patterns, as_plan, joined
+from dgl_tuplepack.packing.patterns import Patterns, as_plan, joined, of_packs
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import IntArray
 
-# A GiB of memory, and some seconds.
+# Takes a GiB of memory and some seconds.
 MOST_GRAPHS = 1 << 25
-# Graphs whose packs become patterns at once.
+# Graphs whose packs become patterns together.
 _SLICE = 1 << 22
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
 
-    A baseline to compare with, not a way to save padding.
+    It is a baseline to compare with, not a way to save padding.
 
     Notes
     -----
@@ -37,13 +36,14 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
     shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(0)))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
-    parts: list[Patterns] = []
+    slices: list[Patterns] = []
     first = 0
     while first < len(pack_offsets) - 1:
         last = max(first + 1, int(np.searchsorted(pack_offsets, pack_offsets[first] + _SLICE, side="right")) - 1)
-        parts.append(_patterns(items, pack_offsets[first : last + 1], len(histogram)))
+        packs = np.repeat(np.arange(last - first), np.diff(pack_offsets[first : last + 1]))
+        slices.append(of_packs(packs, items[pack_offsets[first] : pack_offsets[last]]))
         first = last
-    return as_plan(joined(parts), histogram, limits, "next_fit", settings)
+    return as_plan(joined(slices), histogram, limits, "next_fit", settings)
 
 
 def check_few_enough(graphs: int) -> None:
@@ -59,13 +59,3 @@ def check_few_enough(graphs: int) -> None:
             f"next fit takes graphs one by one, at most {MOST_GRAPHS:,} of them, but there are {graphs:,}; choose a "
             "method that works on the histogram ('auto', 'best_fit', 'first_fit')."
         )
-
-
-def _patterns(items: IntArray, offsets: IntArray, classes: int) -> Patterns:
-    """Patterns of consecutive packs."""
-    packs = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    # Entries: the distinct (pack, class) pairs in ascending order.
-    keys, multiplicities = np.unique(packs * classes + items[offsets[0] : offsets[-1]], return_counts=True)
-    starts = np.searchsorted(keys // classes, np.arange(len(offsets)))
-    repeats = np.ones(len(offsets) - 1, dtype=np.int64)
-    return Patterns(starts.astype(np.int64), keys % classes, multiplicities, repeats)

@@ -13,7 +13,7 @@ from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns, collected, joined
 from dgl_tuplepack.sizes import IntArray
 
-# Fractions from which a pattern is rounded up; above 1: never.
+# A fraction is rounded up from here on; above 1: never.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
 _STEPS = 20_000
 
@@ -21,10 +21,10 @@ _STEPS = 20_000
 def rounded(
     instance: Instance, columns: IntArray, repeats: NDArray[np.float64], turn: float, effort: Effort
 ) -> Iterator[Patterns]:
-    """Packings that repeat LP patterns (``columns`` ``[M, C]``, fractional ``repeats`` ``[M]``) whole numbers of times.
+    """Round the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``, in several ways.
 
-    What the rounding leaves over is packed by minimum bin slack. Graphs that the LP packs too often are left
-    out where they would exceed the counts, so differences in the last digits of the LP do not matter.
+    Minimum bin slack packs the graphs that the rounding leaves over. A pattern is not repeated beyond the graphs that
+    are left, so that differences in the last digits of the LP do not matter.
 
     Notes
     -----
@@ -42,18 +42,17 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        left = np.flatnonzero(remaining)
-        rest = Instance(np.ascontiguousarray(instance.sizes[left]), remaining[left], instance.limits)
+        rest, left = instance.with_counts(remaining)
         for extra, tail in enumerate((5.0, float("inf"))):
             tuning = Tuning(steps=_STEPS, kept=tail, turn=turn + extra)
             packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
             if packed is None:
                 return
-            yield joined([kept, Patterns(packed.offsets, left[packed.classes], packed.multiplicities, packed.repeats)])
+            yield joined([kept, packed.with_classes(left[packed.classes])])
 
 
 def _taken(counts: IntArray, columns: IntArray, wanted: NDArray[np.float64]) -> tuple[Patterns, IntArray]:
-    """Repeat each pattern as often as wanted and as the graphs allow; the patterns, and the graphs left."""
+    """Repeat each pattern as often as wanted and as graphs allow; return the patterns, and the graphs left."""
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, wanted.tolist(), strict=True):

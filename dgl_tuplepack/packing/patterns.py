@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.instance import Instance, as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -33,14 +34,24 @@ class Patterns:
         """Packs of all patterns."""
         return exact_sum(self.repeats)
 
+    @property
+    def graphs(self) -> IntArray:
+        """Graphs in a pack of each pattern, int64 ``[Q]``."""
+        return np.add.reduceat(self.multiplicities, self.offsets[:-1])
+
+    def room(self, instance: Instance) -> NDArray[np.float64]:
+        """Return the room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        held = instance.sizes[self.classes] * self.multiplicities[:, None]
+        return (instance.limits - np.add.reduceat(held, self.offsets[:-1], axis=0)) / instance.limits
+
     def packed(self, classes: int) -> IntArray:
-        """Graphs of each of `classes` size classes that the patterns hold, int64 ``[C]``."""
+        """Return the graphs of each of `classes` size classes in all packs, int64 ``[C]``."""
         held = np.zeros(classes, dtype=np.int64)
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
 
     def dense(self, classes: int, most: int) -> IntArray:
-        """The first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
         number = min(most, len(self))
         rows = np.zeros((number, classes), dtype=np.int64)
         last = int(self.offsets[number])
@@ -48,8 +59,12 @@ class Patterns:
         np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
         return rows
 
+    def with_classes(self, classes: IntArray) -> Patterns:
+        """Return the patterns with other `classes`, one for each entry."""
+        return replace(self, classes=classes)
+
     def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
-        """The patterns `rows`, with other `repeats` (>= 1)."""
+        """Return the patterns `rows`, with other `repeats` (>= 1)."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -57,7 +72,7 @@ class Patterns:
 
 
 def joined(parts: Iterable[Patterns]) -> Patterns:
-    """All patterns of all parts, in order."""
+    """Join lists of patterns, in order."""
     parts = list(parts)
     empty = np.zeros(0, dtype=np.int64)
     lengths = [np.diff(part.offsets) for part in parts]
@@ -70,7 +85,7 @@ def joined(parts: Iterable[Patterns]) -> Patterns:
 
 
 def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
-    """Patterns of contents, each as class -> graphs, and their repeats."""
+    """Make patterns of contents, each as class -> graphs, and their repeats."""
     rows = list(rows)
     lengths = [len(content) for content, _ in rows]
     classes = [row for content, _ in rows for row in content]
@@ -81,6 +96,16 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
         np.array(multiplicities, dtype=np.int64),
         np.array([repeats for _, repeats in rows], dtype=np.int64),
     )
+
+
+def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
+    """Make one pattern for each pack, from the pack and the class of every graph."""
+    # Entries are the distinct (pack, class) pairs in ascending order.
+    width = int(classes.max(initial=0)) + 1
+    keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
+    starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
+    offsets = np.append(starts, len(keys))
+    return Patterns(offsets, keys % width, multiplicities, np.ones(len(starts), dtype=np.int64))
 
 
 def as_plan(
@@ -95,7 +120,7 @@ def as_plan(
 ) -> PackPlan:
     """Make a plan of patterns; its lower bound is `bound`, or the one in closed form.
 
-    Settings that the method does not heed are not recorded: `heuristic` is None for it.
+    `heuristic` is None for a method that ignores it; the plan then does not record `random_ties` either.
     """
     return PackPlan(
         histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,

@@ -1,4 +1,4 @@
-"""Patterns of an instance as those of a relaxation that merges its classes, and back."""
+"""Convert patterns of an instance to patterns of a relaxation that merges its classes, and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dgl_tuplepack.sizes import IntArray
 
 
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
-    """Patterns of an instance as patterns of its relaxation; those of left out graphs alone vanish."""
+    """Convert patterns of an instance to its relaxation; a pattern with only left out graphs vanishes."""
     classes = len(relaxation.instance.counts)
     rows = relaxation.rows[patterns.classes]
     kept = rows >= 0
@@ -24,10 +24,10 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 
 
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
-    """Patterns of a whole relaxation, which hold every graph once, as patterns of the instance itself.
+    """Convert patterns of a whole relaxation, which hold every graph once, to the instance.
 
-    The graphs of merged classes are dealt in turn. Those that the relaxation leaves out have no size at all and go
-    into the first pack.
+    The graphs of merged classes are dealt in turn. The graphs that the relaxation leaves out have size 0 and go into
+    the first pack.
 
     Notes
     -----
@@ -36,7 +36,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     assert relaxation.whole
     order = np.argsort(relaxation.rows, kind="stable")
     begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
-    # For each class of the relaxation: where the class of the instance stands that is being dealt.
+    # For each class of the relaxation: the position in `order` of the class of the instance that is being dealt.
     at, left = begins.tolist(), counts.tolist()
     rows: list[tuple[dict[int, int], int]] = []
     for pattern, repeats in enumerate(patterns.repeats.tolist()):
@@ -57,7 +57,7 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
 def _dealt(
     asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
 ) -> tuple[dict[int, int], int]:
-    """Content of the next packs of a pattern, class by class, and how many packs can be equal; counts them off."""
+    """Return the content of the next packs of a pattern, and how many packs can be equal; subtract their graphs."""
     content: dict[int, int] = {}
     number = repeats
     for row, multiplicity in asked:
@@ -69,7 +69,7 @@ def _dealt(
                 content[member] = taken
                 number = min(number, left[member] // taken) if taken == multiplicity else 1
             missing -= taken
-            # More of the next class are asked for: this one is used up.
+            # This class is used up, and the next one gives the rest.
             at[row] += missing > 0
     for member, taken in content.items():
         left[member] -= number * taken

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
-from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
+from dgl_tuplepack.bounds.instance import Instance, scarcity
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns
+from dgl_tuplepack.packing.subproblems import packed_again
 from dgl_tuplepack.sizes import IntArray
 
 
 def repacked(instance: Instance, patterns: Patterns, tuning: Tuning, trial: int, effort: Effort) -> Patterns | None:
-    """The patterns with some packs packed anew, at least as well; None if that failed.
+    """The patterns with some packs packed again, at least as well; None if that failed.
 
     About half of the packs chosen are the emptiest ones, the others are drawn at random; they are the more, the more
     packs would have to be saved for one to be won.
@@ -25,35 +26,19 @@ def repacked(instance: Instance, patterns: Patterns, tuning: Tuning, trial: int,
     Source: the principle "ruin and recreate" of Schrimpf et al. 2000; emptiest bins first as in Alvim et al. 2004,
     "A hybrid improvement heuristic for the one-dimensional bin packing problem".
     """
+
+    def search(subproblem: Instance, _: Patterns, target: int) -> Patterns | None:
+        return minimum_bin_slack(subproblem, target, tuning, effort)
+
     chosen = _chosen(instance, patterns, trial)
-    if chosen is None:
-        return None
-    rows = np.flatnonzero(chosen)
-    taken = patterns.take(rows, chosen[rows])
-    counts = taken.packed(len(instance.counts))
-    classes = np.flatnonzero(counts)
-    part = Instance(np.ascontiguousarray(instance.sizes[classes]), counts[classes], instance.limits)
-    needed = needed_packs(part)
-    if needed >= taken.num_packs:
-        return None
-    anew = minimum_bin_slack(part, needed, tuning, effort)
-    if anew is None or anew.num_packs > taken.num_packs:
-        return None
-    left = patterns.repeats - chosen
-    kept = np.flatnonzero(left)
-    fresh = Patterns(anew.offsets, classes[anew.classes], anew.multiplicities, anew.repeats)
-    return joined([patterns.take(kept, left[kept]), fresh])
+    return None if chosen is None else packed_again(instance, patterns, chosen, search)
 
 
 def _chosen(instance: Instance, patterns: Patterns, trial: int) -> IntArray | None:
     """Packs to take apart of each pattern, int64 ``[Q]``; None if all of them together have too little room left."""
     scarce = scarcity(instance.sizes, instance.counts, instance.limits)
-    weights = (scarce >= 0.9 * scarce.max()) / instance.limits
-    contents = np.add.reduceat(
-        instance.sizes[patterns.classes] * patterns.multiplicities[:, None], patterns.offsets[:-1], axis=0
-    )
-    # Room in the component that has least of it, as a share of the limit.
-    room = np.where(weights > 0, (instance.limits - contents) / instance.limits, 1.0).min(axis=1)
+    # Room in the component with the least of it, among the scarce ones.
+    room = np.where(scarce >= 0.9 * scarce.max(), patterns.room(instance), 1.0).min(axis=1)
     emptiest = np.argsort(-room, kind="stable")
     drawn = np.arange(len(patterns))
     key = derive_key(np.uint64(trial), np.uint64(0), np.uint64(2))

@@ -1,4 +1,4 @@
-"""What a caller may set for a packing method; each method heeds what concerns it."""
+"""Settings of the packing methods; each method heeds those that concern it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets of many shards: read, planned and written shard by shard, on one process, on many, or on a cluster."""
+"""Datasets of many shards: read, planned and written shard by shard, by one process, by many, or on a cluster."""
 
 from dgl_tuplepack.sharding.run import Sharded, preprocess_shards, verify_shards
 from dgl_tuplepack.sharding.shard import Shard

@@ -1,4 +1,4 @@
-"""Files of a source on any file system: which ones there are, and their copies; names in a listing are not trusted."""
+"""Files of a source on any file system: listing and copying them; names in a listing are not trusted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import posixpath
 import re
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class Member:
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
+    """Return the file system of a URL, and the path in it."""
     fsspec = load("fsspec")
     with failures_of(url):
         # Names of files are asked for again each time: sources may change.
@@ -48,12 +48,10 @@ def members(files: Any, path: str, url: str) -> dict[str, Member]:
     Raises
     ------
     FormatError
-        The source cannot be listed; or it lies elsewhere, and a file is not a plain one or would not lie below a
-        folder that it is copied to.
+        The source cannot be listed completely. Or it lies elsewhere, and a file is not a plain one or would not lie
+        below the folder that it is copied to.
     """
-    with failures_of(url):
-        found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
-        listed = sorted((str(name), dict(info)) for name, info in found.items())
+    listed = _listed(files, path, url)
     if is_local(files):
         # Nothing is copied.
         return {posixpath.relpath(name, path) if name != path else "": Member(name, info) for name, info in listed}
@@ -74,15 +72,44 @@ def members(files: Any, path: str, url: str) -> dict[str, Member]:
     return below
 
 
+def _listed(files: Any, path: str, url: str) -> list[tuple[str, dict[str, Any]]]:
+    """Names of the files at a path, and what the file system tells of each; none if there is nothing."""
+    kind, general = type(files), load("fsspec").AbstractFileSystem
+    general_async = load("fsspec.asyn").AsyncFileSystem
+    walks = kind.find is general.find and getattr(kind, "_find", general_async._find) is general_async._find
+    with failures_of(url):
+        try:
+            info = files.info(path)
+        except FileNotFoundError:
+            # Some file systems have files below a path, but know of no folder there.
+            info = None
+        if info is not None and info["type"] == "file":
+            listed: Iterable[tuple[str, Any]] = [(path, info)]
+        elif walks:
+            listed = [] if info is None else _walked(files, path)
+        else:
+            listed = files.find(path, detail=True).items()
+        return sorted((str(name), dict(info)) for name, info in listed)
+
+
+def _walked(files: Any, folder: str) -> Iterator[tuple[str, Any]]:
+    """Files below a folder. The `find` of fsspec itself leaves out folders that it fails to read; here they raise."""
+    for info in files.ls(folder, detail=True):
+        if info["type"] != "directory":
+            yield info["name"], info
+        elif info["name"].rstrip("/") != folder.rstrip("/"):
+            yield from _walked(files, info["name"])
+
+
 def copy_members(files: Any, found: dict[str, Member], target: Path, url: str) -> None:
-    """Copy all files of a source below `target`; no file takes the place of another.
+    """Copy all files of a source below `target`; no file replaces another.
 
     Raises
     ------
     FormatError
-        A file cannot be read, or two have the same name here.
+        A file cannot be copied, or two have the same name here.
     """
-    with failures_of(url):
+    with failures_of(url, target):
         for relative, member in found.items():
             place = target.joinpath(*relative.split("/")) if relative else target
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -107,12 +134,16 @@ def target_name(path: str, url: str) -> str:
 
 
 @contextlib.contextmanager
-def failures_of(url: str) -> Iterator[None]:
-    """Whatever a file system raises, as an error that names the place."""
+def failures_of(url: str, target: Path | None = None) -> Iterator[None]:
+    """Turn what a file system raises, which is of any class, into a `FormatError` that names the URL.
+
+    Reading is meant, or copying to `target`.
+    """
     try:
         yield
     except Exception as error:
-        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error
+        task = f"read {url}" if target is None else f"copy {url} to {target}"
+        raise FormatError(f"cannot {task}: {type(error).__name__}: {error!s:.300}; check the place.") from error
 
 
 def _below(name: str, path: str, root: str) -> str | None:

@@ -1,31 +1,31 @@
-"""From many shards to one dataset: stores and plans shard by shard, limits for all of them, the manifest last."""
+"""Make one dataset of many shards: stores and plans shard by shard, limits for all of them, the manifest last."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
-from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, SearchError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.preprocessing import timed
 from dgl_tuplepack.search import search_limits
-from dgl_tuplepack.sharding.replacing import put_in_place, remove_new
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
-from dgl_tuplepack.sharding.tasks import SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
-from dgl_tuplepack.store.folder import LOCK, is_begun, writing_to
+from dgl_tuplepack.store.folder import LOCK, is_begun, move_store, writing_to
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 from dgl_tuplepack.store.selection import check_same_schema
@@ -40,13 +40,13 @@ class Sharded:
     store
         All shards, opened.
     limits
-        Of all plans.
+        Limits of all plans.
     written, kept
-        Names of the shards that were written now, and of those that were there and were verified.
+        Names of the shards that were written now, and of the shards that were there and were verified.
     planned
         Names of the shards that got new plans.
     seconds
-        What each step took: write, limits, plan.
+        Time of each step: write, limits, plan.
     """
 
     store: MultiStore
@@ -72,30 +72,30 @@ def preprocess_shards(
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
 
-    A second run does only what is missing: a shard that is finished, and whose source is as it was, is verified and
-    kept. A shard that fails does not stop the others.
+    A second run does only what is missing: a finished shard whose source has not changed is verified and kept. A shard
+    that fails does not stop the others.
 
     Parameters
     ----------
     shards
-        Paths or objects that `GraphStore.write` takes, objects if pickle knows them; or fsspec URLs of such places. A
-        mapping names them, else their paths do.
-        All hold graphs of the same kind, and all or none are split; a shard may have some of the parts only.
+        Paths, fsspec URLs, or objects that can be pickled, of all that `GraphStore.write` takes. A mapping names them;
+        otherwise their paths do. All hold graphs of the same types and features. Either all have splits, or none; a
+        shard may lack some of the splits.
     out
-        Folder of the dataset, with a folder for each shard; where several machines work, all of them must see it.
+        Folder of the dataset, with a folder for each shard. If several machines work, all of them must see it.
     limits
-        Of the packs; None: those that `search_limits` advises for all graphs of all shards.
+        Limits of the packs; None: the limits that `search_limits` advises for all graphs of all shards.
     multiple_of, compact, seed
         As in `preprocess`.
     overwrite
-        Write every shard anew.
+        Write every shard again.
     workers
-        Processes of the pool; as many as there are cores if not given. 1: everything happens in this process.
+        Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
         Where to work instead: any ``concurrent.futures.Executor``, such as ``distributed.Client.get_executor()``.
         Stores and plans depend neither on it nor on the number of workers.
     ogb_settings
-        Keywords of `OgbFolder` for shards that are paths.
+        Keywords of `OgbFolder`, for shards that are paths.
 
     Returns
     -------
@@ -105,31 +105,31 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; names each, and its cause. The dataset that was there, if
-        any, stays as it was, and the other shards stay done.
+        Shards could not be read, written or planned; names each of them and the cause. An earlier dataset in the folder
+        stays as it was. The other shards stay done.
     FormatError
-        The place holds a store or other things, cannot be written, or another run is writing there.
+        The folder holds a store or other things, cannot be written, or another run writes to it.
     SizesError
-        There are no shards, two have the same name, or one lies where another, or itself, is to be written.
+        There are no shards, two have the same name, or the source of one would be overwritten.
     LimitsError
-        A graph exceeds the limits, or they are no `Limits`.
+        A graph exceeds the limits, or `limits` is not a `Limits`.
     InputError
-        Another setting has no such value; nothing was written.
+        Another setting is not allowed. Nothing was written.
 
     Notes
     -----
-    Each shard is read once: what is written is counted at the same time. What travels between processes are paths and
-    histograms.
+    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
+    only.
     """
     limits = None if limits is None else as_limits(limits)
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
     if executor is not None and workers is not None:
-        raise InputError("workers belong to a pool of our own; leave them out where an executor is given.")
+        raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
     named = as_shards(shards, ogb_settings or {})
-    out, seconds = Path(out).absolute(), dict[str, float]()
+    out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
     with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
@@ -145,17 +145,19 @@ def preprocess_shards(
         manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
         changed = _manifest(out) != manifest
         if changed:
-            # It would tell of other shards or plans than there are, if this were interrupted.
+            # After an interrupt, the old manifest would describe other shards or plans than there are.
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
-            for shard in written:
-                if shard.is_new:
-                    put_in_place(out, shard.name)
+            for name in (shard.name for shard in written if shard.is_new):
+                # An interrupt in between leaves a shard that the next run finds unfinished.
+                move_store(out / NEW / name, out / name)
+                with writing_to(out / name):
+                    os.replace(out / NEW / name / SOURCE, out / name / SOURCE)
         with timed(seconds, "plan"):
             planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
-        remove_new(out)
+        _remove_new(out)
         return Sharded(
             MultiStore(out), chosen,
             written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
@@ -166,14 +168,14 @@ def preprocess_shards(
 def verify_shards(
     path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
 ) -> MultiStore:
-    """Check every byte of every shard, and that its plans are for its graphs, of the manifest's limits and seed.
+    """Check every byte of every shard, and that its plans are for its graphs, with the manifest's limits and seed.
 
     Parameters
     ----------
     path
         Folder that `preprocess_shards` made.
     workers
-        Processes; 1: everything happens in this one. None: as many as there are cores.
+        Processes of the pool; None: one for each core. 1: everything happens in this process.
     executor
         Where to work instead.
 
@@ -182,11 +184,11 @@ def verify_shards(
     ShardsError
         Names each shard that is not as it was written.
     InputError
-        `workers` is no number of processes.
+        `workers` is not an integer in 1..4096.
     FormatError
-        The manifest is not as it was written, or does not fit the shards.
+        The manifest is not as it was written, or does not describe the shards.
     """
-    folder, processes = Path(path).absolute(), _processes(workers)
+    folder, processes = as_path(path).absolute(), _processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
     with Workers(min(processes, len(tasks)), executor) as at_work:
@@ -195,30 +197,26 @@ def verify_shards(
 
 
 def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
-    """Results of all tasks by name, in the order of the tasks.
+    """Return the results of all tasks by name, in the order of the tasks.
 
     Raises
     ------
     ShardsError
         Names all that failed.
     """
-    found: dict[str, Any] = {}
-    with progress_bar(total=len(tasks), desc=unit, unit=f" {unit}") as progress:
-        for name, result in at_work.run(task, tasks):
-            found[name] = result
-            progress.update()
-    _refuse({name: found[name].cause for name in tasks if isinstance(found[name], Failed)}, len(tasks))
-    return {name: found[name] for name in tasks}
+    done = dict(progress_bar(at_work.run(task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
+    return {name: done[name] for name in tasks}
 
 
 def _check_alike(written: Sequence[WrittenShard]) -> None:
-    """Refuse shards that are of another kind than the first, or that alone have no split."""
+    """Refuse shards whose schema differs from the first, and shards without splits if others have some."""
     first, failed = written[0], dict[str, str]()
-    parted = next((shard.name for shard in written if shard.has_parts), None)
+    with_splits = next((shard.name for shard in written if shard.has_splits), None)
     for shard in written:
-        if parted is not None and not shard.has_parts:
+        if with_splits is not None and not shard.has_splits:
             failed[shard.name] = (
-                f"it has no split, but {parted} has one; its graphs would be in no part. Give the shard a split "
+                f"it has no split, but {with_splits} has one; its graphs would be in no split. Give the shard a split "
                 '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
             )
         try:
@@ -238,19 +236,19 @@ def _refuse(failed: Mapping[str, str], number: int) -> None:
 
 
 def _manifest(out: Path) -> Manifest | None:
-    """The manifest; None where there is none, or it cannot be read."""
+    """Return the manifest; None if there is none, or it cannot be read."""
     try:
         return Manifest.load(out)
     except FormatError:
         return None
 
 
-@contextmanager
+@contextlib.contextmanager
 def _alone(out: Path) -> Iterator[None]:
-    """Make the folder, and keep other runs out of it; refuse one that holds other things."""
+    """Make the folder and keep other runs out of it; refuse a folder with other content."""
     lock = FileLock(out / LOCK, timeout=0)
     with writing_to(out):
-        # Before the lock is made there, too: it is a sign of ours.
+        # Also before the lock is made there, by which a folder is recognised as ours.
         _check_place(out)
         out.mkdir(parents=True, exist_ok=True)
         lock.acquire()
@@ -265,7 +263,7 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 def _check_place(out: Path) -> None:
-    """Refuse a folder that is neither new, nor empty, nor one in which shards were begun."""
+    """Refuse a folder with other content than what a run leaves."""
     if not out.is_dir():
         return
     names = sorted(os.listdir(out))
@@ -273,15 +271,24 @@ def _check_place(out: Path) -> None:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
     if _manifest(out) is not None or any((out / name / SOURCE).exists() for name in names):
         return
-    # What a run leaves that was killed before its first shard was done.
+    # Left by a run that was killed before its first shard was done.
     left = [name for name in names if LOCK in names and is_begun(out / name)]
     others = [name for name in names if name != LOCK and name not in left]
     if others:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 
 
+def _remove_new(out: Path) -> None:
+    """Remove what is left of new stores, also of earlier runs; what cannot be removed stays for the next run."""
+    with contextlib.suppress(OSError):
+        for folder in (out / NEW).iterdir():
+            if is_begun(folder, besides=[SOURCE]):
+                shutil.rmtree(folder)
+        (out / NEW).rmdir()
+
+
 def _processes(workers: int | None) -> int:
-    """How many processes to work on: `workers`, or as many as there are cores."""
+    """Return the number of processes: `workers`, or one for each core."""
     if workers is not None:
         return whole_number("workers", workers, 1, 4096, InputError)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""A shard: where its graphs come from, what it is called, and how a change of its source is noticed."""
+"""A shard: the source of its graphs, its name, and how a change of its source is noticed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError, SizesError
@@ -29,14 +29,14 @@ from dgl_tuplepack.sharding.members import (
 from dgl_tuplepack.sources import paths, recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
-# Folders of an OGB dataset that are made from the others.
+# Folders that OGB makes from the other folders of a dataset.
 _DERIVED = ("processed", "mapping")
-# What file systems tell of the version of a file, under different names.
+# Keys by which file systems tell the version of a file.
 _VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
     "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
 )  # fmt: skip
-# Names of files that lie beside shards, or tell what a folder is.
+# Names of files that lie beside shards, or by which folders are recognised.
 _RESERVED = (MANIFEST, METADATA)
 # Bytes read at once.
 _CHUNK = 2**20
@@ -45,17 +45,17 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of a dataset; small, so that it can be sent to a worker.
+    """One shard of a dataset; small, so that it can be sent to a worker.
 
     Attributes
     ----------
     name
         Name of its folder.
     source
-        A path that `GraphStore.write` takes, or the fsspec URL of such a place; or an object that it takes and pickle
-        knows.
+        A path that `GraphStore.write` takes, the fsspec URL of such a place, or an object that `GraphStore.write` takes
+        and that can be pickled.
     settings
-        Keywords for kinds of sources that heed them, such as those of `OgbFolder`, where the source is a path.
+        Keywords for a source that is a path, such as those of `OgbFolder`; other kinds of sources ignore them.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Shard:
 
     @property
     def has_files(self) -> bool:
-        """Whether the source is read from files that are known; else it is an object."""
+        """Whether the source is read from known files."""
         return _files_of(self.source) is not None
 
     def local_path(self) -> Path | None:
-        """Where the source lies, without links; None if it is an object, or on no local file system."""
+        """Return the path of the source, links resolved; None if it is an object, or not on a local file system."""
         try:
             url = _files_of(self.source)
             if url is None:
@@ -81,19 +81,19 @@ class Shard:
             files, path = file_system(url)
             return Path(path).resolve() if is_local(files) else None
         except (FormatError, OSError, RuntimeError, ValueError):
-            # A loop of links, say. Told when it is read, with those of other shards.
+            # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
             return None
 
     def identity(self) -> str:
-        """SHA-256 that differs once the source does: of names, sizes and times of its files, or of its pickle.
+        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its pickle.
 
-        Files of which the file system tells no time, tag or checksum are read for it.
-        An object whose pickles differ from time to time is taken for changed.
+        Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
+        time counts as changed.
 
         Raises
         ------
         FormatError
-            There is no such source, or it cannot be reached.
+            The source does not exist, or cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
@@ -103,12 +103,12 @@ class Shard:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """Give what `GraphStore.write` takes; copied to this machine first, if it lies elsewhere.
+        """Give the source as `GraphStore.write` takes it; files on another machine are copied first.
 
         Raises
         ------
         FormatError
-            There is no such source, it cannot be reached, or is nothing that can be read.
+            The source does not exist, cannot be reached, or is of no known kind.
         """
         if not self.is_path:
             yield self.source
@@ -118,7 +118,7 @@ class Shard:
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
-            # Under its own name, which says what an OGB dataset is.
+            # Under its own name, by which OGB datasets are known.
             copy = Path(folder) / target_name(path, self.source)
             files, found = _found(self.source)
             copy_members(files, found, copy, self.source)
@@ -126,17 +126,17 @@ class Shard:
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Name all shards; each name is a plain folder name, and stands once.
+    """Name all shards; names are plain folder names, and distinct.
 
-    A path gives its last part as a name, or as many as it takes to tell it from others.
+    A path is named by its last component, or by as many of the last components as distinguish it from the others.
 
     Raises
     ------
     SizesError
-        There is no shard, a path stands in the place of several, the same one stands twice, or a name is reserved.
+        There are no shards, one path is given instead of several, a shard is given twice, or a name is reserved.
     """
     if isinstance(shards, str | bytes | os.PathLike):
-        raise SizesError(f"shards are several, but one path {str(shards)!r} was given; put it into a list.")
+        raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it into a list.")
     if not shards:
         raise SizesError("there are no shards; give at least one.")
     sources = [_as_source(source) for source in (shards.values() if isinstance(shards, Mapping) else shards)]
@@ -152,31 +152,31 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     reserved = [name for name in names if name.lower() in _RESERVED]
     if reserved:
         raise SizesError(
-            f"no shard can be called {reserved[0]!r}, which is the name of a file of ours; give a mapping from other "
-            "names to shards."
+            f"no shard can be called {reserved[0]!r}, which is the name of a file of a dataset; give a mapping from "
+            "other names to shards."
         )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
         raise SizesError(
-            f"two shards are called {repeated[0]!r}; give each one once, or in Python a mapping of names to shards."
+            f"two shards are called {repeated[0]!r}; give each shard once, or in Python a mapping of names to shards."
         )
     return [Shard(name, source, settings) for name, source in zip(names, sources, strict=True)]
 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
-    """Refuse a source that would be written over while it is read, or is changed by what is written.
+    """Refuse a source that would be overwritten, or changed, while it is read.
 
     Raises
     ------
     SizesError
-        A source is the folder of a shard in `out`, lies in one, or holds it.
+        A source is the folder of a shard in `out`, lies in such a folder, or holds one.
     FormatError
-        There can be no such folder.
+        `out` cannot be a folder.
     """
     try:
         folders = {(out / shard.name).resolve(): shard.name for shard in shards}
     except (OSError, RuntimeError, ValueError) as error:
-        # A loop of links, say.
+        # A loop of links, for instance.
         raise FormatError(cannot("write", out, error)) from error
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
@@ -197,7 +197,7 @@ def _as_source(source: Any) -> Any:
 
 
 def _files_of(source: Any) -> str | None:
-    """Path or URL of the files that a source is read from; None for an object without."""
+    """Return the path or URL of the files that a source is read from; None for an object without files."""
     if isinstance(source, str):
         return source
     known = recognised(source)
@@ -205,11 +205,11 @@ def _files_of(source: Any) -> str | None:
 
 
 def _place_of(source: Any) -> list[str]:
-    """Parts of the path of a source; none where it has no path."""
+    """Return the components of the path of a source; none if it has no path."""
     url = _files_of(source)
     if url is None:
         return []
-    # Of an URL of several links, "zip://part.bin::s3://bucket/archive.zip", the first that holds a path.
+    # The first link with a path, in a URL of several links such as "zip://part.bin::s3://bucket/archive.zip".
     link = next((link for link in url.split("::") if "://" in link), url)
     return [part for part in link.rpartition("://")[2].replace(os.sep, "/").split("/") if part]
 
@@ -220,7 +220,7 @@ def _plain(name: str) -> str:
 
 
 def _found(url: str) -> tuple[Any, dict[str, Member]]:
-    """The file system of a source, and its files by their paths below it, without those that are made from others."""
+    """Return the file system of a source, and its files by their paths below it; without derived folders."""
     files, path = file_system(url)
     found = {
         relative: member
@@ -233,20 +233,16 @@ def _found(url: str) -> tuple[Any, dict[str, Member]]:
 
 
 def _listing(url: str) -> dict[str, list[str]]:
-    """Path of each file of a source, below it (empty for the source itself) -> its size, and version or checksum."""
+    """Return size, and version or checksum, of each file of a source, by its path below it."""
     files, found = _found(url)
     listing = {}
     for relative, member in found.items():
         version = [str(member.info[key]) for key in _VERSION_KEYS if member.info.get(key) is not None]
         if not version:
             with failures_of(url), files.open(member.name) as file:
-                version = [_digest(file)]
+                digest = hashlib.sha256()
+                while chunk := file.read(_CHUNK):
+                    digest.update(chunk)
+            version = [digest.hexdigest()]
         listing[relative] = [str(member.info.get("size")), *version]
     return listing
-
-
-def _digest(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()

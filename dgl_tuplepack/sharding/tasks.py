@@ -1,57 +1,57 @@
-"""What is done with one shard, in any process: small things come in, and small things go out."""
+"""The tasks for one shard, in any process: their arguments and results are small."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._files import check_header, checksum, read_json, write_text
+from dgl_tuplepack._files import JsonFormat
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.preprocessing import part_histograms, verify, verify_plans, write_plans
+from dgl_tuplepack.plan import PLAN_FILE
+from dgl_tuplepack.preprocessing import load_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, is_begun
 from dgl_tuplepack.store.format import MANIFEST, METADATA
-from dgl_tuplepack.store.manifest import ShardEntry, was_written_anew
-from dgl_tuplepack.store.plan_files import plan_file, plan_files
+from dgl_tuplepack.store.manifest import ShardEntry, check_unchanged
+from dgl_tuplepack.store.plan_files import plan_file
 
-FORMAT, VERSION = "dgl_tuplepack.source", 1
 SOURCE = "source.json"
-# Folder in that of a dataset, for stores that are to replace those of the dataset.
+_SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
+# Folder inside a dataset, for new stores that are to replace those of its shards.
 NEW = ".new"
 
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What the run has to know of the store of a shard; `has_parts`: its split has a part with graphs.
+    """What a run needs to know about the store of a shard.
 
-    `kept`: it was there already. `is_new`: it lies in the folder `NEW`, to be put in its place.
+    `has_splits`: a split has graphs. `kept`: the store was there already. `is_new`: it lies in the folder `NEW`, and is
+    to be moved to its place.
     """
 
     name: str
     histogram: SizeHistogram
     schema: Schema
-    has_parts: bool
+    has_splits: bool
     checksum: str
     kept: bool
     is_new: bool
 
 
 def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
-    """Write the store of a shard, unless it is there, whole, and of the same source.
+    """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    A dataset stays as it was: where there is one, the store is written in the folder `NEW`.
+    A finished dataset stays as it was: the store is written to the folder `NEW` then.
 
     Raises
     ------
     FormatError, SchemaError, SizesError
-        As in `GraphStore.write`; whatever store was there stays.
+        As in `GraphStore.write`; an earlier store stays.
     """
     folder = out / shard.name
     identity = shard.identity()
@@ -69,112 +69,87 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     if shard.has_files and shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
     content = {"source": identity, "compact": compact, "store": store.checksum}
-    document = {"format": FORMAT, "version": VERSION, **content}
-    write_text(folder / SOURCE, json.dumps({**document, "checksum": checksum(document)}, indent=1) + "\n")
+    _SOURCE_FILE.write(folder / SOURCE, content, indent=1)
     return _written(shard, store, kept=False, is_new=is_new)
 
 
 def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
-    has_parts = any(map(len, store.splits.values()))
-    return WrittenShard(shard.name, store.histogram, store.schema, has_parts, store.checksum, kept, is_new)
+    has_splits = any(map(len, store.splits.values()))
+    return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept, is_new)
 
 
 def _clear_remains(folder: Path) -> None:
-    """Take away what we wrote beside a store that is no more, but nothing where other things lie there, too."""
-    if (folder / METADATA).exists() or not _is_ours(folder / SOURCE):
+    """Remove the files beside a store that is gone, unless the folder holds other things as well."""
+    if (folder / METADATA).exists() or not _SOURCE_FILE.recognises(folder / SOURCE):
         return
-    # What tells that the folder is ours goes last.
-    remains = [*(file for file in folder.glob("*.json") if _plan(file) is not None), folder / SOURCE]
+    # The file by which the folder is recognised as ours goes last.
+    remains = [*(file for file in folder.glob("*.json") if PLAN_FILE.recognises(file)), folder / SOURCE]
     if is_begun(folder, besides=[file.name for file in remains]):
         for file in remains:
             file.unlink()
 
 
-def _is_ours(source: Path) -> bool:
-    try:
-        check_header(read_json(source), source, FORMAT, VERSION)
-    except FormatError:
-        return False
-    return True
-
-
-def _plan(file: Path) -> PackPlan | None:
-    """A plan; None if there is none that can be read."""
-    try:
-        return PackPlan.load(file)
-    except InputError:
-        return None
-
-
 def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
-    """The store in a folder, if it was written from the same source in the same way, and every byte still is there."""
+    """Return the store in a folder if it was written from the same source in the same way and is intact."""
     if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
         return None
     try:
-        document = read_json(folder / SOURCE)
-        check_header(document, folder / SOURCE, FORMAT, VERSION)
         store = GraphStore(folder)
-        found = [document.get(key) for key in ("source", "compact", "store", "checksum")]
-        if found != [identity, compact, store.checksum, checksum(document)]:
+        with _SOURCE_FILE.reading(folder / SOURCE) as document:
+            found = [document[key] for key in ("source", "compact", "store")]
+        if found != [identity, compact, store.checksum]:
             return None
         store.verify()
     except InputError:
-        # Damaged; it is made again.
+        # Damaged; it is written again.
         return None
     return store
 
 
 def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
-    """Write the plans of a shard beside its store; False if they are there."""
+    """Write the plans of a shard beside its store; return False if they are there."""
     store = GraphStore(out / name)
-    histograms = part_histograms(store)
-    files = {plan_file(store.path, part): histogram for part, histogram in histograms.items()}
-    if set(plan_files(store.path)) == set(files) and all(
-        _is_plan(file, histogram, limits, seed) for file, histogram in files.items()
-    ):
-        return False
-    write_plans(store, limits, seed)
-    return True
+    try:
+        _check_plans(store, limits, seed)
+    except FormatError:
+        write_plans(store, limits, seed)
+        return True
+    return False
 
 
-def _is_plan(file: Path, histogram: SizeHistogram, limits: Limits, seed: int) -> bool:
-    plan = _plan(file)
-    return plan is not None and (plan.histogram, plan.limits, plan.seed) == (
-        histogram,
-        limits.aligned(histogram.components),
-        seed,
-    )
+def _check_plans(store: GraphStore, limits: Limits, seed: int) -> None:
+    """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
+    for split, plan in load_plans(store).items():
+        if (plan.limits, plan.seed) != (limits.aligned(store.schema.components), seed):
+            raise FormatError(
+                f"{plan_file(store.path, split)} was not made with {limits} and seed {seed}, as {MANIFEST} says; "
+                "preprocess the shards again."
+            )
 
 
 def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
-    """Check every byte of a shard, its plans, and that both are those of which the manifest tells.
+    """Check every byte of a shard and its plans, and that the manifest describes both.
 
     Raises
     ------
     FormatError
-        Names what is not as it was written.
+        Names the file that is not as it was written.
     """
-    store = verify(out / shard.name)
-    if store.checksum != shard.store:
-        raise FormatError(was_written_anew(out, shard.name))
-    verify_plans(store)
-    for part, histogram in part_histograms(store).items():
-        file = plan_file(store.path, part)
-        if not _is_plan(file, histogram, limits, seed):
-            raise FormatError(
-                f"{file} is no plan of {limits} and seed {seed}, of which {out / MANIFEST} tells; preprocess it again."
-            )
+    store = GraphStore(out / shard.name)
+    store.verify()
+    check_unchanged(store.checksum, out, shard)
+    _check_plans(store, limits, seed)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a shard could not be done."""
+    """The cause of a failure."""
 
     cause: str
 
 
 def attempt(task: Any, *arguments: Any) -> Any:
-    """Result of a task, or its failure as text: not every exception can be sent between processes."""
+    """Return the result of a task, or its failure as text: not every exception can be sent between processes."""
     try:
         return task(*arguments)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Where tasks run: in this process, on a pool of processes that may die, or on an executor that is given."""
+"""Run tasks: in this process, on a pool of processes that may die, or on a given executor."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from typing import Any
 
 from dgl_tuplepack.sharding.tasks import Failed, attempt
 
-# What a worker gets to clean up after its task, once the run has ended.
+# Time for a worker to clean up after its task, once the run has ended.
 _GRACE_S = 5.0
-# On an executor that is given; more tasks than most clusters have processes.
+# Tasks at a time on a given executor; more than most clusters have processes.
 _MOST_SUBMITTED = 1024
 _DIED = (
     "the process that worked on it died twice, the second time with nothing beside it (killed, or out of memory); "
@@ -49,24 +49,26 @@ class InThisProcess(Executor):
 
 
 class Workers:
-    """Runs tasks by name on an executor; a context.
+    """Runs tasks by name on an executor; a context manager.
 
     Parameters
     ----------
     workers
-        Processes of an own pool; 1 works in this process.
+        Processes of a pool of its own; 1 works in this process.
     executor
-        Where to run instead; it stays open.
+        Executor to use instead of a pool; it stays open.
 
     Notes
     -----
-    A process that dies breaks its whole pool. The pool is made anew, and what it was working on is repeated, each task
-    alone: the one that kills its process fails, the others do not suffer.
+    A process that dies breaks its whole pool. Then a new pool repeats the tasks that were running, each task alone: the
+    one that kills its process fails, the others do not suffer.
     """
 
     def __init__(self, workers: int, executor: Executor | None = None) -> None:
-        self._number, self._given, self._own = workers, executor, executor is None and workers > 1
-        self._executor: Executor | None = executor
+        # A pool gets one task for each process, so that it is known which tasks were running.
+        self._number, self._most = workers, workers if executor is None else _MOST_SUBMITTED
+        self._executor = InThisProcess() if executor is None and workers == 1 else executor
+        self._pool: Executor | None = None
         self._hold: Connection | None = None
 
     def __enter__(self) -> Workers:
@@ -74,46 +76,41 @@ class Workers:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self._hold is not None:
-            # Ends what the workers are doing; they clean up.
+            # The workers stop what they are doing, and clean up.
             self._hold.close()
         self._close()
 
     def _close(self) -> None:
-        if self._own and self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
         if self._hold is not None:
             self._hold.close()
             self._hold = None
 
     def _submitted(self, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
-        """Submit a task; an executor that is broken already makes a future of that, too."""
+        """Submit a task; where the executor is broken already, its error is in the future."""
         try:
-            if not self._own:
-                return self._ready().submit(attempt, task, *arguments)
+            if self._executor is not None:
+                return self._executor.submit(attempt, task, *arguments)
             with _interrupts_deferred():
                 # Making the pool starts a helper of Python's, which unblocks interrupts; submitting starts the workers.
-                executor = self._ready()
+                pool = self._pool = self._pool or self._new_pool()
                 with _interrupts_blocked():
-                    return executor.submit(attempt, task, *arguments)
+                    return pool.submit(attempt, task, *arguments)
         except BrokenExecutor as error:
             future: Future[Any] = Future()
             future.set_exception(error)
             return future
 
-    def _ready(self) -> Executor:
-        if self._executor is None:
-            if not self._own:
-                self._executor = InThisProcess()
-                return self._executor
-            context = multiprocessing.get_context("spawn")
-            # Nothing is ever sent: when this end closes, by will or by death, the workers stop.
-            theirs, self._hold = context.Pipe(duplex=False)
-            self._executor = ProcessPoolExecutor(self._number, context, _begin_worker, (theirs,))
-        return self._executor
+    def _new_pool(self) -> Executor:
+        context = multiprocessing.get_context("spawn")
+        # Nothing is ever sent: when this end is closed, or its process dies, the workers stop.
+        theirs, self._hold = context.Pipe(duplex=False)
+        return ProcessPoolExecutor(self._number, context, _begin_worker, (theirs,))
 
     def run(self, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
-        """Name and result, or `Failed`, of each task, as they end."""
+        """Yield name and result, or `Failed`, of each task, as they end."""
         waiting, suspects = dict(tasks), dict[str, tuple[Any, ...]]()
         while waiting:
             yield from self._run_together(task, waiting, suspects)
@@ -123,15 +120,13 @@ class Workers:
     def _run_together(
         self, task: Callable[..., Any], waiting: dict[str, tuple[Any, ...]], suspects: dict[str, tuple[Any, ...]]
     ) -> Iterator[tuple[str, Any]]:
-        """Take tasks from `waiting` until none is left, or the pool breaks; then those it had are `suspects`."""
-        # An own pool gets one task for each process, so that it is known which ones were being worked on.
-        most = self._number if self._given is None else _MOST_SUBMITTED
+        """Take tasks from `waiting` until none is left, or the pool breaks; then the tasks it had are `suspects`."""
         running: dict[Future[Any], str] = {}
         begun: dict[str, tuple[Any, ...]] = {}
         broken = False
         try:
             while running or (waiting and not broken):
-                while waiting and len(running) < most and not broken:
+                while waiting and len(running) < self._most and not broken:
                     name = next(iter(waiting))
                     future = self._submitted(task, waiting[name])
                     begun[name] = waiting.pop(name)
@@ -140,7 +135,7 @@ class Workers:
                     name, error = running.pop(future), _error_of(future)
                     if error is None:
                         yield name, future.result()
-                    elif self._own and isinstance(error, BrokenExecutor):
+                    elif self._executor is None and isinstance(error, BrokenExecutor):
                         broken, suspects[name] = True, begun[name]
                     else:
                         yield name, Failed(_shown(error))

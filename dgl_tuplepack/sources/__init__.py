@@ -1,12 +1,12 @@
-"""Where graphs come from, and their sizes."""
+"""Sources of graphs and of their sizes."""
 
 from dgl_tuplepack.graphs.items import Identified, Parts, WithIds, is_iterable, parts_of, with_ids
-from dgl_tuplepack.sources.items import SizeReader, graph_of
+from dgl_tuplepack.sources.items import SizeReader
 from dgl_tuplepack.sources.kind import Source, paths, recognised, resolve
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.sizes_of import histogram_of, sizes_of
 
 __all__ = [
-    "Identified", "OgbFolder", "Parts", "SizeReader", "Source", "WithIds", "graph_of", "histogram_of", "is_iterable",
-    "parts_of", "paths", "recognised", "resolve", "sizes_of", "with_ids",
+    "Identified", "OgbFolder", "Parts", "SizeReader", "Source", "WithIds", "histogram_of", "is_iterable", "parts_of",
+    "paths", "recognised", "resolve", "sizes_of", "with_ids",
 ]  # fmt: skip

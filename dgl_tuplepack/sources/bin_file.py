@@ -1,23 +1,23 @@
-"""Files of `dgl.save_graphs` as a source: sizes without DGL, items as DGL itself would read them."""
+"""Files of `dgl.save_graphs` as sources: sizes are read without DGL; items are those that DGL would read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, check_types, components_of
+from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
 
 
 class BinFile(Source):
-    """A ``.bin`` file, which is read as a whole."""
+    """A ``.bin`` file, which is read completely."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -25,53 +25,35 @@ class BinFile(Source):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise the ending, whether there is such a file or not."""
+        """Recognise the suffix, whether the file exists or not."""
         return cls(path) if path.suffix == ".bin" else None
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Sizes of the graphs as they were saved."""
+        """Return the sizes of the saved graphs."""
         graphs, _ = _read(self._path)
         if not graphs:
             raise SizesError(f"{self.title} has no graphs; at least one is needed.")
-        node_types, edge_types = types = _types(graphs[0])
-        wrong = next((i for i, graph in enumerate(graphs) if _types(graph) != types), None)
-        if wrong is not None:
-            found = _types(graphs[wrong])
-            raise SchemaError(
-                f"item {wrong} of {self.title} has node types {found[0]} and edge types {found[1]}, but item 0 has "
-                f"{node_types} and {edge_types}; all graphs must have the same types."
-            )
-        components: tuple[str, ...] = (*map(node_component, node_types), *map(edge_component, edge_types))
-        rows = [[*graph.num_nodes, *(len(sources) for sources, _ in graph.endpoints)] for graph in graphs]
-        homogeneous = len(node_types) == len(edge_types) == 1
-        return GraphSizes(np.array(rows, np.int64), HOMOGENEOUS if homogeneous else components)
+        node_types, edge_types = graphs[0].ntypes, graphs[0].canonical_etypes
+        for number, graph in enumerate(graphs):
+            check_types(graph, node_types, edge_types, f"item {number} of {self.title}", "item 0")
+        rows = [[*graph.num_nodes, *(len(src) for src, _ in graph.endpoints)] for graph in graphs]
+        return GraphSizes(np.array(rows, np.int64), components_of(node_types, edge_types))
 
     def items(self) -> Iterable[Any]:
-        """Graphs, or pairs of a graph and its label."""
-        return bin_file_items(self._path)
-
-
-def bin_file_items(path: Path) -> list[Any]:
-    """Items of a file that `dgl.save_graphs` wrote, which is read as a whole.
-
-    Raises
-    ------
-    FormatError
-        There is no such file, or it is damaged.
-    """
-    load("dgl")
-    saved, arrays = _read(path)
-    labels = {name: _as_tensor(values) for name, values in arrays.items()}
-    graphs = [_as_graph(graph) for graph in saved]
-    if not labels:
-        return graphs
-    if len(labels) == 1:
-        return list(zip(graphs, next(iter(labels.values())), strict=True))
-    return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]
+        """Return graphs, or pairs of a graph and its label."""
+        load("dgl")
+        saved, arrays = _read(self._path)
+        labels = {name: _as_tensor(values) for name, values in arrays.items()}
+        graphs = [_as_graph(graph) for graph in saved]
+        if not labels:
+            return graphs
+        if len(labels) == 1:
+            return list(zip(graphs, next(iter(labels.values())), strict=True))
+        return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]
 
 
 def _read(path: Path) -> tuple[list[SavedGraph], dict[str, Array]]:
-    """Graphs and labels, as many of each label as there are graphs."""
+    """Return graphs and labels; of each label there are as many as graphs."""
     saved, labels = read_saved_graphs(path)
     wrong = [name for name, values in labels.items() if values.shape[:1] != (len(saved),)]
     if wrong:
@@ -80,49 +62,24 @@ def _read(path: Path) -> tuple[list[SavedGraph], dict[str, Array]]:
     return saved, labels
 
 
-def _types(graph: SavedGraph) -> tuple[list[str], list[tuple[str, str, str]]]:
-    nodes = graph.node_types
-    ends = zip(graph.edge_ends, graph.relations, strict=True)
-    return list(nodes), [(nodes[source], relation, nodes[destination]) for (source, destination), relation in ends]
-
-
 def _as_tensor(array: Array) -> Any:
     torch = load("torch")
     if isinstance(array, BFloat16):
         return torch.from_numpy(np.asarray(array)).view(torch.bfloat16)
-    # Copied only where the bytes are those of another machine.
     return torch.from_numpy(array)
 
 
 def _as_graph(saved: SavedGraph) -> Any:
-    """DGLGraph with the types in the order in which they were saved, put together as DGL itself does it."""
-    dgl = load("dgl")
-    relations = []
-    formats = dgl._ffi.object_generic.convert_to_object(["coo", "csr", "csc"])
-    for (src, dst), (src_type, dst_type) in zip(saved.endpoints, saved.edge_ends, strict=True):
-        relations.append(
-            dgl.heterograph_index.create_unitgraph_from_coo(
-                1 if src_type == dst_type else 2,
-                saved.num_nodes[src_type],
-                saved.num_nodes[dst_type],
-                _as_tensor(src),
-                _as_tensor(dst),
-                formats,
-            )
-        )
-    index = relations[0]
-    if len(relations) > 1 or len(saved.node_types) > 1:
-        sources, destinations = zip(*saved.edge_ends, strict=True)
-        types = dgl.graph_index.from_coo(len(saved.node_types), list(sources), list(destinations), True)
-        number = dgl.utils.toindex(list(saved.num_nodes), "int64")
-        index = dgl.heterograph_index.create_heterograph_from_relations(types, relations, number)
+    """Return the DGLGraph, with types in the order in which they were saved."""
+    from dgl_tuplepack.graphs.build import build_graph
 
-    def frames(features: Sequence[Mapping[str, Array]], rows: Sequence[int]) -> list[Any]:
-        return [
-            dgl.frame.Frame({name: _as_tensor(array) for name, array in named.items()}, num_rows=number)
-            for named, number in zip(features, rows, strict=True)
-        ]
+    def tensors(named: Mapping[str, Array]) -> dict[str, Any]:
+        return {name: _as_tensor(array) for name, array in named.items()}
 
-    nodes = frames(saved.node_features, saved.num_nodes)
-    edges = frames(saved.edge_features, [len(src) for src, _ in saved.endpoints])
-    return dgl.DGLGraph(index, list(saved.node_types), list(saved.relations), nodes, edges)
+    node_types, edge_types = saved.ntypes, saved.canonical_etypes
+    return build_graph(
+        {e: (_as_tensor(src), _as_tensor(dst)) for e, (src, dst) in zip(edge_types, saved.endpoints, strict=True)},
+        dict(zip(node_types, saved.num_nodes, strict=True)),
+        dict(zip(node_types, map(tensors, saved.node_features), strict=True)),
+        dict(zip(edge_types, map(tensors, saved.edge_features), strict=True)),
+    )

@@ -1,4 +1,4 @@
-"""Graphs in memory, or fetched one by one: lists, datasets and iterators, DGL's and OGB's among them."""
+"""Lists, datasets and iterators of graphs as sources, also those of DGL and OGB: items are fetched one by one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._progress import progress_bar
-from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.blocks import check_types, components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
-from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, edge_component, node_component
+from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.sizes_cache import cached_sizes
 
@@ -20,9 +21,9 @@ _PROGRESS_FROM = 50_000
 
 
 class Items(Source):
-    """Anything whose items can be taken one by one; or an object that only tells sizes, by an attribute of that name.
+    """Anything that can be iterated; or an object that has only an attribute `sizes`.
 
-    Datasets have a length and items; their own iterators, if any, need not end.
+    Datasets with a length are read by index, since their own iterators need not end.
     """
 
     def __init__(self, given: Any) -> None:
@@ -36,15 +37,15 @@ class Items(Source):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise what can be iterated, but neither one graph nor a mapping; and what has sizes."""
+        """Recognise what can be iterated, except for single graphs and mappings, and what has sizes."""
         can_be = is_iterable(given) and not isinstance(given, Mapping)
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Sizes of all items, each of which is fetched; those of the attribute where there is one."""
+        """Return the attribute `sizes`, if there is one, or the sizes of all items, which are fetched."""
         if self._known is not None:
             return self._known
-        if not self._is_indexed or self._number is None:
+        if self._number is None or not self._is_indexed:
             raise SizesError(
                 f"sizes cannot be read from {type(self._given).__name__}: it has no length or no order; give a list of "
                 "graphs, a dataset with a length, or a pair of arrays (num_nodes, num_edges)."
@@ -56,18 +57,18 @@ class Items(Source):
         return cached_sizes(cache, self._given, self._number, _read_sizes)
 
     def num_graphs(self) -> int | None:
-        """The length, where there is one."""
+        """Return the length, if there is one."""
         return self._number
 
     def splits(self) -> Mapping[str, Any]:
-        """Splits of an OGB dataset, or an attribute of that name."""
+        """Return the splits of an OGB dataset, or the attribute `splits`."""
         if not hasattr(self._given, "get_idx_split"):
             splits = getattr(self._given, "splits", None)
             return splits if isinstance(splits, Mapping) else {}
         return {part: np.asarray(ids, dtype=np.int64) for part, ids in self._given.get_idx_split().items()}
 
     def items(self) -> Iterable[Any]:
-        """The items, by index where there are indices."""
+        """Return the items, by index if possible."""
         if not is_iterable(self._given):
             return super().items()
         return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
@@ -81,50 +82,31 @@ class SizeReader:
     first
         An item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id).
     where
-        What messages call it.
+        Name of the item in messages.
 
     Attributes
     ----------
     components
-        Names of what a size counts, in order.
+        Names of the components of a size.
     """
 
     def __init__(self, first: Any, where: str) -> None:
-        graph = graph_of(first, where)
-        self._where = where
-        self._types = node_types, edge_types = _types(graph)
-        self._homogeneous = len(node_types) == 1 and len(edge_types) == 1
-        self.components: tuple[str, ...] = HOMOGENEOUS
-        if not self._homogeneous:
-            self.components = (*map(node_component, node_types), *map(edge_component, edge_types))
+        graph = parts_of(first, where).graph
+        self._where, self._types = where, (graph.ntypes, graph.canonical_etypes)
+        self.components = components_of(*self._types)
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
-        """Size of an item, one number for each component."""
-        graph = graph_of(item, where)
+        """Return the size of an item, one number for each component."""
+        graph = parts_of(item, where).graph
         node_types, edge_types = self._types
-        if _types(graph) != self._types:
-            raise SchemaError(
-                f"{where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but {self._where} has "
-                f"{node_types} and {edge_types}; all graphs must have the same types."
-            )
-        if self._homogeneous:
+        check_types(graph, node_types, edge_types, where, self._where)
+        if self.components is HOMOGENEOUS:
             return graph.num_nodes(), graph.num_edges()
-        return (*(graph.num_nodes(t) for t in node_types), *(graph.num_edges(t) for t in edge_types))
-
-
-def graph_of(item: Any, where: str) -> Any:
-    """Graph of a dataset's item, see `parts_of`.
-
-    Raises
-    ------
-    SchemaError
-        It is no item of a dataset; `where` says which one it is.
-    """
-    return parts_of(item, where).graph
+        return (*map(graph.num_nodes, node_types), *map(graph.num_edges, edge_types))
 
 
 def _read_sizes(source: Any, number: int, ids: Sequence[int] | None = None) -> GraphSizes:
-    """Sizes of the items of a dataset, or of those named by `ids`."""
+    """Return the sizes of all items of a dataset, or of the items `ids`."""
     size_of = SizeReader(source[0], "item 0")
     chosen = range(number) if ids is None else ids
     rows = np.empty((len(chosen), len(size_of.components)), dtype=np.int64)
@@ -132,10 +114,6 @@ def _read_sizes(source: Any, number: int, ids: Sequence[int] | None = None) -> G
     for row, index in enumerate(items):
         rows[row] = size_of(source[index], f"item {index}")
     return GraphSizes(rows, size_of.components)
-
-
-def _types(graph: Any) -> tuple[list[str], list[tuple[str, str, str]]]:
-    return graph.ntypes, graph.canonical_etypes
 
 
 def _length(given: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""What a path or an object is, as a source of graphs or of their sizes: one answer for every function and command."""
+"""Recognise a path or an object as a source of graphs or sizes, for every function and command."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from dgl_tuplepack.sizes import GraphSizes
 
 
 class Source(ABC):
-    """A source of one kind. A subclass, in a file of its own, is all that is needed to read another kind.
+    """A source of one kind. To read another kind, add a subclass in a file of its own and a line in `KINDS`.
 
-    Making one looks only as far as it takes to recognise it; the methods read.
+    Making a source reads only what recognises it; the methods read the rest.
 
     Attributes
     ----------
     title
-        What messages call it.
+        Name of the source in messages.
     knows_sizes
-        Whether the sizes of graphs cost little, beside the graphs.
+        Whether sizes are read without the graphs.
     schema
-        `Schema` of the graphs, where `blocks` alone do not tell it.
+        `Schema` of the graphs, if `blocks` do not determine it.
     files
-        File or folder that everything is read from, where that is known: its changes are changes of the source.
+        File or folder that everything is read from, if that is known: a change there is a change of the source.
     settings
-        What else decides what is read from `files`, as text.
+        Settings, as text, that also determine what is read from `files`.
     """
 
     knows_sizes = False
@@ -49,41 +49,41 @@ class Source(ABC):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """The source at a path; None where there is nothing of this kind, or nothing at all.
+        """Return the source at a path; None if there is nothing, or nothing of this kind.
 
-        `settings` are keywords that the kind may heed, such as those of `OgbFolder`.
+        `settings` are keywords for some kinds, such as those of `OgbFolder`; other kinds ignore them.
         """
         return None
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """The source that an object is; None for an object of another kind."""
+        """Return the source of an object; None for an object of another kind."""
         return None
 
     @abstractmethod
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Sizes of all graphs, read without their features; kept in the file `cache` where each graph is fetched."""
+        """Return the sizes of all graphs; if each graph must be fetched for that, they are kept in the file `cache`."""
 
     def histogram(self) -> SizeHistogram:
-        """Histogram of the sizes."""
+        """Return the histogram of the sizes."""
         return SizeHistogram.from_sizes(self.sizes())
 
     def num_graphs(self) -> int | None:
-        """Number of graphs, where it is known before they are read."""
+        """Return the number of graphs, if it is known before they are read."""
         return None
 
     def splits(self) -> Mapping[str, Any]:
-        """Ids by name of the parts of the split; nothing where there is none."""
+        """Return ids by name of the split; empty if there are no splits."""
         return {}
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """All graphs in their order as blocks of flat arrays; None where there are only `items`."""
+        """Return all graphs in their order as blocks of flat arrays; None if there are only `items`."""
         return None
 
     def items(self) -> Iterable[Any]:
-        """All graphs in their order as items of a dataset, for kinds without `blocks`."""
+        """Return all graphs in their order as items of a dataset, for kinds without `blocks`."""
         raise SchemaError(
-            f"{self.title} tells sizes alone, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
+            f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
             f"label) or (DGLGraph, label, id); give {_objects(graphs=True)}, or the path of {paths()}."
         )
 
@@ -95,16 +95,16 @@ class Kind:
     Parameters
     ----------
     where
-        Module and class, ``package.module:Class``; imported when it is first asked.
+        Module and class, ``package.module:Class``; imported at first use.
     path, object
-        What messages call sources of this kind that are given by a path, and as an object; empty if there are none.
+        Names in messages of sources of this kind that are paths, and that are objects; empty if there are none.
     signs
-        For a module of a higher layer: the files, one of which is in every folder of this kind. The module is asked for
-        a folder with such a file only, and for objects only where its package is already imported.
+        For a module of a higher layer: every folder of this kind has one of these files. The module is imported only
+        for such a folder, and asked about objects only if its package is already imported.
     needs
         Optional package that the module imports.
     has_graphs
-        False for a kind that tells sizes alone.
+        False for a kind with sizes only.
     """
 
     where: str
@@ -115,7 +115,7 @@ class Kind:
     has_graphs: bool = True
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
-        """The source, if it is of this kind."""
+        """Return the source, if it is of this kind."""
         if not self._may_be(path):
             return None
         if self.needs:
@@ -132,7 +132,7 @@ class Kind:
         return any(os.path.exists(path / sign) for sign in self.signs)
 
 
-# In the order in which they are asked: the first one that recognises a source reads it.
+# In order: the first kind that recognises a source reads it.
 KINDS = [
     Kind("dgl_tuplepack.sources.wrapped:Wrapped"),
     Kind(
@@ -154,7 +154,7 @@ KINDS = [
         path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
         object="an OgbFolder",
     ),
-    # Takes anything that can be iterated.
+    # Recognises anything that can be iterated.
     Kind(
         "dgl_tuplepack.sources.items:Items",
         object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)",
@@ -163,7 +163,7 @@ KINDS = [
 
 
 def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source | None:
-    """The source that a path or an object is; None if it is of no kind.
+    """Return the source of a path or an object; None if no kind recognises it.
 
     Raises
     ------
@@ -173,28 +173,28 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
     if isinstance(given, Source):
         return given
     path = as_path(given) if isinstance(given, str | os.PathLike) else None
-    found = (kind.recognised(given, path, settings or {}) for kind in KINDS)
-    return next((source for source in found if source is not None), None)
+    sources = (kind.recognised(given, path, settings or {}) for kind in KINDS)
+    return next((source for source in sources if source is not None), None)
 
 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """The source that a path or an object is.
+    """Return the source of a path or an object.
 
     Parameters
     ----------
     given
         A path, an object, or a `Source`, which is returned as it is.
     settings
-        Keywords for the kinds that heed them, such as those of `OgbFolder`.
+        Keywords for some kinds, such as those of `OgbFolder`.
     also
-        What else the caller takes, for messages about paths.
+        Other paths that the caller takes, for messages.
 
     Raises
     ------
     FormatError
-        There is nothing at the path, nothing that can be read, or it cannot be opened.
+        There is nothing at the path, no kind recognises it, or it cannot be opened.
     SizesError
-        The object is of no kind.
+        No kind recognises the object.
     """
     source = recognised(given, settings)
     if source is None:
@@ -203,12 +203,12 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
 
 
 def paths(also: Sequence[str] = ()) -> str:
-    """List what can be given by its path, and what else the caller takes, for messages."""
+    """List the kinds of paths that can be read, and `also`, for messages."""
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
 def _objects(graphs: bool = False) -> str:
-    """List what can be given as an object; with `graphs`, only what has them."""
+    """List the kinds of objects that can be read; with `graphs`, only those that have graphs."""
     return _joined([kind.object for kind in KINDS if kind.object and (kind.has_graphs or not graphs)])
 
 
@@ -228,4 +228,4 @@ def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
         raise FormatError(f"there is no {given}; give {paths(also)}.") from None
     except (OSError, ValueError) as error:
         raise FormatError(cannot("read", as_path(given), error)) from error
-    raise FormatError(f"{given} is of no kind that can be read; give {paths(also)}.")
+    raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.")

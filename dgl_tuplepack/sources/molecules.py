@@ -23,7 +23,7 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 
 
 def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
-    """Make one random molecule-like graph for each size; nothing about them is real but the sizes.
+    """Make one random molecule-like graph for each size; only the sizes are real.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
     -------
     list
         Pairs (DGLGraph, label): node and edge feature ``"kind"``, int64 ``[V]`` and ``[E]``; the label, float32
-        ``[1]``, is 1 where a nitrogen is bound to an oxygen, so that there is something to learn.
+        ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that there is something to learn.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Sizes that are given as numbers, graph by graph or counted: enough to plan with, but not graphs."""
+"""Sizes given as numbers, for each graph or counted: enough to plan with, but not to write."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class Numbers(Source):
         return cls(given) if isinstance(given, list) and given and _is_row(given[0]) else None
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """The numbers, checked; `GraphSizes` as they are."""
+        """Return the checked numbers; `GraphSizes` are returned as they are."""
         if isinstance(self._given, GraphSizes):
             return self._given
         return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
 
 
 class Counted(Source):
-    """A histogram, given or read when it is asked for.
+    """A histogram, which may be read at first use.
 
     Parameters
     ----------
     title
-        What messages call it.
+        Name of the source in messages.
     load
         Returns the histogram.
     """
@@ -65,20 +65,20 @@ class Counted(Source):
         return cls("a SizeHistogram", lambda: given) if isinstance(given, SizeHistogram) else None
 
     def histogram(self) -> SizeHistogram:
-        """The histogram."""
+        """Return the histogram."""
         return self._load()
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Refuse: it has counts alone."""
+        """Refuse: a histogram has counts only."""
         raise SizesError(f"{self.title} does not know single graphs; give the sizes or the dataset itself.")
 
     def items(self) -> Iterable[Any]:
-        """Refuse: it has counts alone."""
+        """Refuse: a histogram has counts only."""
         raise SizesError(f"{self.title} does not know single graphs; give the dataset itself.")
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    # Each for itself: stacked first, a pair of integers and floats would hide which one is wrong.
+    # Checked one by one: after stacking, a pair of integers and floats would hide which one is wrong.
     arrays = [as_int64(column, "graph sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(

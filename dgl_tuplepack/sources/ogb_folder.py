@@ -1,6 +1,6 @@
 """OGB's raw folders of graph property prediction, read without OGB and without building single graphs.
 
-Layout and meaning of the files as in OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
+Layout and meaning of the files are those of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
 
 Table = CsvTable | NpzTable
 
-# Of OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
+# OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
 _KNOWN = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
@@ -34,7 +34,7 @@ _KNOWN = {
     "ogbg-ppa": (True, "classification", "species"),
     "ogbg-code2": (False, "subtoken prediction", "project"),
 }
-_PARTS = ("train", "valid", "test")
+_SPLITS = ("train", "valid", "test")
 # Graphs in a block.
 _GRAPHS = 4096
 
@@ -45,16 +45,16 @@ class OgbFolder:
     Parameters
     ----------
     path
-        The dataset's folder, which holds ``raw/`` (such as ``ogbg_molhiv``), or a folder with one such folder in it.
+        The dataset's folder, which holds ``raw/`` (such as ``ogbg_molhiv``), or a folder that holds one such folder.
     name
-        Name as in "ogbg-molhiv", to choose among several datasets in `path`.
+        Name such as "ogbg-molhiv", to choose among several datasets in `path`.
     add_inverse_edge
-        Whether each edge of a CSV file stands for itself and its opposite. None: as OGB has it for its own datasets,
-        told by the name of the folder; others must say.
+        Whether each edge of a CSV file stands for itself and its opposite. None: as in OGB, for its own datasets, which
+        are known by the name of the folder; required for other datasets.
     split
-        Which of several splits; None: the usual one, or the only one.
+        Name of one of several ways of splitting; None: the usual one, or the only one.
     labels
-        Whether to read labels; those of ogbg-code2 are text, which cannot be stored.
+        Whether to read labels. Labels of ogbg-code2 are text, which cannot be stored.
 
     Attributes
     ----------
@@ -64,11 +64,11 @@ class OgbFolder:
     Raises
     ------
     FormatError
-        There is no such dataset, or its files are damaged (at once, or while reading).
+        The dataset does not exist, or its files are damaged (at once, or while reading).
 
     Notes
     -----
-    Features are called "feat", as OGB's DGL datasets call them. Reading holds a block of graphs in memory.
+    Features are called "feat", as in OGB's DGL datasets. Reading keeps a block of graphs in memory.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class OgbFolder:
             inverse = add_inverse_edge
         if inverse is None and not self.is_binary:
             raise FormatError(
-                f"{self.name} is none of OGB's own datasets, so it is not known whether each edge of {self._raw} "
+                f"{self.name} is not one of OGB's own datasets, so it is not known whether each edge of {self._raw} "
                 "stands for both directions; pass add_inverse_edge=True or False."
             )
         self.add_inverse_edge = bool(inverse) and not self.is_binary
 
     @property
     def sizes(self) -> GraphSizes:
-        """(nodes, edges) of each graph; reads the two lists of sizes alone."""
-        nodes, edges = self._counts("num_nodes_list"), self._counts("num_edges_list")
+        """(nodes, edges) of each graph, from the two lists of sizes."""
+        nodes, edges = self._counts("node"), self._counts("edge")
         if len(nodes) != len(edges):
             raise FormatError(
                 f"{self._raw} lists the nodes of {len(nodes)} graphs, but the edges of {len(edges)}; it is damaged."
@@ -116,49 +116,47 @@ class OgbFolder:
     def _counts(self, name: str) -> IntArray:
         if self.is_binary:
             path = self._raw / "data.npz"
-            with closing(NpzTable(path, name)) as table:
-                found = table.take(table.shape[0])
+            with closing(NpzTable(path, f"num_{name}s_list")) as table:
+                counts = table.take(table.shape[0])
         else:
-            path = (
-                self._raw / {"num_nodes_list": "num-node-list.csv.gz", "num_edges_list": "num-edge-list.csv.gz"}[name]
-            )
-            found = _read_column(path)
-        if found.size != len(found) or found.dtype.kind not in "iu" or (found < 0).any():
-            raise FormatError(f"{name} in {path} holds other values than numbers of 0 and more; it is damaged.")
+            path = self._raw / f"num-{name}-list.csv.gz"
+            counts = _read_column(path)
+        if counts.size != len(counts) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise FormatError(f"num_{name}s_list in {path} must hold integers >= 0, but does not; it is damaged.")
         # Each edge may stand for two.
-        if found.size and sum(found.ravel().tolist()) > INT64_MAX // 2:
-            raise FormatError(f"the numbers of {name} in {path} add up to more than any file can hold; it is damaged.")
-        return np.asarray(found, dtype=np.int64).reshape(-1)
+        if sum(counts.ravel().tolist()) > INT64_MAX // 2:
+            raise FormatError(f"num_{name}s_list in {path} adds up to more than any file can hold; it is damaged.")
+        return np.asarray(counts, dtype=np.int64).reshape(-1)
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids of the parts of the split, where there is one."""
+        """Ids by name of the split; empty if there are no splits."""
         folder = self.path / "split"
         try:
-            found = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+            names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         except OSError as error:
             raise FormatError(cannot("read", folder, error)) from error
-        chosen = self._split or (self._usual_split if self._usual_split in found else None)
-        if chosen is None and len(found) == 1:
-            chosen = found[0]
+        chosen = self._split or (self._usual_split if self._usual_split in names else None)
+        if chosen is None and len(names) == 1:
+            chosen = names[0]
         if chosen is None:
-            if found:
-                raise FormatError(f"{folder} holds the splits {', '.join(found)}; choose one by split=...")
+            if names:
+                raise FormatError(f"{folder} holds the splits {', '.join(names)}; choose one by split=...")
             return {}
-        if chosen not in found:
+        if chosen not in names:
             raise FormatError(
-                f"{folder} holds no split {chosen!r}, but {', '.join(found) or 'none'}; choose one of them."
+                f"{folder} holds no split {chosen!r}, but {', '.join(names) or 'none'}; choose one of them."
             )
         folder /= chosen
         if is_there(folder / "train.csv.gz"):
-            return {part: _read_column(folder / f"{part}.csv.gz") for part in _PARTS}
+            return {split: _read_column(folder / f"{split}.csv.gz") for split in _SPLITS}
         return _saved_splits(folder / "split_dict.pt")
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """All graphs in their order, a few thousand at a time."""
+        """Yield all graphs in their order, a few thousand at a time."""
         sizes = self.sizes
         nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
         with ExitStack() as opened:
@@ -182,7 +180,7 @@ class OgbFolder:
                 table.end()
 
     def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
-        """Edges, node features, edge features and labels; `opened` closes them."""
+        """Open the tables of edges, node features, edge features and labels; `opened` closes them."""
         raw = self._raw
 
         def npz(file: str, member: str, row: int | None = None) -> Table:
@@ -212,7 +210,7 @@ class OgbFolder:
         else:
             rows = ends[0].take(number)
             if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
-                raise FormatError(f"{ends[0].path} holds other rows than pairs of node numbers; is it an OGB file?")
+                raise FormatError(f"{ends[0].path} must hold pairs of node numbers, but does not; is it an OGB file?")
             src, dst = rows[:, 0], rows[:, -1]
         if not self.add_inverse_edge:
             return src, dst
@@ -220,7 +218,7 @@ class OgbFolder:
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
-        """How OGB hands labels out: integers in classification, unless some are missing; else float32."""
+        """Return OGB's conversion of labels: to integers for classification, unless some are missing; else float32."""
         if table is None or self._task is None:
             return lambda values: values
         if self._task == "subtoken prediction":
@@ -241,7 +239,7 @@ class OgbSource(Source):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder that holds ``raw/``, or folders with it."""
+        """Recognise a folder that holds ``raw/``, or that holds such folders."""
         return cls(OgbFolder(path, **settings)) if _datasets_in(path) else None
 
     @classmethod
@@ -250,24 +248,24 @@ class OgbSource(Source):
         return cls(given) if isinstance(given, OgbFolder) else None
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """The two lists of sizes."""
+        """Return the two lists of sizes."""
         return self._folder.sizes
 
     def num_graphs(self) -> int | None:
-        """Length of the lists of sizes."""
+        """Return the length of the lists of sizes."""
         return len(self._folder)
 
     def splits(self) -> Mapping[str, Any]:
-        """Parts of the chosen split."""
+        """Return ids by name of the split."""
         return self._folder.splits
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Rows of the tables, a few thousand graphs at a time."""
+        """Return rows of the tables, a few thousand graphs at a time."""
         return self._folder.blocks()
 
 
 def folder_of(root: Path, name: str) -> Path:
-    """Folder of a dataset of this name in OGB's `root`, as OGB calls folders; it may be missing."""
+    """Return the folder that OGB makes in `root` for a dataset of this name; it may be missing."""
     path = root / name.replace("-", "_")
     of_dgl = path.parent / f"{path.name}_dgl"
     return of_dgl if is_there(of_dgl) and not is_there(path) else path
@@ -289,7 +287,7 @@ def _dataset_folder(path: Path, name: str | None) -> Path:
 
 
 def _datasets_in(path: Path) -> list[Path]:
-    """The folder itself if it holds ``raw/``, else those in it that do."""
+    """Return the folder itself if it holds ``raw/``, else the folders in it that do."""
     try:
         if (path / "raw").is_dir():
             return [path]
@@ -299,7 +297,7 @@ def _datasets_in(path: Path) -> list[Path]:
 
 
 def _read_column(path: Path) -> IntArray:
-    """All rows of a CSV file of one integer column."""
+    """Read all rows of a CSV file with one integer column."""
     pandas = load("pandas")
     try:
         with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
@@ -312,24 +310,24 @@ def _read_column(path: Path) -> IntArray:
 
 
 def _saved_splits(path: Path) -> dict[str, IntArray]:
-    """Splits as OGB's DatasetSaver stores them."""
+    """Read splits that OGB's DatasetSaver stored."""
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # What an array of integers is made of when it was saved.
+    # Classes and functions in a saved array of integers.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:
         with open_file(path) as file, torch.serialization.safe_globals(numpy_arrays):
-            found = torch.load(file, weights_only=True)
-        splits = {str(part): np.asarray(ids).reshape(-1) for part, ids in found.items()}
-        wrong = [part for part, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
-        if len(splits) != len(found) or wrong:
-            raise ValueError(f"the ids of {wrong[0]!r:.100} are no integers" if wrong else "a name stands twice")
-        return {part: ids.astype(np.int64) for part, ids in splits.items()}
+            content = torch.load(file, weights_only=True)
+        splits = {str(split): np.asarray(ids).reshape(-1) for split, ids in content.items()}
+        wrong = [split for split, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
+        if len(splits) != len(content) or wrong:
+            raise ValueError(f"the ids of {wrong[0]!r:.100} are not integers" if wrong else "two names are equal")
+        return {split: ids.astype(np.int64) for split, ids in splits.items()}
     except FormatError:
         raise
     except Exception as error:
-        # What is damaged is told from what torch does not take in no other way: it raises errors of any kind.
+        # torch raises errors of any class, for damaged files and for content that it refuses.
         said = str(error) or type(error).__name__
         raise FormatError(f"cannot read {path}: {said:.200}; store the ids as CSV.") from error

@@ -19,14 +19,14 @@ from dgl_tuplepack.sources.npz import npy_header, opened_npz, reading
 Array = NDArray[Any]
 
 _CHUNK = 1 << 20
-# Empty fields, and the words that pandas takes for a missing value, in small letters.
+# Empty fields, and the words that pandas reads as a missing value, in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 
 class CsvTable:
     """Rows of a gzip-compressed CSV file without a header, as int64 or float32.
 
-    As OGB does it, a table is float32 as soon as one of its values is no integer.
+    As in OGB, a table is float32 if any of its values is not an integer.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,22 +43,22 @@ class CsvTable:
         return rows if self.is_integer else rows.astype(np.float32)
 
     def end(self) -> None:
-        """Refuse rows that are left over."""
+        """Refuse rows that are left."""
         if len(self._next(1)):
             raise FormatError(f"{self.path} has more rows than the lists of sizes say; it does not belong to them.")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._reader is not None:
             self._reader.close()
 
     def _next(self, number: int) -> Array:
-        """At most `number` more rows; no rows still have the columns of the table."""
+        """Return at most `number` more rows; without rows, the array still has the columns of the table."""
         pandas = load("pandas")
-        # Without a type of our own, pandas would decide on one for each run of rows.
+        # Without a dtype, pandas would choose one for each run of rows.
         dtype = np.int64 if self.is_integer else np.float64
         if not number and self._columns is not None:
-            # Asked for no rows between others, pandas skips some.
+            # If pandas is asked for 0 rows, it skips some.
             return np.empty((0, self._columns), dtype)
         try:
             with reading(str(self.path), but=pandas.errors.EmptyDataError):
@@ -74,7 +74,7 @@ class CsvTable:
 
 
 def _looked_through(path: Path) -> tuple[bool, bool]:
-    """Whether a CSV file holds integers only, and whether values are missing."""
+    """Return whether a CSV file holds integers only, and whether values are missing."""
     is_integer, has_missing, last = True, False, b"\n"
     with reading(str(path)):
         with open_file(path) as packed, gzip.open(packed) as file:
@@ -89,7 +89,7 @@ def _looked_through(path: Path) -> tuple[bool, bool]:
 
 
 class NpzTable:
-    """Rows of one array of an npz file, in its own dtype; of a row of it, where `row` is given."""
+    """Rows of one array of an npz file, in its own dtype; or of one row of the array, if `row` is given."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
         self.path, self.member, self._row = path, member, row
@@ -104,7 +104,7 @@ class NpzTable:
                 if row is not None and (len(shape) < 2 or shape[0] <= row):
                     raise ValueError(f"its shape is {shape}, but it must have {row + 1} rows or more of numbers")
                 self._stored, self.dtype = dtype, dtype.newbyteorder("=")
-                # Rows of such an array do not lie together.
+                # Rows of such an array are not contiguous.
                 self._whole = self._read_whole() if fortran and len(shape) > 1 else None
                 if row is not None and self._whole is None:
                     self._file.seek(row * math.prod(shape[1:]) * dtype.itemsize, 1)
@@ -137,7 +137,7 @@ class NpzTable:
             return np.frombuffer(data, self._stored).reshape(shape).astype(self.dtype, copy=False)
 
     def end(self) -> None:
-        """Refuse rows that are left over."""
+        """Refuse rows that are left."""
         if self._position != self.shape[0]:
             raise FormatError(
                 f"{self.member} in {self.path} has {self.shape[0]} rows, but the lists of sizes say {self._position}; "
@@ -145,5 +145,5 @@ class NpzTable:
             )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._opened.close()

@@ -1,8 +1,8 @@
-"""Files of `dgl.save_graphs`, read without DGL, whose own reader ends the process where a file is damaged.
+"""Files of `dgl.save_graphs`, read without DGL, whose own reader ends the process if a file is damaged.
 
-The layout is that of DGL 0.5 and later (version 2 of the format; src/graph/serialize/heterograph_serialize.cc,
+The layout is the one of DGL 0.5 and later (version 2 of the format; src/graph/serialize/heterograph_serialize.cc,
 src/graph/unit_graph.cc, include/dgl/aten/coo.h and csr.h in its sources). Numbers are little-endian. A vector is its
-length and its elements, a text its length and its bytes. Every length is compared with what is left of the file
+length and its elements, a text its length and its bytes. Every length is compared with the rest of the file
 before anything is allocated.
 """
 
@@ -34,7 +34,7 @@ _COO, _CSR = 0xDD61FFD305DFF127, 0xDD6CD31205DFF127
 _HEADER_BYTES = 4096
 # Device, its number, and the number of axes; then code, bits and lanes of the dtype.
 _ARRAY_HEADER = struct.Struct("<QQiiiBBH")
-# Code and bits of a dtype -> as numpy calls it; numpy has no bfloat16, so its bits are kept.
+# Code and bits of a dtype -> numpy's name; numpy has no bfloat16, so its bits are kept.
 _DTYPES = {
     **{(code, 8 * size): f"<{kind}{size}" for code, kind in enumerate("iu") for size in (1, 2, 4, 8)},
     **{(2, 8 * size): f"<f{size}" for size in (2, 4, 8)},
@@ -49,23 +49,23 @@ _MOST_AXES = 32
 
 @dataclass(frozen=True)
 class SavedGraph:
-    """One graph as it was saved; types, and all that belongs to them, in the order of the file.
+    """One graph as it was saved, with types in the order of the file.
 
     Attributes
     ----------
-    node_types, relations
+    ntypes, relations
         Names of the node types, and of the relation of each edge type.
     edge_ends
-        Numbers of the node types that each edge type leads from and to.
+        Indices of the source node type and the destination node type of each edge type.
     num_nodes
         Nodes of each type.
     endpoints
-        Sources and destinations of each edge type, int32 or int64, in the order of edge ids.
+        Source nodes and destination nodes of each edge type, int32 or int64, in the order of edge ids.
     node_features, edge_features
         By name, for each type.
     """
 
-    node_types: tuple[str, ...]
+    ntypes: tuple[str, ...]
     relations: tuple[str, ...]
     edge_ends: tuple[tuple[int, int], ...]
     num_nodes: tuple[int, ...]
@@ -73,18 +73,24 @@ class SavedGraph:
     node_features: tuple[Named, ...]
     edge_features: tuple[Named, ...]
 
+    @property
+    def canonical_etypes(self) -> list[tuple[str, str, str]]:
+        """Canonical edge types, called as by DGLGraph."""
+        ends = zip(self.edge_ends, self.relations, strict=True)
+        return [(self.ntypes[src], relation, self.ntypes[dst]) for (src, dst), relation in ends]
+
 
 class BFloat16(np.ndarray[Any, np.dtype[np.int16]]):
     """Values of bfloat16, as the integers of the same bits."""
 
 
 def read_saved_graphs(path: Path) -> tuple[list[SavedGraph], Named]:
-    """Graphs and labels of a file that `dgl.save_graphs` wrote.
+    """Read the graphs and labels of a file that `dgl.save_graphs` wrote.
 
     Raises
     ------
     FormatError
-        It is missing, of another kind, of a version before DGL 0.5, or damaged.
+        The file is missing, of another kind, of a version before DGL 0.5, or damaged.
     """
     with open_file(path) as file:
         try:
@@ -100,7 +106,7 @@ class _Reader:
         self._file, self._path = file, path
         self._size = os.fstat(file.fileno()).st_size
         self._at = 0
-        # Nearly always those of all graphs.
+        # Nearly always, all graphs have the same types.
         self._seen_types: list[tuple[bytes, tuple[list[tuple[int, int]], int]]] = []
 
     def graphs_and_labels(self) -> tuple[list[SavedGraph], Named]:
@@ -143,7 +149,7 @@ class _Reader:
         return found
 
     def _fitting(self, number: int, size: int) -> int:
-        """Check that so many elements of a size can follow."""
+        """Return `number`; refuse it if the rest of the file has fewer elements of this size."""
         if number * size > self._size - self._at:
             self._refuse(f"it ends early, at byte {self._size}")
         return number
@@ -156,18 +162,18 @@ class _Reader:
             self._refuse(f"there is no {what} at byte {self._at - 8}")
 
     def _vector(self, element: Callable[[], Element]) -> list[Element]:
-        number = self._number()
-        if number < 0:
-            self._refuse(f"a length at byte {self._at - 8} is negative")
         # No element takes less than its own length, or number.
-        return [element() for _ in range(self._fitting(number, 8))]
+        return [element() for _ in range(self._fitting(self._length(), 8))]
 
-    def _text(self) -> str:
+    def _length(self) -> int:
         length = self._number()
         if length < 0:
             self._refuse(f"a length at byte {self._at - 8} is negative")
+        return length
+
+    def _text(self) -> str:
         try:
-            return self._bytes(length).decode()
+            return self._bytes(self._length()).decode()
         except UnicodeDecodeError:
             self._refuse(f"a name before byte {self._at} is not UTF-8 text")
 
@@ -191,7 +197,7 @@ class _Reader:
         try:
             array = np.empty(shape, dtype)
         except ValueError:
-            # Beside an axis of no length the others may be of any.
+            # If one axis has length 0, the others may have any length.
             self._refuse(f"an array before byte {self._at} has the shape {shape!s:.100}")
         if length and self._file.readinto(array.reshape(-1).view(np.uint8).data) != length:  # type: ignore[attr-defined]
             self._refuse("it became shorter while it was read")
@@ -229,7 +235,7 @@ class _Reader:
         )  # fmt: skip
 
     def _type_graph(self) -> tuple[list[tuple[int, int]], int]:
-        """The graph of types: from which to which type each edge type leads, and the number of node types."""
+        """Read the graph of types: the node types of the ends of each edge type, and the number of node types."""
         begin = self._at
         for content, found in self._seen_types:
             if self._file.read(len(content)) == content:
@@ -249,7 +255,7 @@ class _Reader:
         return list(zip(src.tolist(), dst.tolist(), strict=True)), rows
 
     def _relation(self) -> tuple[int, int, Array, Array]:
-        """Number of sources and of destinations, and the endpoints of the edges in their order."""
+        """Read the numbers of source nodes and destination nodes, and the endpoints of the edges in their order."""
         self._expect(_RELATION, "edges")
         saved = self._number()
         self._number()
@@ -270,7 +276,7 @@ class _Reader:
         return first
 
     def _coordinates(self) -> tuple[int, int, Array, Array]:
-        """Rows, columns, and each edge's row and column."""
+        """Read numbers of rows and columns, and the row and column of each edge."""
         self._expect(_COO, "list of edges")
         columns, rows = self._number(), self._number()
         src, dst, ids = (self._integers() for _ in range(3))
@@ -278,7 +284,7 @@ class _Reader:
         return self._in_order(rows, columns, src, dst, ids)
 
     def _compressed(self) -> tuple[int, int, Array, Array]:
-        """The same of edges that are sorted by row."""
+        """Read the same for edges that are sorted by row."""
         self._expect(_CSR, "compressed list of edges")
         columns, rows = self._number(), self._number()
         offsets, dst, ids = (self._integers() for _ in range(3))
@@ -290,7 +296,7 @@ class _Reader:
         return self._in_order(rows, columns, src, dst, ids)
 
     def _in_order(self, rows: int, columns: int, src: Array, dst: Array, ids: Array) -> tuple[int, int, Array, Array]:
-        """Check edges, and put them in the order of their ids, where they have some."""
+        """Check edges, and sort them by their ids, if they have any."""
         if len(src) != len(dst) or src.dtype != dst.dtype or len(ids) not in (0, len(src)):
             self._refuse(f"the ends of edges before byte {self._at} differ in number or type")
         for ends, most in ((src, rows), (dst, columns)):

@@ -1,4 +1,4 @@
-"""Sizes of a dataset whose graphs are fetched one by one, kept in a file and compared with samples of the dataset."""
+"""A file of the sizes of a dataset whose graphs are fetched one by one; it is compared with samples of the dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLES = 16
 
 
 def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., GraphSizes]) -> GraphSizes:
-    """Sizes of all items from the file `path`, which is made if it is not there.
+    """Return the sizes of all items from the file `path`, which is written if it does not exist.
 
     Parameters
     ----------
@@ -27,12 +27,12 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
     source, number
         The dataset and its length.
     read
-        Reads sizes: of all items, or of those named by a third argument.
+        Reads the sizes of all items, or of the items that its third argument names.
 
     Raises
     ------
     FormatError
-        The file is damaged, cannot be written, or differs from the dataset in what is compared.
+        The file is damaged, cannot be written, or does not match the samples of the dataset.
     """
     origin = _origin(source)
     if not is_there(path):
@@ -43,15 +43,15 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
     if len(sizes) != number:
         raise FormatError(f"{path} holds the sizes of {len(sizes)} graphs, but the dataset has {number}{_REMOVE}")
     ids = _sample(number)
-    found = read(source, number, ids)
-    if found.components != sizes.components:
+    sample = read(source, number, ids)
+    if sample.components != sizes.components:
         raise FormatError(
-            f"{path} holds sizes of {sizes.components!s:.200}, but the graphs have {found.components!s:.200}{_REMOVE}"
+            f"{path} holds sizes of {sizes.components!s:.200}, but the graphs have {sample.components!s:.200}{_REMOVE}"
         )
-    differ = np.flatnonzero((found.array != sizes.array[ids]).any(axis=1))
+    differ = np.flatnonzero((sample.array != sizes.array[ids]).any(axis=1))
     if len(differ):
         item = ids[int(differ[0])]
-        now, before = (tuple(array.tolist()) for array in (found.array[differ[0]], sizes.array[item]))
+        now, before = (tuple(array.tolist()) for array in (sample.array[differ[0]], sizes.array[item]))
         raise FormatError(f"item {item} has the size {now}, but {before} in {path}{_REMOVE}")
     return sizes
 
@@ -65,6 +65,6 @@ def _origin(source: Any) -> dict[str, str]:
 
 
 def _sample(number: int) -> list[int]:
-    """The first and the last item, and some that depend on the number alone, in ascending order."""
+    """Return the first and the last item, and some that depend on the number of items alone, in ascending order."""
     digests = (hashlib.sha256(f"{number} {i}".encode()).digest() for i in range(_SAMPLES))
     return sorted({0, number - 1, *(int.from_bytes(digest[:8], "little") % number for digest in digests)})

@@ -1,4 +1,4 @@
-"""Sizes of the graphs of any source, without a look at their features."""
+"""Read the sizes of the graphs of any source, without their features."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.sources.kind import resolve
 
 
 def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> GraphSizes:
-    """Sizes of all graphs of a source, in its order.
+    """Return the sizes of all graphs of a source, in its order.
 
     Parameters
     ----------
@@ -20,11 +20,11 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
         A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); a DGLDataset, OGB's DglGraphPropPredDataset or
         a subset of one (anything with a length and items of that kind); a `GraphStore`, a `MultiStore` or an
         `OgbFolder`; the path of one of these three, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
-        ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, handed
-        back as it is.
+        ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
+        returned as it is.
     cache
-        File that keeps the sizes of a dataset whose graphs are fetched one by one; made if it is not there. Sources
-        that know their sizes neither read nor write it. See Notes.
+        File that keeps the sizes of a dataset whose graphs are fetched one by one; it is written if it does not exist.
+        Sources that know their sizes neither read nor write it. See Notes.
 
     Returns
     -------
@@ -35,20 +35,20 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     Raises
     ------
     SizesError
-        The source is empty, or of no known kind, or sizes are malformed.
+        The source is empty, cannot be read as graphs or sizes, or sizes are malformed.
     SchemaError
         An item is not a graph, or graphs differ in their node or edge types.
     FormatError
-        There is nothing at the path that can be read, or it is damaged; or the cache is damaged, cannot be written, or
-        belongs to another dataset.
+        The path does not exist, cannot be read as graphs or sizes, or is damaged; or the cache is damaged, cannot be
+        written, or belongs to another dataset.
 
     Notes
     -----
     Time O(N); every item is fetched once, features are never copied.
 
-    With a cache, 18 items are fetched instead: the first, the last, and 16 that a hash of the length chooses. Compared
-    with the file are their sizes, the types of the graphs, the number of items, the class of the dataset, and its
-    attribute ``name`` if that is text. A change of other items alone is not noticed: remove the file then.
+    With a cache, 18 items are fetched instead: the first, the last, and 16 that a hash of the length chooses. Their
+    sizes, the types of the graphs, the number of items, the class of the dataset, and its attribute ``name`` if that is
+    text, are compared with the file. A change of other items alone is not noticed: remove the file then.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
 
 
 def histogram_of(source: Any) -> SizeHistogram:
-    """Histogram of the sizes of any source; a `SizeHistogram` is handed back as it is.
+    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned as it is.
 
     Raises
     ------

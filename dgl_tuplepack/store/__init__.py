@@ -1,4 +1,4 @@
-"""Datasets on the disk: flat, memory-mapped arrays, and the fast way to padded batches."""
+"""Datasets on the disk: flat, memory-mapped arrays, from which padded batches are assembled fast."""
 
 from dgl_tuplepack.store.graph_store import GraphStore
 from dgl_tuplepack.store.multi_store import MultiStore

@@ -1,4 +1,4 @@
-"""One array in one `.npy` file: written in blocks, mapped for reading, checked by samples or as a whole."""
+"""One array in one `.npy` file: written in blocks, mapped for reading, checked by samples or completely."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
 
 Array = NDArray[Any]
 
-# A sample is this many blocks, evenly spaced, the first and the last included.
+# A sample has this many blocks, evenly spaced from the first to the last.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 _COPY_BYTES = 1 << 22
 
 
 def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
-    """Header of a `.npy` file (version 1.0), of a length that does not depend on the number of rows."""
+    """Return the header of a `.npy` file (version 1.0); its length does not depend on the number of rows."""
 
     def text(rows: int) -> str:
-        found = (rows, *shape[1:])
-        return repr({"descr": np.dtype(stored).newbyteorder("<").str, "fortran_order": False, "shape": found})
+        descr = np.dtype(stored).newbyteorder("<").str
+        return repr({"descr": descr, "fortran_order": False, "shape": (rows, *shape[1:])})
 
     magic = b"\x93NUMPY\x01\x00"
     length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
@@ -37,16 +37,16 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
 
 
 class ArrayWriter:
-    """Appends rows to a new array file; integers are narrowed where allowed, and widened again when they must.
+    """Appends rows to a new array file.
 
     Parameters
     ----------
     folder, file
-        Place and name of the file.
+        Folder and name of the file.
     content, type_, name, dtype, row_shape
         As in `ArrayEntry`; `row_shape` is the shape of one row.
     narrow
-        Store integers as narrow as they allow.
+        Store integers in the narrowest dtype that holds them; the file is written again in a wider one if it must.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class ArrayWriter:
         self._hash.update(data)
 
     def _widen(self) -> None:
-        """Write the file again in the first type that holds all values, if the present one does not."""
+        """Write the file again in the first dtype that holds all values, if the present one does not."""
         before = self._stored
         while not np.iinfo(self._stored).min <= self._least <= self._most <= np.iinfo(self._stored).max:
             del self._candidates[0]
@@ -108,7 +108,7 @@ class ArrayWriter:
         narrow.unlink()
 
     def finish(self) -> ArrayEntry:
-        """Complete the file on the disk and describe it."""
+        """Complete the file on the disk and return its entry."""
         shape = (self._rows, *self._row_shape)
         self._file.seek(0)
         self._file.write(npy_header(self._stored, shape))
@@ -119,19 +119,19 @@ class ArrayWriter:
         return ArrayEntry(**self._made, stored=self._stored, shape=shape, **checks)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Let go of the file, complete or not."""
-        # What a full disk did not take, and was reported, is tried once more here.
+        """Close the file, complete or not."""
+        # After a write to a full disk, which was reported, closing writes the rest once more.
         with contextlib.suppress(OSError):
             self._file.close()
 
 
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
-    """Map an array file, read-only, after a look at its header, its length and samples of its bytes.
+    """Check header, length and samples of an array file, and map it read-only.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     FormatError
         It is not the file that was written.
     """
@@ -145,12 +145,11 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
                     f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
                 )
             length = os.fstat(file.fileno()).st_size
-            if length != len(header) + number * stored.itemsize:
-                raise FormatError(
-                    f"{path} has {length} bytes, but {len(header) + number * stored.itemsize} were written{_DAMAGED}"
-                )
+            written = len(header) + number * stored.itemsize
+            if length != written:
+                raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
         if _sample(path, len(header)) != entry.sample:
-            raise FormatError(f"{path} has another content than was written{_DAMAGED}")
+            raise FormatError(f"{path} has other content than was written{_DAMAGED}")
         if not number:
             return np.empty(entry.shape, stored)
         # A plain array over the map: the subclass would cost time at every slice.
@@ -169,17 +168,17 @@ def check_bytes(folder: Path, entry: ArrayEntry) -> None:
     FormatError
         Names the file that differs.
     """
-    path, found = folder / entry.file, hashlib.sha256()
+    path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:
         with open_plain(path) as file:
-            # The file may have changed since it was opened, its header too.
+            # The file, and its header, may have changed after it was opened.
             intact = file.read(len(header)) == header
             while block := file.read(_COPY_BYTES):
-                found.update(block)
+                digest.update(block)
     except OSError as error:
         raise FormatError(cannot("read", path, error)) from error
-    if not intact or found.hexdigest() != entry.sha256:
+    if not intact or digest.hexdigest() != entry.sha256:
         raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
 
 
@@ -187,13 +186,13 @@ _DAMAGED = "; the store is damaged, write it again."
 
 
 def _sample(path: Path, header: int) -> str:
-    """SHA-256 of blocks spread over the data of a file: quick to check, whatever its size."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of blocks spread over the data of a file, which is quick to check at any size."""
+    digest = hashlib.sha256()
     with open(path, "rb") as file:
         length = os.fstat(file.fileno()).st_size - header
         last = max(length - _SAMPLE_BYTES, 0)
         starts = {last * i // (_SAMPLE_BLOCKS - 1) for i in range(_SAMPLE_BLOCKS)}
         for start in sorted(starts):
             file.seek(header + start)
-            found.update(file.read(_SAMPLE_BYTES))
-    return found.hexdigest()
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

@@ -13,7 +13,7 @@ from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
@@ -24,27 +24,27 @@ from dgl_tuplepack.store.selection import Selection
 class DeviceStore:
     """The arrays of a store on a device; made by `GraphStore.to`.
 
-    Batches are assembled there by torch operations of static shape, without waiting for the device: per batch only
-    the rows of its graphs are sent, from pinned memory where there is CUDA. They equal those of `GraphStore`.
+    Batches are assembled there by torch operations of static shape, without waiting for the device: for each batch only
+    the row numbers of its graphs are sent, from pinned memory if there is CUDA. Batches equal those of `GraphStore`.
 
     Attributes
     ----------
     store
-        The store on the disk; it still tells sizes and splits.
+        The store on the disk, which has the sizes and splits.
     device
-        Where the arrays are.
+        Device of the arrays.
 
     Raises
     ------
     FormatError
-        Offsets or endpoints are damaged; they are all checked once, before they are sent.
+        Offsets or endpoints are damaged. All of them are checked once, before they are sent.
     """
 
     def __init__(self, store: Selection, device: torch.device | str) -> None:
         self.store, self.device = store, torch.device(device)
         for part in store.parts:
             part.check_positions()
-        # Rows of the parts lie one after the other; the key None is for labels.
+        # Rows of the parts are joined; the key None is for labels.
         self._first_rows: dict[Any, IntArray] = {
             t: np.cumsum([0, *(part.rows[t] for part in store.parts[:-1])], dtype=np.int64) for t in store.parts[0].rows
         }
@@ -60,7 +60,7 @@ class DeviceStore:
         }
 
     def _joined(self, parts: Sequence[Array], dtype: torch.dtype) -> Tensor:
-        """Arrays one after the other on the device; one part at a time is in memory."""
+        """Join arrays on the device; one of them at a time is in memory."""
         joined = torch.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=dtype, device=self.device)
         first = 0
         for part in parts:
@@ -69,7 +69,7 @@ class DeviceStore:
         return joined
 
     def _joined_ends(self, parts: Sequence[Array]) -> Tensor:
-        # Not every operation knows 16 bits without a sign.
+        # Some operations of torch do not support uint16.
         wider = [part.astype(np.int32) if part.dtype == np.uint16 else part for part in parts]
         widest = max((part.dtype for part in wider), key=lambda dtype: dtype.itemsize)
         return self._joined(wider, torch.from_numpy(np.empty(0, widest)).dtype)
@@ -78,25 +78,19 @@ class DeviceStore:
         return len(self.store)
 
     def padded(
-        self,
-        limits: Limits,
-        packs_per_batch: int = 1,
-        *,
-        label_fill: Fill = 0,
-        feature_fill: Fill = 0,
-        cover_padding: bool = False,
-        idtype: torch.dtype = torch.int64,
-        as_stored: bool = False,
+        self, limits: Limits, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
     ) -> DevicePaddedStore:
-        """View whose item for a list of ids is one `PaddedBatch` on the device; settings as in `GraphStore.padded`."""
+        """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
+
+        Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding` and `idtype`.
+        """
         schema = self.store.batch_schema(as_stored)
-        shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
-        return DevicePaddedStore(self, shape)
+        return DevicePaddedStore(self, PaddedShape(schema, limits, packs_per_batch, **settings))
 
     def batch(
         self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
-        """One padded batch of the graphs `ids`; settings as in `padded`."""
+        """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
     def __repr__(self) -> str:
@@ -113,7 +107,7 @@ class DevicePaddedStore:
     GraphTooLargeError, SizesError
         For an item: the graphs exceed the packs, or an id is not in 0..N-1.
     FormatError
-        For an item: its offsets, which are read from the disk, cannot be right, since the files were damaged.
+        For an item: its offsets, which are read from the disk, were damaged after opening.
     """
 
     def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
@@ -150,7 +144,7 @@ class DevicePaddedStore:
         return batch_of_tensors(self.shape, tensors, graphs.totals)
 
     def _sent(self, graphs: GraphRows, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
-        """First rows and numbers of rows of all graph slots, of each type, sent to the device in one piece."""
+        """Send first rows and numbers of rows of all graph slots, for each type, to the device in one piece."""
         number = len(graphs.ids)
         table = np.zeros((2 * len(self.shape.slots) + 1, self.shape.num_graphs), np.int64)
         for row, (t, all_slots) in enumerate(self.shape.slots.items()):
@@ -166,19 +160,19 @@ class DevicePaddedStore:
         return {t: sent[2 * i] for i, t in enumerate(types)}, {t: sent[2 * i + 1] for i, t in enumerate(types)}
 
     def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, fill: float) -> Tensor:
-        source = self.store._values[key]
-        if not len(source):
-            return torch.full((len(rows), *source.shape[1:]), fill, dtype=dtype, device=rows.device)
-        values = source[rows].to(dtype)
+        stored = self.store._values[key]
+        if not len(stored):
+            return torch.full((len(rows), *stored.shape[1:]), fill, dtype=dtype, device=rows.device)
+        values = stored[rows].to(dtype)
         return values.masked_fill_(~mask.reshape(-1, *([1] * (values.dim() - 1))), fill)
 
     def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
-        """Endpoints moved to where their graph's nodes stand; padding edge j of m at padding node j * spare // m."""
+        """Shift endpoints to the nodes of their graph in the batch; padding edge j of m is at node j * spare // m."""
         position = torch.arange(len(rows), device=rows.device)
-        source, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
+        stored, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
         spare = self.shape.num_nodes[node_type] - real_nodes
         loops = real_nodes + (position - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1)
-        if not len(source):
+        if not len(stored):
             return loops.to(self.shape.idtype)
-        moved = source[rows].to(torch.int64) + firsts[node_type][slots]
+        moved = stored[rows].to(torch.int64) + firsts[node_type][slots]
         return torch.where(position < real_edges, moved, loops).to(self.shape.idtype)

@@ -1,4 +1,4 @@
-"""A store seen as a DGLDataset."""
+"""A view of a store as a DGLDataset."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from dgl_tuplepack.store.selection import Selection
 
 
 class StoreDataset(DGLDataset):  # type: ignore[misc]
-    """`dgl.data.DGLDataset` over a store; it reads the store and writes nothing."""
+    """`dgl.data.DGLDataset` over a store, which it only reads."""
 
     def __init__(self, store: Selection) -> None:
         self.store = store
         super().__init__(name=store.path.name, raw_dir=str(store.path), save_dir=str(store.path))
 
     def process(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the store is complete."""
 
     def has_cache(self) -> bool:
-        """The store is there."""
+        """Return True: the store is the cache."""
         return True
 
     def __getitem__(self, index: int) -> Any:

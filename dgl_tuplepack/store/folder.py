@@ -1,4 +1,4 @@
-"""The folder of a store: new data beside what is there, visible at the end, by one process at a time."""
+"""The folder of a store: new data beside the present store, made visible last, by one process at a time."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from dgl_tuplepack._files import cannot
+from dgl_tuplepack._files import cannot, is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
 from dgl_tuplepack.store.plan_files import plan_files
 
 LOCK = ".lock"
 _DATA = "data-"
-# What writing the metadata, a plan, or what a shard was made from, leaves where the process is killed.
+# Metadata, a plan, or a shard's source file that a killed process did not rename.
 _PARTIAL = re.compile(r"\.(metadata|source|plan(-.*)?)\.json\..*\.partial")
 
 
 @contextlib.contextmanager
 def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
-    """Give a new data folder inside the store `path`, in which the caller writes arrays, and then `metadata.json`.
+    """Make a new data folder inside the store `path`, in which the caller writes arrays; then it calls `commit`.
 
-    Whatever happens before that leaves an existing store as it was, and nothing of the new one. Afterwards older
-    data folders, left-overs of killed processes included, are removed.
+    If the caller fails before that, an existing store stays as it was, and the new data is removed. Afterwards older
+    data folders, also those of killed processes, are removed.
 
     Raises
     ------
     FormatError
         There is a store already and `overwrite` is False, the folder holds other things or shards, another process
-        writes to it, or the place cannot be written.
+        writes to it, or the path cannot be written.
     """
     with writing_to(path):
         created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
@@ -44,11 +44,11 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     try:
         with writing_to(path):
-            # Another process may have finished a store since the first look.
+            # Another process may have finished a store since the first check.
             check_place(path, overwrite)
             current = _current(path)
-            # What cannot be read may be of a newer version; it stays until it is replaced.
-            if current is not None or not (path / METADATA).exists():
+            # Metadata that cannot be read may be of a newer version; its data stays until it is replaced.
+            if current is not None or not is_there(path / METADATA):
                 _remove_data(path, keep=current)
             data.mkdir()
         yield data
@@ -56,10 +56,10 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
             _remove_data(path, keep=data.name)
     except BaseException:
         # An interrupt may come when the new store is complete already.
-        if _current(path) != data.name:
+        if not _is_current(path, data):
             shutil.rmtree(data, ignore_errors=True)
-        if not (path / METADATA).exists():
-            # Unlinked while held: whoever comes next makes a lock, and perhaps the folder, of its own.
+        if not is_there(path / METADATA):
+            # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
             with contextlib.suppress(OSError):
                 (path / LOCK).unlink()
                 if created:
@@ -70,55 +70,67 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def move_store(new: Path, path: Path) -> None:
-    """Put the finished store at `new` in the place of what is at `path`, on the same file system.
+    """Move the finished store at `new` to `path`, on the same file system, where it replaces any other store.
 
-    A store that was there is valid until the new one is.
+    The old store stays valid until the new one is.
 
     Raises
     ------
     FormatError
         As `fresh_data`.
     """
-    data = StoreMetadata.load(new).data
+    metadata = StoreMetadata.load(new)
     with writing_to(path):
         check_place(path, overwrite=True)
         path.mkdir(parents=True, exist_ok=True)
         with FileLock(path / LOCK, timeout=0):
-            os.replace(new / data, path / data)
-            _remove_plans(path, StoreMetadata.load(new))
+            os.replace(new / metadata.data, path / metadata.data)
+            _remove_plans(path, metadata)
             os.replace(new / METADATA, path / METADATA)
-            _remove_data(path, keep=data)
+            _remove_data(path, keep=metadata.data)
 
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Say what is wrong with the place, around our own writing; errors of a source are not ours to explain.
+    """Turn errors of the system into errors that name `path`; only our own writing belongs inside.
 
     Raises
     ------
     FormatError
-        Instead of the system's error.
+        Another process holds the lock, or the system refuses something.
     """
-    if "\0" in str(path):
-        raise FormatError(cannot("write", repr(str(path)), ValueError("no path holds the character \\0")))
     try:
         yield
     except Timeout as error:
         raise FormatError(f"another process is writing to {path}; wait for it, or choose another folder.") from error
-    except OSError as error:
+    except (OSError, NotImplementedError) as error:
+        # A file system without locks: filelock turns that error of the system into another one.
         raise FormatError(cannot("write", path, error)) from error
 
 
 def _current(path: Path) -> str | None:
-    """Name of the data folder of the store at `path`; None where there is no store, or it cannot be read."""
+    """Return the name of the data folder of the store at `path`; None if there is no store, or it cannot be read."""
     try:
         return StoreMetadata.load(path).data
     except FormatError:
         return None
 
 
+def _is_current(path: Path, data: Path) -> bool:
+    """Whether the store at `path` is the one with this new data folder; True if that cannot be told.
+
+    The name is random, so that no metadata of another store holds it, damaged or not.
+    """
+    try:
+        return data.name.encode() in (path / METADATA).read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
 def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a place for a store that is no folder, or holds other things, or a store that is not to be overwritten.
+    """Refuse a path that is not a folder, a folder with other content, or a store that must not be overwritten.
 
     Raises
     ------
@@ -127,7 +139,7 @@ def check_place(path: Path, overwrite: bool) -> None:
     """
     if not path.is_dir():
         if os.path.lexists(path):
-            raise FormatError(f"{path} is no folder; choose another path for the store.")
+            raise FormatError(f"{path} is not a folder; choose another path for the store.")
         return
     names = sorted(p.name for p in path.iterdir())
     if MANIFEST in names:
@@ -146,14 +158,14 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def commit(path: Path, metadata: StoreMetadata) -> None:
-    """Make the new store in the folder `path` the one that is seen.
+    """Replace the metadata in the folder `path`, which makes the new store visible.
 
-    Plans of the store that was there go first, so that those beside a store are never for another one.
+    Plans of the old store are removed first, so that plans beside a store are never for another one.
 
     Raises
     ------
     FormatError
-        The place cannot be written.
+        The path cannot be written.
     """
     with writing_to(path):
         _remove_plans(path, metadata)
@@ -166,24 +178,23 @@ def _remove_plans(path: Path, new: StoreMetadata) -> None:
 
 
 def is_begun(path: Path, besides: Collection[str] = ()) -> bool:
-    """Whether a folder holds nothing but what writing a store leaves, killed or not, and `besides`."""
+    """Whether a folder holds nothing but the files `besides` and what writing a store leaves, killed or not."""
     return path.is_dir() and all(
-        name in (LOCK, METADATA, *besides)
-        or name.startswith(_DATA)
-        or (name.startswith(".") and name.endswith(".partial"))
+        name in (LOCK, METADATA, *besides) or name.startswith(_DATA) or _PARTIAL.fullmatch(name)
         for name in os.listdir(path)
     )
 
 
 def _remove_data(path: Path, keep: str | None) -> None:
-    for folder in path.iterdir():
-        if folder.name.startswith(_DATA) and folder.name != keep:
+    for folder in path.glob(f"{_DATA}*"):
+        if folder.name != keep:
+            # What cannot be removed now is removed by the next write.
             shutil.rmtree(folder, ignore_errors=True)
     remove_partial(path)
 
 
 def remove_partial(path: Path) -> None:
-    """Take away half-written small files that killed processes left in the folder of a store."""
+    """Remove half-written small files that killed processes left in the folder of a store."""
     for file in path.iterdir():
         if _PARTIAL.fullmatch(file.name):
             file.unlink(missing_ok=True)

@@ -19,17 +19,18 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import commit, fresh_data
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
 from dgl_tuplepack.store.selection import Selection
-from dgl_tuplepack.store.sources import open_source
+from dgl_tuplepack.store.sources import blocks_of
 from dgl_tuplepack.store.write import write_store
 
 
 class StoredGraphs(Selection):
-    """What `GraphStore` and `MultiStore` have in common: a selection, and the ways to its batches."""
+    """Base of `GraphStore` and `MultiStore`: a selection, and the ways to its batches."""
 
     def padded(
         self,
@@ -44,21 +45,21 @@ class StoredGraphs(Selection):
         ring: int = 0,
         separate: bool = False,
     ) -> PaddedStore:
-        """View whose item for a list of ids is one `PaddedBatch`: for a loader with ``batch_size=None``.
+        """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype
-            As in `PaddedCollate`, whose batches these equal.
+            As in `PaddedCollate`; the batches are equal.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
         ring
-            Take the memory of batches in turn from so many (>= 2) buffers, pinned where there is CUDA; 0: each batch
-            has its own. A batch is overwritten when `ring` more have been taken: use it up before, or copy it.
-            In the main process only.
+            Number of buffers (>= 2), pinned if there is CUDA, that batches use in turn; 0: each batch has its own
+            memory. A batch is overwritten when `ring` more have been taken: use it up before, or copy it. Works in the
+            main process only.
         separate
-            Give each tensor of a batch a memory of its own, instead of one for all of a dtype: for layers that free the
-            storage of their input, such as DGL's GroupRevRes, and for tensors that are kept longer than their batch.
+            Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
+            the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
         """
         schema = self.batch_schema(as_stored)
         shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
@@ -67,19 +68,19 @@ class StoredGraphs(Selection):
     def batch(
         self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
-        """One padded batch of the graphs `ids`; settings as in `padded`, which is the quicker way to many."""
+        """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
 
-        Needs as much memory there as the files take, or somewhat more (endpoints of 16 bits take 32, parts are as wide
-        as the widest of them); the arrays of the whole store go there, also for a subset.
+        They take as much memory there as the files, or somewhat more (endpoints of 16 bits take 32, and all parts have
+        the widest dtype of any part). The arrays of the whole store are copied, also for a subset.
         """
         return DeviceStore(self, device)
 
     def as_dgl_dataset(self) -> Any:
-        """The store as a `dgl.data.DGLDataset`, for code that asks for one."""
+        """Return the store as a `dgl.data.DGLDataset`, for code that needs one."""
         load("dgl")
         from dgl_tuplepack.store.dgl_dataset import StoreDataset
 
@@ -89,8 +90,8 @@ class StoredGraphs(Selection):
 class GraphStore(StoredGraphs):
     """All graphs of a dataset, in flat, memory-mapped arrays.
 
-    Opening takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were written;
-    whole padded batches come from `padded`, and far faster. DGL is needed for items and for `PaddedBatch.graph` only.
+    Opening takes milliseconds at any size. Items are DGLGraphs, or pairs (DGLGraph, label), as they were written.
+    `padded` returns whole padded batches, far faster. DGL is needed for items and for `PaddedBatch.graph` only.
 
     Parameters
     ----------
@@ -104,13 +105,13 @@ class GraphStore(StoredGraphs):
     schema
         Types, features and labels of the graphs.
     original_ids
-        int64 ``[N]``, ids in the store; those of a subset count from 0.
+        int64 ``[N]``, the id of each graph in the store. Ids of a subset count from 0.
 
     Raises
     ------
     FormatError
-        There is no store, or it is not as it was written: every file's header, length and samples are looked at
-        (`verify` reads all of it).
+        There is no store, or it is not as it was written: header, length and samples of every file are checked
+        (`verify` checks every byte).
 
     Examples
     --------
@@ -137,28 +138,28 @@ class GraphStore(StoredGraphs):
         compact: bool = False,
         overwrite: bool = False,
     ) -> GraphStore:
-        """Write a store, graph after graph, and open it.
+        """Write a store, block after block, and open it.
 
         Parameters
         ----------
         path
-            Folder to make, or an empty one.
+            Folder to make, or an empty folder.
         source
             A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, a
-            `GraphStore`, a `MultiStore` or a subset, or the path of one of them, read directly and much faster; the
-            path of a ``.bin`` file of `dgl.save_graphs`.
+            `GraphStore`, a `MultiStore` or a subset, or the path of one of them, which is read directly and much
+            faster; the path of a ``.bin`` file of `dgl.save_graphs`.
         splits
-            Ids by name, such as "train"; those of the source if not given.
+            Ids by name of the split, such as "train"; None: the splits of the source.
         compact
-            Store int64 and int32 features and labels as narrow as their values allow; they are handed out as
-            they were.
+            Store int64 and int32 features and labels in the narrowest dtype that holds their values; they are handed
+            out in their own dtype.
         overwrite
-            Replace an existing store; it stays valid until the new one is complete. Plans beside it go with it.
+            Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
 
         Raises
         ------
         FormatError
-            The place holds something else or cannot be written, or a source file is damaged.
+            The folder holds something else or cannot be written, or a file of the source is damaged.
         SchemaError, SizesError
             Graphs differ in types, features or labels, or there are none.
         InputError
@@ -166,15 +167,16 @@ class GraphStore(StoredGraphs):
 
         Notes
         -----
-        Memory is bounded by a block of graphs (a ``.bin`` file is read as a whole). Killed at any moment, it
-        leaves nothing that opens, or the store that was there.
+        Memory is bounded by a block of graphs (a ``.bin`` file is read completely). A process that is killed at any
+        moment leaves the earlier store, or nothing that opens.
         """
         path = as_path(path)
         compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-        # Before the source is read: that may take long.
+        # The folder is checked before the source is read, which may take long.
         with fresh_data(path, overwrite) as data:
-            opened = open_source(source)
-            chosen = opened.splits if splits is None else splits
+            opened = resolve(source)
+            schema, blocks = blocks_of(opened)
+            number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
             if not isinstance(chosen, Mapping):
                 raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
             names = Counter(str(name) for name in chosen)
@@ -183,11 +185,10 @@ class GraphStore(StoredGraphs):
                     f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
                     "each a name of its own."
                 )
-            if opened.num_graphs is not None:
+            if number is not None:
                 for ids in chosen.values():
-                    as_ids(ids, opened.num_graphs)
-            blocks = _with_progress(opened.blocks, opened.num_graphs)
-            commit(path, write_store(data, opened.schema, blocks, chosen, compact))
+                    as_ids(ids, number)
+            commit(path, write_store(data, schema, _with_progress(blocks, number), chosen, compact))
         return cls(path)
 
 

@@ -1,22 +1,23 @@
-"""Stores and datasets of shards as sources, by their paths or opened, or a subset of one: read in blocks."""
+"""Stores and datasets of shards as sources: by their paths, opened, or a subset of one; they are read in blocks."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import Source
-from dgl_tuplepack.store.format import DTYPES, ENDS, MANIFEST, METADATA
+from dgl_tuplepack.store.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.multi_store import MultiStore
+from dgl_tuplepack.store.part import block_of
 from dgl_tuplepack.store.selection import Selection
 
 # Graphs of a subset in a block.
@@ -24,7 +25,7 @@ _GRAPHS = 4096
 
 
 class Stored(Source):
-    """What `GraphStore.write` or `preprocess_shards` made."""
+    """A store that `GraphStore.write` made, or a dataset of `preprocess_shards`."""
 
     knows_sizes = True
 
@@ -34,7 +35,7 @@ class Stored(Source):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise a folder by the file that is written last."""
+        """Recognise a folder by the file that is written last to it."""
         return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
 
     @classmethod
@@ -43,7 +44,7 @@ class Stored(Source):
         return cls(given) if isinstance(given, StoredGraphs) else None
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Differences of the offsets."""
+        """Sizes from the offsets."""
         return self._store.sizes
 
     def num_graphs(self) -> int | None:
@@ -51,7 +52,7 @@ class Stored(Source):
         return len(self._store)
 
     def splits(self) -> Mapping[str, Any]:
-        """The splits as written; of a subset, none."""
+        """The splits as they were written; none for a subset."""
         return self._store.splits
 
     def blocks(self) -> Iterator[GraphBlock] | None:
@@ -62,12 +63,12 @@ class Stored(Source):
 
 
 def is_sharded(path: Path) -> bool:
-    """Whether a folder holds a dataset of shards, and no store.
+    """Whether a folder holds a dataset of shards rather than a store.
 
     Raises
     ------
     FormatError
-        It holds both, put there by hand; each command must speak of the same one.
+        It holds both, put there by hand.
     """
     if not os.path.exists(path / MANIFEST):
         return False
@@ -84,67 +85,43 @@ def open_stored(path: Path) -> StoredGraphs:
 def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
     for part in selection.parts:
         part.check_positions()
-    schema = selection.schema
     for first in range(0, len(ids), _GRAPHS):
-        chosen = _Chosen(selection, ids[first : first + _GRAPHS])
-        yield GraphBlock(
-            num_nodes={t: chosen.lengths(t) for t in schema.node_types},
-            num_edges={e: chosen.lengths(e) for e in schema.edge_types},
-            endpoints={e: chosen.endpoints(e) for e in schema.edge_types},
-            node_features={t: chosen.columns("node_feature", t, names) for t, names in schema.node_features.items()},
-            edge_features={e: chosen.columns("edge_feature", e, names) for e, names in schema.edge_features.items()},
-            labels=chosen.columns("label", None, schema.labels),
-        )
+        yield _chosen_block(selection, ids[first : first + _GRAPHS])
 
 
-class _Chosen:
-    """Some graphs of one or several stores, in any order."""
+def _chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
+    """Make a block of some graphs of one or several stores, in any order."""
+    part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
+    order = np.argsort(part_of, kind="stable")
+    # Where each graph is, once they are sorted by their store.
+    position = np.argsort(order)
+    chosen = [
+        (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
+        for part in np.unique(part_of)
+    ]
 
-    def __init__(self, selection: Selection, ids: IntArray) -> None:
-        part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
-        order = np.argsort(part_of, kind="stable")
-        # Where each graph is, once they are sorted by their store.
-        self._place = np.argsort(order)
-        self._parts = [
-            (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
-            for part in np.unique(part_of)
-        ]
+    def sorted_lengths(t: GraphType) -> IntArray:
+        lengths: IntArray = np.concatenate([part.offsets(t)[own + 1] - part.offsets(t)[own] for part, own in chosen])
+        return lengths
 
-    def lengths(self, t: GraphType) -> IntArray:
-        """Nodes or edges of each graph."""
-        return self._sorted_lengths(t)[self._place]
+    def values(key: Key) -> Array:
+        t = key[1]
+        gathered: list[Array] = []
+        for part, own in chosen:
+            if t is not None:
+                first = part.offsets(t)[own]
+                own = _spans(first, part.offsets(t)[own + 1] - first)
+            gathered.append(part.values(key, own))
+        if len(gathered) == 1:
+            return gathered[0]
+        target = position
+        if t is not None:
+            lengths = sorted_lengths(t)
+            target = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
+        rows: Array = np.concatenate(gathered)[target]
+        return rows
 
-    def endpoints(self, e: EdgeType) -> tuple[Array, Array]:
-        """Sources and destinations of the edges of all graphs."""
-        source, destination = (self._rows(end, e, None).astype(np.int64) for end in ENDS)
-        return source, destination
-
-    def columns(self, content: str, t: GraphType | None, names: Iterable[str]) -> dict[str, Array]:
-        """Features or labels of all graphs, in the dtypes that are handed out."""
-        entries = self._parts[0][0].entries
-        return {
-            name: self._rows(content, t, name).astype(DTYPES[entries[content, t, name].dtype], copy=False)
-            for name in names
-        }
-
-    def _sorted_lengths(self, t: GraphType) -> IntArray:
-        found = [part.offsets(t)[ids + 1] - part.offsets(t)[ids] for part, ids in self._parts]
-        return np.concatenate(found)
-
-    def _rows(self, content: str, t: GraphType | None, name: str | None) -> Array:
-        if t is None:
-            labels: Array = np.concatenate([part.array(content, t, name)[ids] for part, ids in self._parts])
-            return labels[self._place]
-        found: list[Array] = []
-        for part, ids in self._parts:
-            first, last = part.offsets(t)[ids], part.offsets(t)[ids + 1]
-            found.append(part.array(content, t, name)[_spans(first, last - first)])
-        if len(found) == 1:
-            return found[0]
-        lengths = self._sorted_lengths(t)
-        first = np.cumsum(lengths) - lengths
-        rows: Array = np.concatenate(found)
-        return rows[_spans(first[self._place], lengths[self._place])]
+    return block_of(selection.schema, lambda t: sorted_lengths(t)[position], values)
 
 
 def _spans(first: IntArray, lengths: IntArray) -> IntArray:

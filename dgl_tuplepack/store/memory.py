@@ -1,6 +1,6 @@
-"""The memory of a padded batch: one stretch for all tensors of a dtype, which travels, and is freed, as a whole.
+"""The memory of a padded batch: one stretch for all tensors of a dtype, which is sent and freed as a whole.
 
-Or one stretch for each tensor, for layers that free the storage of what they are given.
+Or one stretch for each tensor, for layers that free the storage of their input.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dgl_tuplepack.store.format import ENDS, Key
 
 @dataclass(frozen=True)
 class Field:
-    """One tensor: what it holds, its dtype and shape; the number of its stretch of memory, and its first byte there."""
+    """One tensor: its content, dtype and shape, the number of its stretch of memory, and its first byte there."""
 
     key: Key
     dtype: torch.dtype
@@ -37,7 +37,7 @@ class Field:
 
 
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
-    """All tensors of a batch; those of one dtype, unless `separate`, lie one after the other in one stretch."""
+    """Place all tensors of a batch: tensors of one dtype share a stretch, unless `separate`."""
     slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
@@ -45,31 +45,27 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
     fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in shape.schema.columns()]
     fields.sort(key=lambda field: str(field.dtype))
-    placed = []
-    runs = ([field] for field in fields) if separate else (list(run) for _, run in itertools.groupby(fields, _dtype_of))
-    for stretch, run in enumerate(runs):
-        first = 0
-        for field in run:
-            placed.append(replace(field, stretch=stretch, first=first))
-            first += field.length * field.dtype.itemsize
+    placed: list[Field] = []
+    stretch = first = 0
+    for field in fields:
+        if placed and (separate or field.dtype != placed[-1].dtype):
+            stretch, first = stretch + 1, 0
+        placed.append(replace(field, stretch=stretch, first=first))
+        first += field.length * field.dtype.itemsize
     return placed
 
 
-def _dtype_of(field: Field) -> torch.dtype:
-    return field.dtype
-
-
 class BatchMemory:
-    """Hands out memory for batches: fresh each time, or in turn from a ring of so many, pinned where there is CUDA."""
+    """Hands out memory for batches: new each time, or in turn from a ring of buffers, pinned if there is CUDA."""
 
     def __init__(self, fields: list[Field], ring: int = 0) -> None:
-        # Of each stretch: dtype, lengths of its tensors, and their keys and shapes; no shape where they are flat.
+        # For each stretch: dtype, lengths of its tensors, and their keys and shapes; None as the shape of flat ones.
         self._stretches: list[tuple[torch.dtype, list[int], list[tuple[Key, tuple[int, ...] | None]]]] = []
         for _, group in itertools.groupby(fields, lambda field: field.stretch):
             run = list(group)
             shapes = [(field.key, field.shape if len(field.shape) > 1 else None) for field in run]
             self._stretches.append((run[0].dtype, [field.length for field in run], shapes))
-        # Filled when first used: a view that is sent to a worker needs none.
+        # Allocated at first use: a view that is sent to a worker needs no memory.
         self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
 
@@ -83,13 +79,13 @@ class BatchMemory:
     def _next(self) -> list[Tensor]:
         self._turn = (self._turn + 1) % len(self._ring)
         memory = self._ring[self._turn]
-        # A layer may have freed the storage of what it was given: compiled code must not write there.
+        # A layer may have freed the storage of its input: compiled code must not write there.
         if memory is None or any(stretch.untyped_storage().nbytes() < stretch.nbytes for stretch in memory):
             memory = self._ring[self._turn] = self._new(torch.cuda.is_available())
         return memory
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
-        """The addresses of the stretches, int64, and new tensors that lie there, and keep them."""
+        """Return the addresses of the stretches, int64, and new tensors in them, which keep them alive."""
         memory = self._next() if self._ring else self._new()
         tensors = {}
         for stretch, (_, lengths, shapes) in zip(memory, self._stretches, strict=True):
@@ -100,7 +96,7 @@ class BatchMemory:
 
 
 def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
-    """A batch of the tensors that `fields_of` names, with so many real nodes, edges and graphs."""
+    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
     labels = {name: tensors["label", None, name] for name in schema.labels}

@@ -5,21 +5,19 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 from dgl_tuplepack._checks import as_path
-from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
-from dgl_tuplepack.store.manifest import Manifest, ShardEntry, was_written_anew
+from dgl_tuplepack.store.manifest import Manifest, check_unchanged
 from dgl_tuplepack.store.part import Part
 
 
 class MultiStore(StoredGraphs):
     """All graphs of a dataset that was preprocessed in shards, one shard after the other.
 
-    It does what a `GraphStore` of all graphs would do, and its batches are equal. A batch may draw from any number of
-    shards; that takes little longer than drawing from one.
+    It works as a `GraphStore` of all graphs, and its batches are equal. A batch may hold graphs of any number of
+    shards, which takes little longer than graphs of one.
 
     Parameters
     ----------
@@ -33,20 +31,20 @@ class MultiStore(StoredGraphs):
     schema
         Types, features and labels of the graphs.
     limits
-        Of the plans beside the shards.
+        Limits of the plans beside the shards.
     original_ids
-        int64 ``[N]``, the id in all shards of each graph; those of a subset count from 0.
+        int64 ``[N]``, the id of each graph among all shards. Ids of a subset count from 0.
 
     Raises
     ------
     FormatError
-        There is no manifest, a shard is missing, was written anew, or is not as it was written.
+        There is no manifest, or a shard is missing, was written again, or is not as it was written.
     SchemaError
         Shards hold different kinds of graphs.
 
     Notes
     -----
-    Opening looks at each file of each shard, some 2 ms a shard.
+    Opening checks each file of each shard, which takes some 2 ms a shard.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -55,30 +53,24 @@ class MultiStore(StoredGraphs):
         self.manifest = Manifest.load(path)
         parts = [Part.open(path / shard.name) for shard in self.manifest.shards]
         for part, shard in zip(parts, self.manifest.shards, strict=True):
-            _check_same(part.checksum, path, shard)
+            check_unchanged(part.checksum, path, shard)
         super().__init__(path, parts)
 
     @property
     def limits(self) -> Limits:
-        """Of the plans beside the shards."""
+        """Limits of the plans beside the shards."""
         return self.manifest.limits
 
     @functools.cached_property
     def shards(self) -> Mapping[str, GraphStore]:
-        """The shards on their own, by name.
+        """The stores of the shards, by name.
 
         Raises
         ------
         FormatError
-            A shard was written anew since this was opened.
+            A shard was written again after this was opened.
         """
         stores = {shard.name: GraphStore(self.path / shard.name) for shard in self.manifest.shards}
         for shard in self.manifest.shards:
-            _check_same(stores[shard.name].checksum, self.path, shard)
+            check_unchanged(stores[shard.name].checksum, self.path, shard)
         return stores
-
-
-def _check_same(checksum: str, path: Path, shard: ShardEntry) -> None:
-    """Refuse a store that is not the one that the manifest tells of."""
-    if checksum != shard.store:
-        raise FormatError(was_written_anew(path, shard.name))

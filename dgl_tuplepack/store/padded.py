@@ -1,4 +1,4 @@
-"""Whole padded batches out of the arrays of a selection, by one compiled pass."""
+"""Whole padded batches from the arrays of a selection, assembled in one compiled pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
-from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
+from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
@@ -25,7 +25,7 @@ from dgl_tuplepack.store.memory import BatchMemory, Field, batch_of_tensors, fie
 from dgl_tuplepack.store.rows import Finder, address_of
 from dgl_tuplepack.store.selection import Selection
 
-# Tensors that no array of the store is read for, and what fills them.
+# Tensors that are not read from an array of the store -> what the kernel fills them with.
 _MADE = {"graph_ids": GRAPH_IDS, "mask": MASK, "per_graph": PER_GRAPH}
 
 
@@ -40,30 +40,30 @@ class PaddedStore:
     GraphTooLargeError, SizesError
         For an item: the graphs exceed the packs, or an id is not in 0..N-1.
     FormatError
-        For an item: what was read cannot be right, since the files were damaged after opening.
+        For an item: offsets or endpoints are wrong, since the files were damaged after opening.
     """
 
     def __init__(self, store: Selection, shape: PaddedShape, ring: int = 0, separate: bool = False) -> None:
         self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
         self.ring = whole_number("ring", ring, 0, error=SamplerError)
         if self.ring == 1:
-            raise SamplerError("a ring of 1 would overwrite each batch by the next; use 0 (no ring), or 2 and more.")
+            raise SamplerError("a ring of 1 would overwrite each batch with the next; use 0 (no ring), or 2 or more.")
         self._prepare()
 
     def _prepare(self) -> None:
         self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
         self._memory = BatchMemory(self._tensors, self.ring)
         self._finder = Finder(self.store, self.shape)
-        # Kept, as the parts are, since what compiled code knows is their addresses alone.
+        # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
         self._slots = np.array(list(self.shape.slots.values()), np.int64)
         self._fields = np.array(
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
-        self._sources = np.zeros((len(self._fields), len(self._parts)), SOURCE)
-        for sources, field in zip(self._sources, self._tensors, strict=True):
+        self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
+        for stored, field in zip(self._stored, self._tensors, strict=True):
             if field.key[0] not in _MADE:
-                sources[:] = [_source(part.array(*field.key)) for part in self._parts]
+                stored[:] = [_stored(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"store": self.store, "shape": self.shape, "ring": self.ring, "separate": self.separate}
@@ -81,7 +81,7 @@ class PaddedStore:
         graphs = self._finder.find(ids)
         memory, tensors = self._memory.take()
         wrong = assemble(
-            memory, self._fields, self._sources, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
+            memory, self._fields, self._stored, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
@@ -91,14 +91,14 @@ class PaddedStore:
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
-    """The value of padding, ``[1]``: of a feature or label; else it is not used."""
+    """Return the padding value of a feature or label, ``[1]``; 0, which is not used, for other tensors."""
     content, _, *names = field.key
     fills = shape.label_values if content == "label" else shape.feature_values
     return as_array(torch.full((1,), fills[names[0]] if names else 0, dtype=field.dtype, device="cpu"))
 
 
 def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
-    """What the kernel knows of a tensor: a record `FIELD`."""
+    """Return the record `FIELD` of a tensor, for the kernel."""
     content, t = field.key[:2]
     types, width = list(shape.slots), prod(field.shape[1:])
     nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0
@@ -110,16 +110,12 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
         field.first,
         width,
         width * field.dtype.itemsize,
-        _code(DTYPES[str(field.dtype).removeprefix("torch.")]),
+        CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
         address_of(fill),
         fill.itemsize,
     )
 
 
-def _source(array: Array) -> tuple[int, ...]:
-    """What the kernel knows of an array in a part: a record `SOURCE`."""
-    return address_of(array), prod(array.shape[1:]) * array.itemsize, _code(str(array.dtype))
-
-
-def _code(dtype: str) -> int:
-    return CODES.get(dtype, OTHER)
+def _stored(array: Array) -> tuple[int, ...]:
+    """Return the record `ARRAY` of an array in a part, for the kernel."""
+    return address_of(array), prod(array.shape[1:]) * array.itemsize, CODES.get(str(array.dtype), OTHER)

@@ -1,9 +1,9 @@
-"""A part of a selection: the opened arrays of one store, and what can be looked up in them."""
+"""A part of a selection: the opened arrays of one store, and the graphs in them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ _GRAPHS, _BLOCK = 65_536, 4096
 
 
 class Part:
-    """Memory-mapped arrays of one store, by what they hold, and the metadata that describes them."""
+    """Memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
         self.path, self.metadata = path, metadata
@@ -35,7 +35,7 @@ class Part:
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
             key: open_array(path / metadata.data, entry) for key, entry in self.entries.items()
         }
-        # Kept as numbers: the files may be damaged later, these were among the samples that were looked at.
+        # Kept as numbers: the files may be damaged later, but these were checked as part of the samples.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
@@ -45,7 +45,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part:
-        """Open the store at `path`; once more, where it was replaced meanwhile.
+        """Open the store at `path`; try again if it is replaced meanwhile.
 
         Raises
         ------
@@ -71,17 +71,17 @@ class Part:
         return self.metadata.checksum
 
     def stored_spec(self, key: Key) -> ArraySpec:
-        """How a row of a feature or label looks as it is stored."""
+        """Return shape and dtype of a row of a feature or label as it is stored."""
         entry = self.entries[key]
         narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
         return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
 
     def array(self, content: str, type_: GraphType | None = None, name: str | None = None) -> Array:
-        """The array that holds `content`."""
+        """Return the array with this content, type and name."""
         return self._arrays[content, type_, name]
 
     def offsets(self, type_: GraphType) -> IntArray:
-        """First node (edge) of each graph, and the end of the last one, ``[N + 1]``."""
+        """Return the first node (edge) of each graph, and the end of the last one, ``[N + 1]``."""
         return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
 
     @functools.cached_property
@@ -111,7 +111,7 @@ class Part:
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
-        """One graph as a DGLGraph, or (DGLGraph, label)."""
+        """Return one graph as a DGLGraph, or (DGLGraph, label)."""
         schema, spans = self.schema, {}
         for t, most in self.rows.items():
             first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
@@ -121,7 +121,7 @@ class Part:
         number = {t: spans[t].stop - spans[t].start for t in schema.node_types}
         endpoints = {}
         for e in schema.edge_types:
-            ends = {end: self.array(end, e)[spans[e]].astype(np.int64) for end in ENDS}
+            ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
             for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
@@ -129,19 +129,23 @@ class Part:
         graph = build_graph(
             endpoints,  # type: ignore[arg-type]
             number,
-            {t: {n: self._values("node_feature", t, n, spans[t]) for n in s} for t, s in schema.node_features.items()},
-            {e: {n: self._values("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
+            {t: {n: self._tensor("node_feature", t, n, spans[t]) for n in s} for t, s in schema.node_features.items()},
+            {e: {n: self._tensor("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
         )
-        labels = {n: self._values("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
+        labels = {n: self._tensor("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
         return (graph, labels[""] if set(labels) == {""} else labels) if labels else graph
 
-    def _values(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
-        """A copy of some rows, in the dtype that is handed out."""
+    def _tensor(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
+        """Return a copy of some rows, in the dtype that is handed out."""
         key = content, type_, name
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
+    def values(self, key: Key, rows: slice | IntArray) -> Array:
+        """Return rows of an array, in the dtype that is handed out; bfloat16 as its bits."""
+        return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
+
     def blocks(self) -> Iterator[GraphBlock]:
-        """All graphs in their order, a few thousand at a time, in the dtypes that are handed out.
+        """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out.
 
         Raises
         ------
@@ -153,40 +157,24 @@ class Part:
             yield self._block(slice(first, min(first + _BLOCK, self.num_graphs)))
 
     def _block(self, graphs: slice) -> GraphBlock:
-        schema = self.schema
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
-        rows = {t: slice(int(found[0]), int(found[-1])) for t, found in bounds.items()}
-
-        def values(content: str, t: Any, names: Iterable[str], rows: slice) -> dict[str, Array]:
-            dtypes = {n: DTYPES[self.entries[content, t, n].dtype] for n in names}
-            return {n: self.array(content, t, n)[rows].astype(dtype, copy=False) for n, dtype in dtypes.items()}
-
-        def endpoints(e: EdgeType) -> tuple[Array, Array]:
-            source, destination = (self.array(end, e)[rows[e]].astype(np.int64) for end in ENDS)
-            return source, destination
-
-        return GraphBlock(
-            num_nodes={t: np.diff(bounds[t]) for t in schema.node_types},
-            num_edges={t: np.diff(bounds[t]) for t in schema.edge_types},
-            endpoints={e: endpoints(e) for e in schema.edge_types},
-            node_features={t: values("node_feature", t, n, rows[t]) for t, n in schema.node_features.items()},
-            edge_features={e: values("edge_feature", e, n, rows[e]) for e, n in schema.edge_features.items()},
-            labels=values("label", None, schema.labels, graphs),
-        )
+        rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
+        rows[None] = graphs
+        return block_of(self.schema, lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]]))
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
-        """Report that the rows of a graph cannot be where its offsets say."""
-        kind = "node_offsets" if isinstance(type_, str) else "edge_offsets"
-        self._refuse(self.entries[kind, type_, None], f"leads graph {graph_id} outside the store")
+        """Report that the offsets of a graph are outside the store."""
+        content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
+        self._refuse(self.entries[content, type_, None], f"leads graph {graph_id} outside the store")
 
     def refuse_endpoints(self, graph_id: int, end: str, edge_type: EdgeType) -> NoReturn:
-        """Report that the sources or destinations of a graph, as `end` says, lead outside it."""
+        """Report that endpoints of a graph are not among its nodes; `end` is one of `ENDS`."""
         self._refuse(self.entries[end, edge_type, None], f"leads outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
         path = self.path / self.metadata.data / entry.file
         raise FormatError(
-            f"{path} {what}; the store is damaged, write it again (dgl-tuplepack verify shows all of it)."
+            f"{path} {what}; the store is damaged, write it again (dgl-tuplepack verify checks every byte)."
         )
 
     def verify(self) -> None:
@@ -221,7 +209,7 @@ class Part:
                 self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
         for e in self.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                # A run of graphs at a time: what is compared takes more memory than what is stored.
+                # A run of graphs at a time: the comparison takes more memory than the stored values.
                 for first in range(0, self.num_graphs, _GRAPHS):
                     nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
                     values = self.array(end, e)[edges[0] : edges[-1]]
@@ -229,3 +217,29 @@ class Part:
                     if len(outside):
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
+
+
+def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
+    """Make a block of graphs of the schema.
+
+    Parameters
+    ----------
+    schema
+        Schema of the graphs.
+    lengths
+        Returns the number of nodes (edges) of a type in each graph.
+    values
+        Returns the rows of endpoints, a feature or a label, by content, type and name.
+    """
+
+    def columns(content: str, t: GraphType | None, names: Iterable[str]) -> dict[str, Array]:
+        return {name: values((content, t, name)) for name in names}
+
+    return GraphBlock(
+        num_nodes={t: lengths(t) for t in schema.node_types},
+        num_edges={e: lengths(e) for e in schema.edge_types},
+        endpoints={e: (values((ENDS[0], e, None)), values((ENDS[1], e, None))) for e in schema.edge_types},
+        node_features={t: columns("node_feature", t, names) for t, names in schema.node_features.items()},
+        edge_features={e: columns("edge_feature", e, names) for e, names in schema.edge_features.items()},
+        labels=columns("label", None, schema.labels),
+    )

@@ -1,4 +1,4 @@
-"""Where the plans of a store lie: beside it, and only as long as it is the one that they are for."""
+"""The files of the plans beside a store; they are removed before another store replaces it."""
 
 from __future__ import annotations
 
@@ -7,36 +7,45 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.plan import PLAN_FILE
 from dgl_tuplepack.store.format import StoreMetadata
 
-# Of the part in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
+# Longest split name in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
 _LONGEST_NAME = 200
 
 
-def plan_file(folder: Path, part: str) -> Path:
-    """Where the plan of a part lies: names of splits are free, those of files are not; no two parts share one."""
-    name = quote(part, safe="", errors="surrogatepass")
+def plan_file(folder: Path, split: str) -> Path:
+    """Return the path of the plan of a split; the empty name stands for all graphs.
+
+    Names of splits are free, names of files are not. No two splits share a file.
+    """
+    name = quote(split, safe="", errors="surrogatepass")
     if len(name) > _LONGEST_NAME:
         # A quoted name holds "%" before two digits alone.
         name = f"{name[:100]}%-{hashlib.sha256(name.encode()).hexdigest()}"
-    return folder / (f"plan-{name}.json" if part else "plan.json")
+    return folder / (f"plan-{name}.json" if split else "plan.json")
 
 
 def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
-    """Plans beside a store: for all of it, or named after a part of it. What else is called a plan is not ours.
+    """Plans beside a store: for all of it, or named after one of its splits. What else is called a plan is not ours.
 
     Parameters
     ----------
     folder
-        Of the store.
+        Folder of the store.
     new
-        Of a store that is to be there; plans named after parts of it are given, too.
+        Metadata of the store that is to be written there. Plans named after its splits are given, too. Where the
+        metadata of the present store cannot be read, nobody knows its splits: all plans in the folder are given.
     """
-    known = [new] if new is not None else []
+    known = [] if new is None else [new]
+    files: set[Path] = set()
     try:
         known.append(StoreMetadata.load(folder))
     except FormatError:
-        if not known:
+        if new is None:
             return []
-    parts = {"", *(str(entry.name) for metadata in known for entry in metadata.of_content("split"))}
-    return sorted(file for part in parts if (file := plan_file(folder, part)).exists())
+        named = (file for file in folder.glob("plan*.json") if file.stem == "plan" or file.stem.startswith("plan-"))
+        files.update(file for file in named if PLAN_FILE.recognises(file))
+    splits = {"", *(str(entry.name) for metadata in known for entry in metadata.of_content("split"))}
+    files.update(file for split in splits if (file := plan_file(folder, split)).exists())
+    return sorted(files)

@@ -18,11 +18,12 @@ from dgl_tuplepack.store.selection import Selection
 
 @dataclass
 class GraphRows:
-    """n graphs: their ids in the selection, the parts they lie in, and, for each type, where their rows are.
+    """n graphs: their ids in the selection, the parts that hold them, and their rows for each type.
 
-    `parts`, int64 ``[n]``, numbers the parts of the selection. ``rows[t]``, int64 ``[3, n]``, has the first row in the
-    part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` the rows of all of them. Types
-    are numbered as in `PaddedShape.slots`: those of nodes, those of edges, then labels, of which each graph has one.
+    `parts`, int64 ``[n]``, has the index of a part of the selection for each graph. ``rows[t]``, int64 ``[3, n]``, has
+    the first row in the part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` is the
+    number of rows of all graphs. Types are numbered as in `PaddedShape.slots`: node types, edge types, then labels,
+    which have one row for each graph.
     """
 
     ids: IntArray
@@ -32,12 +33,12 @@ class GraphRows:
 
     @property
     def part_ids(self) -> IntArray:
-        """Number of each graph in its part."""
+        """Index of each graph in its part."""
         return self.rows[-1, 0]  # type: ignore[no-any-return]
 
 
 class Finder:
-    """Finds the graphs of a batch, and refuses those that would exceed its shape."""
+    """Finds the graphs of a batch, and refuses graphs that would exceed its shape."""
 
     def __init__(self, selection: Selection, shape: PaddedShape) -> None:
         self._selection, self._shape = selection, shape
@@ -58,23 +59,25 @@ class Finder:
         SizesError, GraphTooLargeError
             An id is not in 0..N-1, or the graphs exceed the packs.
         FormatError
-            The offsets of a graph cannot be right.
+            The offsets of a graph are damaged.
         """
-        found = np.ascontiguousarray(as_integers(ids), np.int64)
-        number, types = len(found), len(self._types) + 1
+        graph_ids = np.ascontiguousarray(as_integers(ids), np.int64)
+        number, types = len(graph_ids), len(self._types) + 1
         parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
         rows = np.empty((types, 3, number), np.int64)
-        wrong = find_graphs(found, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals)
+        wrong = find_graphs(
+            graph_ids, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
+        )
         if wrong < 0:
             as_ids(ids, len(self._selection))
         if wrong > 0:
             t, i = divmod(wrong - 1, number)
             self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
         self._shape.check_content(totals.tolist())
-        return GraphRows(found, parts, rows, totals)
+        return GraphRows(graph_ids, parts, rows, totals)
 
 
 def address_of(array: Array) -> int:
-    """Address of the first byte of an array; whoever uses it keeps the array."""
+    """Return the address of the first byte of an array; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

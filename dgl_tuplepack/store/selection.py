@@ -1,4 +1,4 @@
-"""A selection: graphs of one store or of several, one after the other, or chosen ones of them."""
+"""A selection: all graphs of one store or of several, one after the other, or chosen graphs of them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Chosen = TypeVar("Chosen", bound="Selection")
 
 
 class Selection:
-    """Graphs of the stores `parts`, by ids 0..N-1, and all that is known of them.
+    """Graphs of the stores `parts`, by ids 0..N-1.
 
-    It is pickled as its path and ids: another process maps the same files, or refuses them if they are others.
+    A selection is pickled as its path and ids: another process maps the same files, or refuses them if they changed.
 
     Attributes
     ----------
@@ -34,14 +34,14 @@ class Selection:
     parts
         The opened stores.
     first_ids
-        int64, the number of graphs before each part, and that of all parts.
+        int64, the number of graphs before each part, and of all parts.
     chosen
         int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
 
     Raises
     ------
     SchemaError
-        The parts hold different kinds of graphs; says which ones, and what differs.
+        The schemas of the parts differ; names the parts and what differs.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
@@ -67,11 +67,11 @@ class Selection:
 
     @functools.cached_property
     def stored_schema(self) -> Schema:
-        """The schema with dtypes that hold what any of the parts holds."""
+        """The schema with dtypes that hold the stored values of all parts."""
         return self.schema.with_columns({column: self.stored_spec(column) for column, _ in self.schema.columns()})
 
     def batch_schema(self, as_stored: bool) -> Schema:
-        """How batches look, that hand out integers which were narrowed `as_stored`, or as they were."""
+        """Return the schema of batches: with narrowed integers `as_stored`, or in their own dtypes."""
         return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
 
     def stored_spec(self, column: Column) -> ArraySpec:
@@ -85,7 +85,7 @@ class Selection:
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
-        """Sizes of the graphs, without a look at them."""
+        """Sizes of the graphs, from the offsets alone."""
         first, *others = (part.sizes for part in self.parts)
         if others:
             first = GraphSizes(np.concatenate([first.array, *(sizes.array for sizes in others)]), first.components)
@@ -93,24 +93,24 @@ class Selection:
 
     @functools.cached_property
     def histogram(self) -> SizeHistogram:
-        """Histogram of the sizes; stored, where this is no subset."""
+        """Histogram of the sizes; for a subset it is counted, otherwise it is stored."""
         if self.chosen is not None:
             return SizeHistogram.from_sizes(self.sizes).without_ids()
         return functools.reduce(SizeHistogram.__add__, (part.histogram for part in self.parts))
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split, as written, of all parts that have it; of a subset, none."""
+        """Ids by name of the split, as written, from all parts that have it; none for a subset."""
         if self.chosen is not None:
             return {}
-        found: dict[str, list[IntArray]] = {}
+        splits: dict[str, list[IntArray]] = {}
         for first, part in zip(self.first_ids, self.parts, strict=False):
             for name, ids in part.splits.items():
-                found.setdefault(name, []).append(ids + first if first else ids)
-        return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in found.items()}
+                splits.setdefault(name, []).append(ids + first if first else ids)
+        return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in splits.items()}
 
     def subset(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
-        """Some of the graphs, in the given order; they get the ids 0, 1, ...
+        """Select some of the graphs, in the given order; they get the ids 0, 1, ...
 
         Raises
         ------
@@ -120,22 +120,22 @@ class Selection:
         positions = as_ids(ids, len(self))
         if not len(positions):
             raise SizesError("a subset needs at least one id, but got none.")
-        # The same opened files; copy.copy would open the path again, where another store may be by now.
+        # It shares the opened files; copy.copy would open the path again, where another store may be by now.
         subset = type(self).__new__(type(self))
         subset.__dict__.update(self.__dict__)
-        # What is cached belongs to the whole.
+        # Cached values belong to the whole.
         for name in ("sizes", "histogram"):
             subset.__dict__.pop(name, None)
         subset._choose(positions if self.chosen is None else self.chosen[positions])
         return subset
 
     def _choose(self, positions: IntArray) -> None:
-        """Keep a copy that neither who gave the ids nor the file they came from can change: compiled code trusts it."""
+        """Keep a read-only copy, which neither the caller nor a file can change: compiled code trusts it."""
         self.chosen = positions.copy()
         self.chosen.setflags(write=False)
 
     def __getitem__(self, index: int) -> Any:
-        """Graph `index` as a DGLGraph, or (DGLGraph, label); features are copies."""
+        """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies."""
         try:
             index = operator.index(index)
         except TypeError as error:
@@ -172,14 +172,14 @@ class Selection:
 def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> Any:
     selection = kind(path)
     if selection.checksum != checksum:
-        raise FormatError(f"{path} was written anew since it was opened; open it again in every process.")
+        raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
     if chosen is not None:
         selection._choose(chosen)
     return selection
 
 
 def check_same_schema(expected: Schema, found: Schema, where: str, other: str) -> None:
-    """Refuse graphs of another kind; `where` and `other` are what the message calls the two.
+    """Refuse graphs of another schema; messages call the two `where` and `other`.
 
     Raises
     ------

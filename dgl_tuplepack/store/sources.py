@@ -1,11 +1,9 @@
-"""What a store can be written from, as blocks."""
+"""The graphs of any source as blocks, which a store is written from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,33 +12,17 @@ from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.graph_blocks import graph_blocks
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
-from dgl_tuplepack.sources import Source, resolve
+from dgl_tuplepack.sources import Source
 
 
-@dataclass(frozen=True)
-class OpenedSource:
-    """Graphs as a stream of blocks; their number, where it is known; the splits, where there are any."""
-
-    schema: Schema
-    blocks: Iterator[GraphBlock]
-    num_graphs: int | None
-    splits: Mapping[str, Any]
-
-
-def open_source(given: Any) -> OpenedSource:
-    """Begin to read any source of graphs.
+def blocks_of(source: Source) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Return the schema and all graphs of a source, as blocks.
 
     Raises
     ------
     SizesError, SchemaError, FormatError
-        It has no graphs, they differ, or files are damaged (at once, or while reading).
+        The source has no graphs, they differ, or files are damaged (at once, or while iterating).
     """
-    source = resolve(given)
-    schema, blocks = _blocks(source)
-    return OpenedSource(schema, blocks, source.num_graphs(), source.splits())
-
-
-def _blocks(source: Source) -> tuple[Schema, Iterator[GraphBlock]]:
     blocks = source.blocks()
     if blocks is None:
         return graph_blocks(source.items())

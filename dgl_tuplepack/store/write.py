@@ -1,4 +1,4 @@
-"""From blocks of graphs to a store on the disk."""
+"""Write blocks of graphs to a store on the disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreWriter:
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
 
     def begin(self) -> None:
-        """Make the files.
+        """Create the files.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class StoreWriter:
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
         row_shape: tuple[int, ...] = (),
     ) -> ArrayWriter:  # fmt: skip
-        # Numbered, since names of features may hold, or differ by, what file names cannot.
+        # Numbered, since names of features may have, or differ by, characters that file names cannot have.
         parts = [content, *((type_,) if isinstance(type_, str) else type_ or ()), name or ""]
         words = [word for part in parts for word in _NOT_PLAIN.split(part) if word and word not in ("N", "E")]
         file = f"{len(self._writers):02d}_{'_'.join(words)[:60]}.npy"
@@ -81,7 +81,7 @@ class StoreWriter:
         Raises
         ------
         SchemaError
-            An edge leads to a node that its graph does not have; names the graph.
+            An endpoint is not among the nodes of its graph; names the graph.
         """
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
@@ -117,7 +117,7 @@ class StoreWriter:
             )
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
-        """Complete all files; the metadata is for the caller to save."""
+        """Complete all files and return the metadata, which the caller saves."""
         for name, ids in splits.items():
             self._add("split", None, str(name)).append(as_ids(ids, self._num_graphs))
         assert self._histogram is not None
@@ -128,7 +128,7 @@ class StoreWriter:
         return StoreMetadata(data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays)
 
     def close(self) -> None:
-        """Let go of all files, complete or not."""
+        """Close all files, complete or not."""
         for writer in self._writers.values():
             writer.close()
 

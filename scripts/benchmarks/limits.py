@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import shapes
 from dgl_tuplepack import LimitsSearch, search_limits
-from dgl_tuplepack.sources import shapes
 
 app = typer.Typer()
 

@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.packing import peak_mib
-from dgl_tuplepack import GraphSizes, GraphStore, Limits, OgbFolder, load_example
+from dgl_tuplepack import GraphSizes, GraphStore, Limits, load_example
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.sources import Source
 
 app = typer.Typer()
 
@@ -87,25 +88,30 @@ def graphs_of(blocks: Iterator[GraphBlock]) -> Iterator[Any]:
             yield graph, torch.from_numpy(block.labels[""][i])
 
 
-class Blocks(OgbFolder):
-    """Synthetic blocks in the place of an OGB folder, so that they are written the same way."""
+class Blocks(Source):
+    """Synthetic blocks as a source, so that they are written as those of an OGB folder."""
+
+    knows_sizes = True
 
     def __init__(self, number: int) -> None:
-        self.path, self.number = Path("synthetic"), number
+        super().__init__("synthetic graphs")
+        self.number = number
 
-    def __len__(self) -> int:
-        return self.number
-
-    @property
-    def sizes(self) -> GraphSizes:
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """Return the sizes of the blocks."""
         rows = [np.stack([b.num_nodes[NODE_TYPE], b.num_edges[EDGE_TYPE]], axis=1) for b in self.blocks()]
         return GraphSizes(np.concatenate(rows))
 
-    @property
+    def num_graphs(self) -> int:
+        """Return the number of graphs."""
+        return self.number
+
     def splits(self) -> dict[str, Any]:
+        """Return one split of all graphs."""
         return {"train": np.arange(self.number)}
 
     def blocks(self) -> Iterator[GraphBlock]:
+        """Return the blocks."""
         return synthetic_blocks(self.number)
 
 

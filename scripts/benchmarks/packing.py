@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
 from benchmarks.tables import show
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
-from dgl_tuplepack.sources import shapes
 
 app = typer.Typer()
 # What runs a command in a process of its own.

@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from benchmarks import shapes
 from benchmarks.packing import peak_mib
 from benchmarks.tables import show
 from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, SizeHistogram, StreamPacker, load_example, pack
 from dgl_tuplepack.sampler import Balance
 from dgl_tuplepack.sampler.dealing import NONE, deal
-from dgl_tuplepack.sources import shapes
 
 app = typer.Typer()
 # What runs a command in a process of its own.

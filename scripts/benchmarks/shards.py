@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from benchmarks import shapes
 from benchmarks.loading import synthetic_blocks
 from benchmarks.packing import peak_mib
 from benchmarks.tables import show
@@ -35,7 +36,6 @@ from dgl_tuplepack import (
 )
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.sharding import preprocess_shards
-from dgl_tuplepack.sources import shapes
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 app = typer.Typer()

@@ -8,7 +8,7 @@ import pytest
 PROGRAM = """
 import _thread, threading, time
 from dgl_tuplepack import Limits, pack
-from dgl_tuplepack.sources.shapes import planted
+from scripts.benchmarks.shapes import planted
 made = planted(100_000, (1000, 2200, 5000))
 threading.Timer(0.7, _thread.interrupt_main).start()
 start = time.monotonic()

@@ -281,6 +281,37 @@ def test_an_interrupt_when_all_is_done_keeps_the_new_store(
     assert_holds(store, OLD)
 
 
+def test_a_store_that_is_complete_keeps_its_data_also_where_it_cannot_be_read_for_a_moment(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = StoreMetadata.save
+
+    def unreadable(*_: Any) -> Any:
+        raise OSError(24, "Too many open files")
+
+    def interrupted(metadata: StoreMetadata, folder: Path) -> None:
+        save(metadata, folder)
+        monkeypatch.setattr("dgl_tuplepack._files.open_plain", unreadable)
+        monkeypatch.setattr(Path, "read_bytes", unreadable)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(StoreMetadata, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tp.GraphStore.write(store, NEW, overwrite=True)
+    monkeypatch.undo()
+    tp.GraphStore(store).verify()
+    assert len(tp.GraphStore(store)) == len(NEW)
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: Any, **__: Any) -> None:
+        raise NotImplementedError("FileSystem does not appear to support flock")
+
+    monkeypatch.setattr(FileLock, "acquire", without)
+    with refused(FormatError, str(tmp_path / "new"), "flock"):
+        tp.GraphStore.write(tmp_path / "new", NEW)
+
+
 # Where it is to be written -----------------------------------------------------------------------------------
 
 
@@ -504,7 +535,7 @@ def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:
         pickle.loads(data)
     tp.GraphStore.write(store, OLD, overwrite=True)
     for data in pickles:
-        with refused(FormatError, str(store), "anew"):
+        with refused(FormatError, str(store), "written again"):
             pickle.loads(data)
 
 

@@ -22,7 +22,7 @@ from dgl_tuplepack.kernels import find_graphs as find_module
 from dgl_tuplepack.kernels import gather as gather_module
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
-from dgl_tuplepack.kernels.gather import CODES, OTHER, SOURCE
+from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.store.rows import address_of
 
 INT64_MAX = 2**63 - 1
@@ -147,7 +147,7 @@ def fill(
     number = int(slots[2 if kind in (PER_GRAPH, GRAPH_IDS) else t])
     code = CODES.get(dtype, OTHER)
     field = (kind, t, 0, 1, 64, width, width * size, code, address_of(fill_value), size)
-    sources = np.zeros((1, len(drawn.cuts)), SOURCE)
+    sources = np.zeros((1, len(drawn.cuts)), ARRAY)
     for i, array in enumerate(arrays):
         sources[0, i] = (address_of(array), width * array.itemsize, CODES.get(str(array.dtype), OTHER))
     filled = []
@@ -350,7 +350,7 @@ def test_loops_are_even(padding: int, real_nodes: int, spare: int, given_: str) 
     field = np.array([(ENDPOINTS, 1, 0, 0, 0, 1, size, CODES[given_], 0, size)], FIELD)
     for kernel in forms(assemble, assemble_module, gather_module):
         out = np.full(padding + 1, -7, given_)
-        sources = np.array([[(address_of(out), 8, CODES["int64"])]], SOURCE)
+        sources = np.array([[(address_of(out), 8, CODES["int64"])]], ARRAY)
         arguments = np.array([address_of(out)]), field, sources, slots, np.array([0]), parts, rows, totals
         assert kernel(*arguments) == 0
         assert out.tolist() == [real_nodes + j * spare // padding for j in range(padding)] + [-7]
@@ -389,7 +389,7 @@ def test_the_field_with_a_wrong_endpoint_is_told() -> None:
     sound, damaged, slots = np.zeros(2, np.int64), np.array([0, 1]), totals + 1
     out = np.zeros(6, np.int64)
     fields = [(ENDPOINTS, 1, 0, 0, first, 1, 8, CODES["int64"], 0, 8) for first in (0, 24)]
-    sources = np.array([[(address_of(array), 8, CODES["int64"])] for array in (sound, damaged)], SOURCE)
+    sources = np.array([[(address_of(array), 8, CODES["int64"])] for array in (sound, damaged)], ARRAY)
     for kernel in forms(assemble, assemble_module, gather_module):
         addresses = np.array([address_of(out)])
         arguments = addresses, np.array(fields, FIELD), sources, slots, np.arange(3), parts, rows, totals

@@ -18,7 +18,7 @@ def best_of_best_fit(histogram: SizeHistogram, limits: Limits) -> int:
     packs = []
     for heuristic in NAMES:
         with contextlib.suppress(MethodError):
-            packs.append(pack(histogram, limits, "best_fit", heuristic).num_packs)
+            packs.append(pack(histogram, limits, "best_fit", heuristic=heuristic).num_packs)
     return min(packs)
 
 

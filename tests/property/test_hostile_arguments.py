@@ -144,7 +144,8 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         {"sizes": HISTOGRAM, "limits": LIMITS, "method": "best_fit", "heuristic": "product", "random_ties": False},
     ),
     "weights": (
-        lambda first, second: tp.pack(HISTOGRAM, LIMITS, "best_fit", (first, second)), {"first": 1, "second": 2.5},
+        lambda first, second: tp.pack(HISTOGRAM, LIMITS, "best_fit", heuristic=(first, second)),
+        {"first": 1, "second": 2.5},
     ),
     "PackPlan.load": (tp.PackPlan.load, {"path": "nowhere"}),
     "lower_bound": (tp.lower_bound, {"histogram": HISTOGRAM, "limits": LIMITS}),

@@ -41,7 +41,7 @@ def test_every_method_keeps_the_contract(
 ) -> None:
     assume(usable(method, problem))
     rule = data.draw(heuristics(of=problem))
-    plan = pack(problem.histogram, problem.limits, method, rule.given, seed, random_ties)
+    plan = pack(problem.histogram, problem.limits, method, heuristic=rule.given, seed=seed, random_ties=random_ties)
     event(f"{len(problem.maxima)} components, cap {'no' if problem.cap is None else min(problem.cap, 2)}")
     assert_sound(plan, problem)
     assert plan.method.partition(":")[0] == method
@@ -67,7 +67,7 @@ def test_no_method_beats_the_optimum_and_the_bound_never_exceeds_it(
     method: str, problem: Problem, data: st.DataObject
 ) -> None:
     assume(usable(method, problem))
-    plan = pack(problem.histogram, problem.limits, method, data.draw(heuristics(of=problem)).given)
+    plan = pack(problem.histogram, problem.limits, method, heuristic=data.draw(heuristics(of=problem)).given)
     optimum = reference.fewest_packs(problem.graphs, plan.limits.values, problem.cap)
     assert plan.lower_bound <= optimum <= plan.num_packs
     assert problem.cap != 1 or plan.num_packs == optimum == len(problem.graphs)
@@ -77,7 +77,10 @@ def test_no_method_beats_the_optimum_and_the_bound_never_exceeds_it(
 def test_the_same_seed_gives_the_same_plan(problem: Problem, seed: int, random_ties: bool, data: st.DataObject) -> None:
     method = data.draw(methods(of=problem))
     rule = data.draw(heuristics(of=problem))
-    one, two = (pack(problem.histogram, problem.limits, method, rule.given, seed, random_ties) for _ in range(2))
+    one, two = (
+        pack(problem.histogram, problem.limits, method, heuristic=rule.given, seed=seed, random_ties=random_ties)
+        for _ in range(2)
+    )
     assert one.fingerprint == two.fingerprint
     assert one.seed == two.seed == seed
 
@@ -88,8 +91,8 @@ def test_the_same_seed_gives_the_same_plan(problem: Problem, seed: int, random_t
 def test_the_unit_of_sizes_does_not_matter(method: str, heuristic: str, problem: Problem, factor: int) -> None:
     # A factor of 12 is the largest for which a product of six components still fits 64 bits.
     larger = problem.scaled(factor)
-    one = pack(problem.histogram, problem.limits, method, heuristic)
-    two = pack(larger.histogram, larger.limits, method, heuristic)
+    one = pack(problem.histogram, problem.limits, method, heuristic=heuristic)
+    two = pack(larger.histogram, larger.limits, method, heuristic=heuristic)
     for name in ("offsets", "classes", "multiplicities", "repeats"):
         assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
     assert one.lower_bound == two.lower_bound
@@ -104,7 +107,7 @@ def test_histogram_packers_equal_the_reference(method: str, problem: Problem, da
         fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
     )  # fmt: skip
     event(f"heuristic {rule!r}", f"{len(problem.maxima)} components")
-    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, rule.given)) == expected
+    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, heuristic=rule.given)) == expected
 
 
 @pytest.mark.parametrize("components", range(1, 7))
@@ -120,7 +123,7 @@ def test_histogram_packers_equal_the_reference_where_groups_are_many(
         problem.counts, problem.maxima, problem.cap, reference.named_heuristic(name, problem.components),
         fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
     )  # fmt: skip
-    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, name)) == expected
+    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, heuristic=name)) == expected
 
 
 @given(problem=problems(), seed=SEEDS)

@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(problem=problems(), data=st.data())
 def test_plans_and_histograms_survive_a_round_trip(folder: Path, problem: Problem, data: st.DataObject) -> None:
     rule = data.draw(heuristics(of=problem))
-    plan = pack(problem.histogram, problem.limits, data.draw(methods(of=problem)), rule.given)
+    plan = pack(problem.histogram, problem.limits, data.draw(methods(of=problem)), heuristic=rule.given)
     plan.save(folder / "plan.json")
     loaded = PackPlan.load(folder / "plan.json")
     assert loaded.fingerprint == plan.fingerprint

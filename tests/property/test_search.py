@@ -66,7 +66,7 @@ def test_a_grid_counts_the_packs_of_every_plan(problem: Problem, data: st.DataOb
     expected = set(itertools.product(*tried.values()))
     assert [c.limits.values for c in search] == sorted(expected)
     for candidate in search:
-        plan = pack(problem.histogram, candidate.limits, method, rule.given)
+        plan = pack(problem.histogram, candidate.limits, method, heuristic=rule.given)
         assert candidate.packs == plan.num_packs
         assert candidate.most_graphs == plan.max_graphs
         assert candidate.effective_limits == plan.effective_limits

@@ -55,10 +55,10 @@ def test_any_duals_give_a_valid_bound(case, data):
     relaxed = relaxed_of(histogram, limits)
     size = len(relaxed.counts)
     duals = np.array(data.draw(st.lists(st.floats(0, 3), min_size=size, max_size=size)))
-    priced = price(relaxed, duals)
+    priced = price(relaxed, duals, Effort(1 << 62))
     optimum = exact_optimum(histogram, limits)
     assert priced.bound <= optimum
-    raised = lifted(relaxed, priced)
+    raised = lifted(priced, Effort(1 << 62))
     assert priced.bound <= raised.bound <= optimum
     assert (raised.duals >= priced.duals).all()
 
@@ -68,7 +68,7 @@ def test_any_duals_give_a_valid_bound(case, data):
 def test_the_lp_bound_never_exceeds_the_optimum(case):
     histogram, limits = case
     relaxed = relaxed_of(histogram, limits)
-    program = PatternLP(np.zeros((0, len(relaxed.counts)), dtype=np.int64), starting_point(relaxed))
+    program = PatternLP(np.zeros((0, len(relaxed.counts)), dtype=np.int64), starting_point(relaxed, Effort(1 << 62)))
     program.solve(10**9, Effort(10**7))
     assert program.bound <= exact_optimum(histogram, limits)
     columns, repeats = program.solution()
@@ -89,7 +89,7 @@ def test_the_bound_never_exceeds_a_feasible_plan(seed, k):
 
 def test_molhiv_needs_one_pack_more_than_its_nodes_fill():
     histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502, 256)
-    point = starting_point(relaxed_of(histogram, limits))
+    point = starting_point(relaxed_of(histogram, limits), Effort(1 << 62))
     # The duals alone, without any LP, checked in exact arithmetic.
     worth = sum(int(c) * int(d) for c, d in zip(histogram.counts, point.duals, strict=True))
     assert Fraction(worth, int(point.table[-1])) > 3743

@@ -14,7 +14,7 @@ from dgl_tuplepack.kernels.exact_split import subset_sums, subset_within
 from dgl_tuplepack.packing import exact_split
 from dgl_tuplepack.packing.exact_split import exactly_split, filled
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.sources import shapes
+from scripts.benchmarks import shapes
 
 
 @st.composite
@@ -53,6 +53,16 @@ def test_a_subset_within_a_window_is_found_exactly_when_one_exists(case, data):
     if exists:
         total = chosen @ sizes
         assert ((total >= low) & (total <= high)).all()
+
+
+def test_a_scan_gives_up_after_its_steps():
+    sizes = np.random.default_rng(0).integers(1, 100, (20, 2))
+    # Every pair of sums is within the first window, and none is within the second.
+    low, high = np.array([0, 10**6]), np.array([10**6, 10**6])
+    sums = 2**10
+    taken = [-subset_within(sizes, low, high, most, np.zeros(20, dtype=np.int64)) for most in (100, 1 << 40)]
+    assert taken[0] <= 100 + 2 * sums + 2 * (2 * sums)
+    assert taken[1] >= sums * sums
 
 
 @given(few_graphs(12), st.integers(1, 4), st.integers(0, 5))

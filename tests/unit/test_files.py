@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,25 @@ def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
 
 
-@pytest.mark.parametrize("step", ["replace", "fsync", "chmod"])
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o027])
+def test_the_mode_of_a_new_file_follows_the_umask_also_while_threads_write(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda i: _files.write_text(tmp_path / f"{i}", ""), range(64)))
+    finally:
+        assert os.umask(before) == mask
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o666 & ~mask}
+
+
+def test_a_path_that_no_file_system_can_encode_is_refused() -> None:
+    with refused(FormatError, "'\\ud800.json'", "surrogates"):
+        _files.write_text("\ud800.json", "")
+    with refused(FormatError, "'\\ud800'"):
+        tp.GraphStore.write("\ud800", molecules(1))
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
 def test_an_interrupted_write_leaves_the_old_file_whole(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, step: str
 ) -> None:
@@ -97,7 +116,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_what_is_no_json_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
-    with refused(FormatError, str(path), "no valid JSON", "damaged"):
+    with refused(FormatError, str(path), "not valid JSON", "damaged"):
         _files.read_json(path)
 
 
@@ -145,7 +164,7 @@ HOSTILE = {
 def test_json_that_no_file_of_ours_holds_is_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(HOSTILE[kind])
-    with refused(FormatError, str(path), "no valid JSON", "damaged"):
+    with refused(FormatError, str(path), "not valid JSON", "damaged"):
         _files.read_json(path)
 
 
@@ -153,7 +172,7 @@ def test_a_file_of_more_than_any_of_ours_is_refused_unread(tmp_path: Path) -> No
     path = tmp_path / "a.json"
     path.touch()
     os.truncate(path, 2**40)
-    with refused(FormatError, str(path), str(2**40), "more than any file"):
+    with refused(FormatError, str(path), str(2**40), "at most 1073741824 are read"):
         _files.read_json(path)
 
 

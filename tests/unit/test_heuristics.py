@@ -141,5 +141,5 @@ def test_a_plan_records_its_heuristic() -> None:
     def nodes_first(nodes: int, edges: int) -> int:
         return 100 * nodes + edges
 
-    made = [pack([[1, 2]], LIMITS, "best_fit", h).heuristic for h in ("sum", (2, 1), nodes_first)]
+    made = [pack([[1, 2]], LIMITS, "best_fit", heuristic=h).heuristic for h in ("sum", (2, 1), nodes_first)]
     assert made == ["sum", "weights (2, 1)", "callable nodes_first"]

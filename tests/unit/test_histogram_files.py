@@ -137,7 +137,7 @@ def test_every_truncation_of_a_json_file_is_refused(tmp_path: Path) -> None:
     whole = (tmp_path / "h.json").read_bytes().rstrip()
     for length in range(len(whole)):
         (tmp_path / "h.json").write_bytes(whole[:length])
-        with pytest.raises(FormatError, match="no valid JSON"):
+        with pytest.raises(FormatError, match="not valid JSON"):
             SizeHistogram.load(tmp_path / "h.json")
 
 

@@ -130,6 +130,13 @@ def test_every_public_name_can_be_had() -> None:
         assert getattr(tp, name) is not None
 
 
+def test_preprocessing_is_public_for_one_source_and_for_shards() -> None:
+    from dgl_tuplepack.preprocessing import preprocess
+
+    assert tp.preprocess is preprocess
+    assert {"preprocess", "preprocess_shards"} <= set(tp.__all__)
+
+
 def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
     with pytest.raises(AttributeError, match="'dgl_tuplepack' has no attribute 'pakc'"):
         tp.pakc  # noqa: B018

@@ -5,7 +5,6 @@ Each test runs programs of their own, which compile the few kernels of one small
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack
-from dgl_tuplepack.kernels._cache import imported
 from dgl_tuplepack.kernels.random import random_bits
 
 PACKAGE = Path(dgl_tuplepack.__file__).parent
@@ -152,20 +150,3 @@ def test_a_numba_with_other_inner_parts_keeps_kernels_in_its_own_way(tmp_path: P
         assert end(begin(program, NUMBA_CACHE_DIR=str(tmp_path))) == ([NUMBER, hits], "")
     assert not (tmp_path / "dgl_tuplepack").exists()
     assert list(tmp_path.rglob("*.nbi"))
-
-
-@pytest.mark.parametrize("file", sorted((PACKAGE / "kernels").glob("[!_]*.py")), ids=lambda path: path.stem)
-def test_every_file_that_a_kernel_depends_on_is_known(file: Path) -> None:
-    """As Python's own parser sees it, over all ways to import."""
-    expected, waiting = {file.stem}, [file.stem]
-    while waiting:
-        tree = ast.parse((PACKAGE / "kernels" / f"{waiting.pop()}.py").read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            names = [node.module] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            ours = [name for name in names if name is not None and name.startswith("dgl_tuplepack")]
-            assert all(name.startswith("dgl_tuplepack.kernels.") for name in ours)
-            new = {name.rpartition(".")[2] for name in ours} - expected
-            expected |= new
-            waiting += new
-    assert imported(file.stem) == expected

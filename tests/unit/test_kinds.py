@@ -140,7 +140,7 @@ def test_graphs_of_every_kind_are_told_and_written_alike(given: dict[str, Any], 
 def test_sizes_of_every_kind_are_told_alike_but_not_written(which: str, tmp_path: Path) -> None:
     assert told(SIZES[which]) == told(tp.GraphSizes(np.array(ROWS)))
     for write in (tp.GraphStore.write, lambda out, source: preprocess(source, out)):
-        with refused(SchemaError, "sizes alone", "must be a DGLGraph", "OGB folder", "OgbFolder"):
+        with refused(SchemaError, "sizes only", "must be a DGLGraph", "OGB folder", "OgbFolder"):
             write(tmp_path / "out", SIZES[which])
     assert not (tmp_path / "out").exists()
 

@@ -183,8 +183,8 @@ def test_no_limit_on_edges_is_one_that_no_pack_can_exceed(problem: Problem) -> N
     assert without.edges is None
     assert without.fits(sizes).tolist() == loose.fits(sizes).tolist()
     assert tp.lower_bound(problem.histogram, without, effort=0) == tp.lower_bound(problem.histogram, loose, effort=0)
-    plan = tp.pack(problem.histogram, without, "best_fit", "sum")
-    assert plan.fingerprint == tp.pack(problem.histogram, loose, "best_fit", "sum").fingerprint
+    plan = tp.pack(problem.histogram, without, "best_fit", heuristic="sum")
+    assert plan.fingerprint == tp.pack(problem.histogram, loose, "best_fit", heuristic="sum").fingerprint
     plan.check_limits(without)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import lzma
 import struct
@@ -220,3 +221,24 @@ def test_damaged_saved_splits_are_refused_or_read(
             assert str(path) in str(error)  # noqa: PT017
         else:
             assert all(ids.dtype == np.int64 for ids in splits.values())
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EIO, "Input/output error"), ("Input/output error", "permissions")),
+        (MemoryError(), ("MemoryError", "not enough memory, or it is damaged")),
+        (EOFError(), ("EOFError", "it is damaged, or not a file of OGB")),
+    ],
+)
+def test_a_failing_disk_and_missing_memory_are_not_called_damage_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: tuple[str, ...]
+) -> None:
+    folder = binary(tmp_path)
+
+    def fail(*_: Any) -> bytes:
+        raise error
+
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
+    with refused(FormatError, str(folder), *says):
+        tp.sizes_of(folder)

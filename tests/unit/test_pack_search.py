@@ -18,8 +18,8 @@ from dgl_tuplepack.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.packing.closing import closed
 from dgl_tuplepack.packing.diving import dived
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.parts import closed_by_parts
 from dgl_tuplepack.packing.patterns import Patterns
+from dgl_tuplepack.packing.subproblems import closed_by_subproblems
 from tests.engine_helpers import exact_optimum, random_histogram, small_instances
 
 
@@ -135,16 +135,16 @@ def test_dives_hold_every_graph_whatever_the_counts(count):
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_parts_save_packs_and_lose_no_graph(seed):
+def test_subproblems_save_packs_and_lose_no_graph(seed):
     instance = as_instance(*_two_or_three(300))
     start = minimum_bin_slack(instance, 1, Tuning(steps=1), Effort(10**9))
     assert start is not None
-    found = closed_by_parts(instance, start, 1, seed, 3, Effort(30_000_000))
+    found = closed_by_subproblems(instance, start, 1, seed, 3, Effort(30_000_000))
     assert found.num_packs < start.num_packs
     assert (found.packed(len(instance.counts)) == instance.counts).all()
     packs = found.dense(len(instance.counts), len(found))
     assert (packs @ instance.sizes <= instance.limits).all()
-    again = closed_by_parts(instance, start, 1, seed, 3, Effort(30_000_000))
+    again = closed_by_subproblems(instance, start, 1, seed, 3, Effort(30_000_000))
     assert again.classes.tolist() == found.classes.tolist()
 
 

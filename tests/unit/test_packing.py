@@ -55,7 +55,9 @@ def test_all_graphs_of_a_size_open_packs_at_once() -> None:
 
 def test_after_a_placement_packs_of_exactly_the_priority_are_passed_over() -> None:
     # Two groups have 4 nodes left; the second graph of 4 nodes no longer looks at the other one.
-    plan = pack(SizeHistogram.from_counts({(6, 1): 1, (6, 2): 1, (4, 1): 2}), Limits(10, 10), "best_fit", "node")
+    plan = pack(
+        SizeHistogram.from_counts({(6, 1): 1, (6, 2): 1, (4, 1): 2}), Limits(10, 10), "best_fit", heuristic="node"
+    )
     assert contents(plan) == {((4, 1), (6, 2)): 1, ((6, 1),): 1, ((4, 1),): 1}
 
 
@@ -111,8 +113,11 @@ def test_limits_may_stand_in_any_order() -> None:
 def test_random_ties_vary_with_the_seed_and_only_when_asked_for() -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(1, 9, (200, 2))
-    plain = {pack(rows, Limits(30, 30), "best_fit", "maximum", s).fingerprint for s in range(5)}
-    mixed = {pack(rows, Limits(30, 30), "best_fit", "maximum", s, random_ties=True).fingerprint for s in range(5)}
+    plain = {pack(rows, Limits(30, 30), "best_fit", heuristic="maximum", seed=s).fingerprint for s in range(5)}
+    mixed = {
+        pack(rows, Limits(30, 30), "best_fit", heuristic="maximum", seed=s, random_ties=True).fingerprint
+        for s in range(5)
+    }
     assert len(plain) == 1
     assert len(mixed) == 5
 
@@ -184,8 +189,8 @@ def test_priorities_that_reach_the_largest_integer_are_refused(heuristic: str) -
     # The kernels count up from a priority; from this one they would wrap around and lose the order of packs.
     histogram = SizeHistogram.from_counts({(5, 2): 1, (0, 5): 1, (0, 1): 1})
     with refused(MethodError, "overflows int64", str(2**63 - 1)):
-        pack(histogram, Limits(2**63 - 1, 6), "best_fit", heuristic)
-    assert pack(histogram, Limits(2**63 - 2, 6), "best_fit", "node").num_packs == 2
+        pack(histogram, Limits(2**63 - 1, 6), "best_fit", heuristic=heuristic)
+    assert pack(histogram, Limits(2**63 - 2, 6), "best_fit", heuristic="node").num_packs == 2
 
 
 @pytest.mark.parametrize("largest", [1, 2**62, 2**63 - 2])
@@ -247,12 +252,12 @@ def test_random_ties_are_a_switch() -> None:
 @pytest.mark.parametrize("heuristic", [{1, 2}, {1: 2, 3: 4}])
 def test_weights_have_an_order(heuristic: Any) -> None:
     with refused(MethodError, "unknown heuristic", "a tuple of weights"):
-        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic)
+        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic=heuristic)
 
 
 def test_a_heuristic_of_other_components() -> None:
     with refused(MethodError, "must take 2 integers", "nodes, edges"):
-        pack([[1, 1]], Limits(5, 5), "best_fit", lambda nodes: nodes)
+        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic=lambda nodes: nodes)
 
 
 @pytest.mark.parametrize("limits", [(20, 40), None, "Limits"])

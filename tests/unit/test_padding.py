@@ -689,7 +689,7 @@ def test_a_name_as_a_label_is_told_of_ids(label: Any) -> None:
 @pytest.mark.parametrize(
     ("label", "parts"),
     [
-        (torch.eye(2).to_sparse(), ["no dense tensor", ".to_dense()"]),
+        (torch.eye(2).to_sparse(), ["not a dense tensor", ".to_dense()"]),
         (torch.ones(2, device="meta"), ["a tensor without values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
         (np.array(["a"]), ["no tensor, array or number"]),

@@ -98,5 +98,5 @@ def test_by_the_text_alone_some_figures_differ(molhiv: SizeHistogram, heuristic:
 def test_first_fit_by_the_text_is_another_than_by_the_code(
     molhiv: SizeHistogram, heuristic: str, code: int, text: int
 ) -> None:
-    assert pack(molhiv, LIMITS, "first_fit", heuristic).num_packs == code
-    assert pack(molhiv, LIMITS, "first_fit_by_text", heuristic).num_packs == text
+    assert pack(molhiv, LIMITS, "first_fit", heuristic=heuristic).num_packs == code
+    assert pack(molhiv, LIMITS, "first_fit_by_text", heuristic=heuristic).num_packs == text

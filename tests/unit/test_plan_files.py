@@ -58,7 +58,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes().rstrip()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(FormatError, match="no valid JSON"):
+        with pytest.raises(FormatError, match="not valid JSON"):
             PackPlan.load(path)
 
 
@@ -84,10 +84,10 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         (lambda d: d["limits"]["maxima"].update(nodes=0), ("no valid plan", "nodes", "0")),
         (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
         (lambda d: d["limits"].update(graphs=True), ("no valid plan", "graphs")),
-        (lambda d: d["limits"]["maxima"].update(nodes=8), ("was altered", "checksum", "again")),
-        (lambda d: d["limits"].update(graphs=None), ("was altered", "checksum")),
-        (lambda d: d.update(fingerprint="0" * 64), ("was altered", "checksum")),
-        (lambda d: d.update(fingerprint=None), ("was altered", "checksum")),
+        (lambda d: d["limits"]["maxima"].update(nodes=8), ("no valid plan", "fingerprint", "make the plan again")),
+        (lambda d: d["limits"].update(graphs=None), ("no valid plan", "fingerprint")),
+        (lambda d: d.update(fingerprint="0" * 64), ("no valid plan", "fingerprint")),
+        (lambda d: d.update(fingerprint=None), ("no valid plan", "fingerprint")),
         (lambda d: d.update(checksum="0" * 64), ("was altered", "checksum")),
         (lambda d: d.update(lower_bound=d["lower_bound"] - 1), ("was altered", "checksum")),
         (lambda d: d.update(method="auto"), ("was altered", "checksum")),

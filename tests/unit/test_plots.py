@@ -27,12 +27,12 @@ from dgl_tuplepack.plots import (
     save_picture,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
-from dgl_tuplepack.sources.shapes import SHAPES
+from scripts.benchmarks.shapes import SHAPES
 from tests.messages import refused
 
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
-PLAN = pack(HISTOGRAM, LIMITS, "best_fit", "node")
+PLAN = pack(HISTOGRAM, LIMITS, "best_fit", heuristic="node")
 GRID = search_limits(HISTOGRAM, ranges={"nodes": range(222, 300, 13), "edges": range(502, 640, 17)})
 THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
 

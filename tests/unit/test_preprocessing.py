@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SearchError
-from dgl_tuplepack.preprocessing import part_histograms, plan_file, preprocess, verify, write_plans
+from dgl_tuplepack.preprocessing import plan_file, preprocess, split_histograms, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
@@ -168,6 +168,42 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
     assert plans_in(tmp_path / "out") == []
 
 
+@pytest.mark.parametrize("damage", ["cut", "altered", "newer", "emptied"])
+@pytest.mark.parametrize("way", ["write", "preprocess"])
+def test_plans_of_a_store_whose_metadata_is_damaged_go_with_it(
+    folder: Path, tmp_path: Path, damage: str, way: str
+) -> None:
+    """Nobody can tell then which splits it had; a plan that stayed would be taken for one of the new store."""
+    out = tmp_path / "out"
+    preprocess(folder, out)
+    (out / "plan-notes.json").write_text("to do")
+    (out / "planned.json").write_bytes((out / "plan-train.json").read_bytes())
+    text = (out / "metadata.json").read_text()
+    damaged = {
+        "cut": text[: len(text) // 2], "altered": text.replace("train", "trail"),
+        "newer": text.replace('"version": 1', '"version": 2'), "emptied": "",
+    }[damage]  # fmt: skip
+    (out / "metadata.json").write_text(damaged)
+    if way == "write":
+        tp.GraphStore.write(out, random_molecules(SIZES), overwrite=True)
+    else:
+        preprocess(random_molecules(SIZES), out, overwrite=True)
+    others = ["plan-notes.json", "planned.json"]
+    assert plans_in(out) == sorted([*others, *(["plan.json"] if way == "preprocess" else [])])
+    verify(out)
+
+
+def test_a_shard_whose_metadata_is_damaged_is_replaced_with_its_plans(folder: Path, tmp_path: Path) -> None:
+    shards = {"a": tp.OgbFolder(folder), "b": tp.OgbFolder(folder)}
+    tp.preprocess_shards(shards, tmp_path / "out", workers=1)
+    metadata = tmp_path / "out" / "a" / "metadata.json"
+    metadata.write_text(metadata.read_text()[:-200])
+    new = {name: random_molecules(SIZES) for name in shards}
+    tp.preprocess_shards(new, tmp_path / "out", workers=1)
+    assert plans_in(metadata.parent) == ["plan.json"]
+    verify(metadata.parent)
+
+
 # Killed ------------------------------------------------------------------------------------------------------
 
 
@@ -200,7 +236,7 @@ def test_a_killed_run_leaves_no_plans_of_another_store(tmp_path: Path) -> None:
         process.join(120)
         store = tp.GraphStore(out)
         store.verify()
-        needed = part_histograms(store)
+        needed = split_histograms(store)
         names = {plan_file(out, part).name: histogram for part, histogram in needed.items()}
         found = plans_in(out)
         assert all(tp.PackPlan.load(out / name).histogram == names[name] for name in found)

@@ -17,12 +17,16 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError
-from dgl_tuplepack.sources.bin_file import bin_file_items
+from dgl_tuplepack.sources.bin_file import BinFile
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.stores import molecules, purchases
 
 FORMATS: list[Any] = [None, "coo", "csr", "csc", ["coo", "csr"], ["coo", "csr", "csc"]]
+
+
+def items_of(path: Path) -> Any:
+    return BinFile(path).items()
 
 
 def homogeneous() -> list[Any]:
@@ -49,7 +53,7 @@ def save(path: Path, graphs: list[Any], labels: Any = None, formats: Any = None)
 def test_what_is_read_is_what_dgl_reads(tmp_path: Path, graphs: Any, formats: Any) -> None:
     path = save(tmp_path / "a.bin", graphs(), {"y": torch.tensor([2.5, 3.5])}, formats)
     expected, labels = dgl.load_graphs(str(path))
-    for (found, label), right, y in zip(bin_file_items(path), expected, labels["y"], strict=True):
+    for (found, label), right, y in zip(items_of(path), expected, labels["y"], strict=True):
         assert torch.equal(label, y)
         assert (found.ntypes, found.canonical_etypes) == (right.ntypes, right.canonical_etypes)
         assert found.idtype == right.idtype
@@ -79,7 +83,7 @@ def assert_same_data(found: Any, right: Any) -> None:
 def test_every_dtype_that_dgl_saves_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
     graph = dgl.rand_graph(3, 4)
     graph.ndata["x"] = torch.arange(6).view(3, 2).to(dtype)
-    ((found, label),) = bin_file_items(save(tmp_path / "a.bin", [graph], {"y": torch.ones(1, 3).to(dtype)}))
+    ((found, label),) = items_of(save(tmp_path / "a.bin", [graph], {"y": torch.ones(1, 3).to(dtype)}))
     assert_same_data(found.ndata, graph.ndata)
     assert label.dtype == dtype
 
@@ -109,7 +113,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
 def read(path: Path) -> bool:
     """Whether what was read can be used; it is refused otherwise, by name."""
     try:
-        items = bin_file_items(path)
+        items = items_of(path)
     except FormatError as error:
         assert str(path) in str(error)  # noqa: PT017
         return False
@@ -140,10 +144,10 @@ def test_a_file_that_is_cut_or_longer_is_refused(files: list[bytes], tmp_path: P
     for length in [*range(0, 4200, 97), *range(4096, len(files[which]), 13)]:
         path.write_bytes(files[which][:length])
         with refused(FormatError, str(path), "write it again"):
-            bin_file_items(path)
+            items_of(path)
     path.write_bytes(files[which] + b"\0")
     with refused(FormatError, "more follows"):
-        bin_file_items(path)
+        items_of(path)
 
 
 @given(data=st.data())
@@ -168,7 +172,7 @@ def test_several_changed_numbers_end_no_process(
 def test_labels_are_one_for_each_graph(tmp_path: Path) -> None:
     for labels in (torch.ones(3), torch.tensor(1.0)):
         with refused(FormatError, "labels 'y'", "2 graphs"):
-            bin_file_items(save(tmp_path / "a.bin", homogeneous(), {"y": labels}))
+            items_of(save(tmp_path / "a.bin", homogeneous(), {"y": labels}))
 
 
 def test_the_command_line_outlives_a_damaged_file(files: list[bytes], tmp_path: Path) -> None:

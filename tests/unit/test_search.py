@@ -20,7 +20,7 @@ from dgl_tuplepack.kernels.pack_counts import count_packs
 from dgl_tuplepack.packing.fit import order_of
 from dgl_tuplepack.packing.heuristics import as_priority
 from dgl_tuplepack.search import evaluation, target
-from dgl_tuplepack.sources import shapes
+from scripts.benchmarks import shapes
 from tests.messages import refused
 
 MOLHIV = tp.load_example("ogbg-molhiv")

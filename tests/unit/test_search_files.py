@@ -68,7 +68,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes().rstrip()
     for length in range(0, len(whole), 7):
         path.write_bytes(whole[:length])
-        with pytest.raises(FormatError, match="no valid JSON"):
+        with pytest.raises(FormatError, match="not valid JSON"):
             LimitsSearch.load(path)
 
 

@@ -44,7 +44,7 @@ NUMBERS: list[tuple[Callable[[Any], object], type[InputError], str]] = [
     (lambda number: pack(SMALL, LIMITS, effort=number), MethodError, "the effort"),
     (lambda number: pack(SMALL, LIMITS, time_limit=number), MethodError, "the time limit"),
     (lambda number: lower_bound(SMALL, LIMITS, effort=number), MethodError, "the effort"),
-    (lambda number: pack(SMALL, LIMITS, "best_fit", (number, 1)), MethodError, "weights must be 2"),
+    (lambda number: pack(SMALL, LIMITS, "best_fit", heuristic=(number, 1)), MethodError, "weights must be 2"),
     (lambda number: save_picture(None, "picture.png", dpi=number), InputError, "dpi"),
 ]
 

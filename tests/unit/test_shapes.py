@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dgl_tuplepack import lower_bound
-from dgl_tuplepack.sources import shapes
+from scripts.benchmarks import shapes
 
 
 @pytest.mark.parametrize(

@@ -684,7 +684,7 @@ def _altered(file: Path) -> None:
         (_edited(lambda d: d.update(num_graphs=59)), "add up"),
         (_edited(lambda d: d.update(num_graphs=80, shards=[*d["shards"], d["shards"][0]])), "twice"),
         (_edited(lambda d: d["shards"][0].update(name="../part-0")), "../part-0"),
-        (_edited(lambda d: d["shards"][0].update(store=d["shards"][1]["store"])), "written anew"),
+        (_edited(lambda d: d["shards"][0].update(store=d["shards"][1]["store"])), "written again"),
         (_edited(lambda d: d["shards"][0].pop("store")), "no valid dataset"),
         (_edited(lambda d: d.update(shards=[], num_graphs=0)), "no valid dataset"),
         (_edited(lambda d: d.pop("limits")), "limits"),

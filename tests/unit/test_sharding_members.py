@@ -226,3 +226,53 @@ def test_an_archive_writes_nothing_outside_of_the_copy(tmp_path: Path, monkeypat
     with refused(ShardsError, "ogbg_molhiv/../../ESCAPED"):
         tp.preprocess_shards([f"zip://ogbg_molhiv::{tmp_path}/a.zip"], tmp_path / "out", workers=1)
     assert not list(tmp_path.rglob("ESCAPED"))
+
+
+class Closed(Hostile):
+    """A place that tells of a folder, but does not let anyone look into one inside."""
+
+    protocol = "closed"
+
+    def info(self, path: str, **_: Any) -> Any:
+        return {"name": path, "size": 0, "type": "file" if path.endswith("x") else "directory"}
+
+    def ls(self, path: str, detail: bool = True, **_: Any) -> Any:
+        if path.endswith("split"):
+            raise PermissionError(13, "Permission denied")
+        return [self.info(f"{path}/{name}") for name in ("x", "split")]
+
+    find = fsspec.AbstractFileSystem.find
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("closed:/")
+
+
+fsspec.register_implementation("closed", Closed, clobber=True)
+
+
+def test_a_folder_that_cannot_be_listed_is_never_left_out() -> None:
+    """A dataset without its folder of splits would be another one, and nobody would know."""
+    for use in (lambda shard: shard.identity(), lambda shard: shard.opened().__enter__()):
+        with refused(FormatError, "closed://set", "Permission denied"):
+            use(Shard("a", "closed://set"))
+
+
+def test_a_place_that_refuses_to_tell_is_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Closed, "info", refuse)
+    with refused(FormatError, "closed://set", "Permission denied"):
+        Shard("a", "closed://set").identity()
+
+
+def test_a_copy_that_finds_no_space_names_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Hostile, "get_file", full)
+    Hostile.names, Hostile.kind = ["/set/x"], "file"
+    files, path = file_system("hostile://set")
+    with refused(FormatError, "cannot copy hostile://set", str(tmp_path / "copy"), "No space left on device"):
+        copy_members(files, members(files, path, "u"), tmp_path / "copy", "hostile://set")

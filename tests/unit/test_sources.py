@@ -13,7 +13,7 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, SizesError
-from dgl_tuplepack.sources import Identified, graph_of, parts_of
+from dgl_tuplepack.sources import Identified, parts_of
 from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
 from tests.messages import refused
 
@@ -173,12 +173,12 @@ def test_values_of_columns_are_checked() -> None:
         tp.sizes_of(([1, -1], [0, 1]))
 
 
-def test_graph_of_names_the_place() -> None:
+def test_an_item_that_holds_no_graph_is_named() -> None:
     graph = graphs()[0]
-    assert graph_of((graph, 1), "here") is graph
-    assert graph_of(Identified(3, (graph, 1)), "here") is graph
+    assert parts_of((graph, 1), "here").graph is graph
+    assert parts_of(Identified(3, (graph, 1)), "here").graph is graph
     with refused(SchemaError, "here is int", "DGLGraph"):
-        graph_of(Identified(3, 5), "here")
+        parts_of(Identified(3, 5), "here")
 
 
 def test_rows_of_unequal_length() -> None:

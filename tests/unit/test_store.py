@@ -114,7 +114,7 @@ def test_a_shard_on_its_own_is_the_one_that_was_opened(tmp_path: Path) -> None:
     assert [len(shard) for shard in shards.shards.values()] == [3, 2]
     opened = tp.MultiStore(tmp_path / "shards")
     tp.GraphStore.write(tmp_path / "shards" / "part-0", GRAPHS[:1], overwrite=True)
-    with refused(FormatError, "part-0", "written anew", "run the preprocessing again"):
+    with refused(FormatError, "part-0", "written again", "preprocess the shards again"):
         opened.shards  # noqa: B018
 
 

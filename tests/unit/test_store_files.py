@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.store.format import FORMAT, StoreMetadata
+from dgl_tuplepack.store.format import STORE_FILE, StoreMetadata
 from tests.messages import refused
 from tests.stores import (
     LIMITS,
@@ -76,9 +76,9 @@ def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> No
     (tmp_path / "file.json").write_text("{}")
     (tmp_path / "empty").mkdir()
     for name in ("nothing", "nothing/below", "file.json", "empty"):
-        with refused(FormatError, f"{tmp_path / name} is no store", "metadata.json"):
+        with refused(FormatError, f"{tmp_path / name} is not a store", "metadata.json"):
             tp.GraphStore(tmp_path / name)
-        with refused(FormatError, f"{tmp_path / name} is no dataset of shards", "manifest.json"):
+        with refused(FormatError, f"{tmp_path / name} is not a dataset of shards", "manifest.json"):
             tp.MultiStore(tmp_path / name)
     write_shards(tmp_path / "shards", [molecules()])
     with refused(FormatError, f"{tmp_path / 'shards'} is a dataset of shards", "MultiStore"):
@@ -361,7 +361,7 @@ def test_newer_and_foreign_documents_are_refused(store: Path) -> None:
     with refused(FormatError, str(file), "version 2", "version 1"):
         tp.GraphStore(store)
     rewrite_metadata(store, lambda document: document.update(version=1, format="dgl_tuplepack.plan"))
-    with refused(FormatError, str(file), FORMAT, "dgl_tuplepack.plan"):
+    with refused(FormatError, str(file), STORE_FILE.kind, "dgl_tuplepack.plan"):
         tp.GraphStore(store)
     for text in ("[]", "null", "{}", "3", '"text"', "[" * 100_000):
         file.write_text(text)

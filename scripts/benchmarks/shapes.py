@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import derive_key
+from dgl_tuplepack.kernels.random import derive_key, random_bits
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray
 
@@ -28,20 +28,17 @@ class Planted:
 
 
 class _Numbers:
-    """Random integers of a seed and a purpose, in blocks (SplitMix64, as in ``kernels.random``)."""
+    """Random integers of a seed and a purpose, in blocks."""
 
     def __init__(self, seed: int, purpose: int) -> None:
-        self._key = int(derive_key(np.uint64(seed), np.uint64(0), np.uint64(purpose)))
+        self._key = np.uint64(derive_key(np.uint64(seed), np.uint64(0), np.uint64(purpose)))
         self._used = 0
 
     def below(self, bound: int | IntArray, number: int) -> IntArray:
         """`number` integers in ``0..bound - 1``, bounds up to 2**31; the bias is below 2**-32."""
-        counters = np.arange(self._used + 1, self._used + 1 + number, dtype=np.uint64)
+        counters = np.arange(self._used, self._used + number, dtype=np.uint64)
         self._used += number
-        bits: NDArray[np.uint64] = np.uint64(self._key) + counters * np.uint64(0x9E3779B97F4A7C15)
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        bits = (bits ^ (bits >> np.uint64(31))) >> np.uint64(32)
+        bits: NDArray[np.uint64] = random_bits.py_func(self._key, counters) >> np.uint64(32)
         return ((bits * np.asarray(bound).astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
 
 

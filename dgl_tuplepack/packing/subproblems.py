@@ -1,0 +1,87 @@
+"""Subproblems: packs that are taken out of a plan and packed again as an instance of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dgl_tuplepack.bounds.effort import Effort
+from dgl_tuplepack.bounds.instance import Instance, needed_packs
+from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.packing.closing import closed
+from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.sizes import IntArray
+
+# Least graphs of a subproblem; they grow with each failure, up to a factor.
+_GRAPHS = 60
+_MOST_GROWTH = 5
+_DIVES = 2
+_PURPOSE = 6
+_WORK_PER_PATTERN = 30
+
+# Packs an instance again, from its packs so far, towards a number of packs; None if that failed.
+PackAgain = Callable[[Instance, Patterns, int], Patterns | None]
+
+
+def packed_again(instance: Instance, patterns: Patterns, chosen: IntArray, pack_again: PackAgain) -> Patterns | None:
+    """The patterns with `chosen` packs of each, int64 ``[Q]``, packed again; None where that needs more packs.
+
+    None as well where the chosen packs cannot become fewer.
+    """
+    rows = np.flatnonzero(chosen)
+    taken = patterns.take(rows, chosen[rows])
+    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+    target = needed_packs(subproblem)
+    if target >= taken.num_packs:
+        return None
+    fresh = pack_again(subproblem, taken.with_classes(np.searchsorted(classes, taken.classes)), target)
+    if fresh is None or fresh.num_packs > taken.num_packs:
+        return None
+    left = patterns.repeats - chosen
+    kept = np.flatnonzero(left)
+    return joined([patterns.take(kept, left[kept]), fresh.with_classes(classes[fresh.classes])])
+
+
+def closed_by_subproblems(
+    instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
+) -> Patterns:
+    """Packs that are at most as many as those of `patterns`; ends after `patience` failures in a row.
+
+    Notes
+    -----
+    Time: that of `closed` for some 60 to 300 graphs, each time.
+
+    Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
+    neighbourhood search). Differs from it: packs with much room are drawn with others at random.
+    """
+    failures, trial = 0, 0
+    while failures < patience and patterns.num_packs > bound and not effort.exhausted:
+        chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
+        effort.spend(_WORK_PER_PATTERN * len(patterns))
+
+        def close(subproblem: Instance, inside: Patterns, target: int, seed: int = seed + trial) -> Patterns:
+            return closed(subproblem, inside, target, seed, _DIVES, effort)[1]
+
+        again = packed_again(instance, patterns, chosen, close)
+        failures += 1
+        if again is not None and again.num_packs < patterns.num_packs:
+            patterns, failures = again, 0
+        trial += 1
+    return patterns
+
+
+def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
+    """Packs of each pattern to take out, int64 ``[Q]``: in turn one at random, and one of those with most room."""
+    packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
+    room = patterns.room(instance).mean(axis=1)
+    key = derive_key(np.uint64(seed), np.uint64(trial), np.uint64(_PURPOSE))
+    drawn = np.arange(len(packs))
+    shuffle_segments(drawn, np.array([0, len(drawn)]), key)
+    # Every other pack may come because of its room, so that subproblems differ.
+    roomy, others = drawn[::2], drawn[1::2]
+    roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
+    order = np.empty(len(drawn), dtype=np.int64)
+    order[::2], order[1::2] = roomy, others
+    number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
+    return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)
