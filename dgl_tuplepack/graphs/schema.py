@@ -151,8 +151,8 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             hint = _HINT_ON_NAMES if isinstance(value, str) else ""
             raise SchemaError(
-                f"{_named(name, value)}, not a tensor, array or number ({error!s:.200}); let the dataset return "
-                f"one of them, or a dict of them.{hint}"
+                f"{_named(name, value)}, which is not a tensor, array or number ({error!s:.200}); let the dataset "
+                f"return one of them, or a dict of them.{hint}"
             ) from error
         if tensor.layout != torch.strided or tensor.is_nested or tensor.is_meta:
             fault = "a tensor without values" if tensor.is_meta else "not a dense tensor"

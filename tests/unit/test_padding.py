@@ -676,7 +676,7 @@ def test_unexpected_label_is_not_dropped_silently() -> None:
 
 @pytest.mark.parametrize("label", ["text", {"y": "text"}, object(), [1, "text"], {"y": None}])
 def test_labels_that_are_no_numbers(label: Any) -> None:
-    with refused(SchemaError, "label", "no tensor, array or number", "let the dataset return"):
+    with refused(SchemaError, "label", "not a tensor, array or number", "let the dataset return"):
         collate(example=(graph(), label))
 
 
@@ -692,9 +692,9 @@ def test_a_name_as_a_label_is_told_of_ids(label: Any) -> None:
         (torch.eye(2).to_sparse(), ["not a dense tensor", ".to_dense()"]),
         (torch.ones(2, device="meta"), ["a tensor without values"]),
         (np.ma.array([1, 2], mask=[True, False]), ["masked"]),
-        (np.array(["a"]), ["no tensor, array or number"]),
-        (10**400, ["no tensor, array or number"]),
-        (10**5000, ["no tensor, array or number", "bits"]),
+        (np.array(["a"]), ["not a tensor, array or number"]),
+        (10**400, ["not a tensor, array or number"]),
+        (10**5000, ["not a tensor, array or number", "bits"]),
     ],
     ids=lambda value: str(type(value)),
 )  # fmt: skip
