@@ -131,11 +131,11 @@ def _packed(data: Data, framework: str, real_part: bool) -> tuple[Batches, Loss]
 
     def structure_of(batch: tp.PaddedBatch, nodes: int, edges: int, graphs: int) -> OnDGL | OnPyG:
         if framework == "pyg":
-            ends = torch.stack([batch.src[:edges], batch.dst[:edges]])
-            return OnPyG(ends, batch.node_graph_slots[:nodes], graphs)
+            return OnPyG(torch.stack([batch.src[:edges], batch.dst[:edges]]), batch.node_graph_slots[:nodes], graphs)
         if not real_part:
             return OnDGL(batch.graph)
-        graph = build_graph({EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}, {NODE_TYPE: nodes}, {NODE_TYPE: {}}, {EDGE_TYPE: {}})
+        ends = {EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}
+        graph = build_graph(ends, {NODE_TYPE: nodes}, {NODE_TYPE: {}}, {EDGE_TYPE: {}})
         graph.set_batch_num_nodes(batch.nodes_per_graph[:graphs])
         graph.set_batch_num_edges(batch.edges_per_graph[:graphs])
         return OnDGL(graph)

@@ -107,7 +107,8 @@ def _pairs(out: Path) -> str:
         "## Which graphs meet",
         "",
         f'Pairs of training graphs that share a batch at least once in {number} epochs, counted. "Shuffling" is '
-        "what theory says of shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs for b of N graphs a batch.",
+        "what theory says of shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs for b of N "
+        "graphs a batch.",
         "",
         "| batches | counted | shuffling |",
         "|---|---|---|",
