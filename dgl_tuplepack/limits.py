@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX, shown, whole_number
+from dgl_tuplepack._checks import INT64_MAX, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
 from dgl_tuplepack.sizes import (
     BoolArray,
@@ -86,10 +86,10 @@ class Limits:
         return limits
 
     @classmethod
-    def from_padded_shape(cls, nodes: int, edges: int, graphs: int) -> Limits:
+    def from_padded_shape(cls, nodes: int, edges: int, graphs: int, *, coordinates: bool = False) -> Limits:
         """Limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
 
-        One node and one graph slot are reserved for padding.
+        One node and one graph slot are reserved for padding; two nodes where the batch is padded with `coordinates`.
 
         Examples
         --------
@@ -98,13 +98,14 @@ class Limits:
         """
         padded = {"nodes": nodes, "edges": edges, "graphs": graphs}
         slots = {name: _as_limit(name, value) for name, value in padded.items()}
-        for name in ("nodes", "graphs"):
-            if slots[name] < 2:
+        reserved = {"nodes": 1 + true_or_false("coordinates", coordinates, LimitsError), "graphs": 1}
+        for name, number in reserved.items():
+            if slots[name] <= number:
                 raise LimitsError(
-                    f"a padded shape needs at least 2 {name} (one is reserved for padding), but got {slots[name]}; "
-                    f"ask for {name}=2 or more."
+                    f"a padded shape needs at least {number + 1} {name} ({number} reserved for padding), but got "
+                    f"{slots[name]}; ask for {name}={number + 1} or more."
                 )
-        return cls(slots["nodes"] - 1, slots["edges"], slots["graphs"] - 1)
+        return cls(slots["nodes"] - reserved["nodes"], slots["edges"], slots["graphs"] - 1)
 
     def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
         if not isinstance(maxima, Mapping):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
@@ -78,5 +77,4 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:
     # If the whole block has no node (edge) of the type, it may lack the features, too.
-    cpu = torch.device("cpu")
-    return {name: as_array(data[name] if name in data else spec.filled(0, 0, cpu)) for name, spec in specs.items()}
+    return {name: as_array(data[name] if name in data else spec.filled(0, 0)) for name, spec in specs.items()}

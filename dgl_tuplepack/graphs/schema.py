@@ -35,9 +35,9 @@ class ArraySpec:
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
-    def filled(self, number: int, fill: float, device: torch.device) -> Tensor:
-        """Return `number` entries of padding."""
-        return torch.full((number, *self.shape), fill, dtype=self.dtype, device=device)
+    def filled(self, number: int, fill: Any) -> Tensor:
+        """Return `number` entries of one value: a number, or nested lists with the shape of an entry."""
+        return torch.tensor(fill, dtype=self.dtype, device="cpu").expand(number, *self.shape).contiguous()
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from numba import carray  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.address import pointer_at
-from dgl_tuplepack.kernels.gather import ARRAY, INT64, add_loops, gather_endpoints, gather_rows, repeat_bytes
+from dgl_tuplepack.kernels.address import copy_bytes, pointer_at
+from dgl_tuplepack.kernels.gather import ARRAY, INT64, add_padding_ends, gather_endpoints, gather_rows, repeat_bytes
 from dgl_tuplepack.kernels.types import ConstIntCube, ConstIntVector, array_type
 
 # A tensor of the batch: what fills it, and its type of nodes or edges; for endpoints, the type of the nodes; its
-# stretch of memory, and its first byte there; values and bytes of a row, and code of the dtype; address and bytes of
-# the fill.
-_NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_bytes")
+# stretch of memory, and its first byte there; values and bytes of a row, and code of the dtype; address of the padding,
+# and its number of rows, 1 or one for each slot; for endpoints, how many padding nodes further those of padding are.
+_NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_slots", "ahead")
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
 # The array of each field in each part.
@@ -50,16 +50,20 @@ def assemble(
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
-            repeat_bytes(rest, field["fill"], field["fill_bytes"], (slots[t] - totals[t]) * field["width"])
+            if field["fill_slots"] == 1:
+                repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
+            else:
+                first = field["fill"] + totals[t] * field["row_bytes"]
+                copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
         elif kind == ENDPOINTS:
             nodes = field["nodes"]
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"])
             if wrong:
                 return wrong - f * number
             if field["dtype"] == INT64:
-                add_loops(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes])
+                add_padding_ends(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
             else:
-                add_loops(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes])
+                add_padding_ends(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
         elif kind == MASK:
             carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
             carray(pointer_at(rest, np.uint8), slots[t] - totals[t])[:] = 0

@@ -126,16 +126,17 @@ def _move(address: int, stored: Any, out: int, given: Any, number: int, node: in
 
 
 @helper
-def add_loops(out: int, given: Any, number: int, real_nodes: int, node_slots: int) -> None:
-    """Write `number` padding nodes: entry j of m is padding node j * spare // m.
+def add_padding_ends(out: int, given: Any, number: int, real_nodes: int, node_slots: int, ahead: int) -> None:
+    """Write `number` padding nodes: entry j of m is padding node ``(j * spare // m + ahead) % spare``.
 
-    Even, ascending, and one each where m >= spare. The caller has checked that ``real_nodes < node_slots``.
+    Even, ascending but for the last, and one each where m >= spare. `ahead` is 0 or 1. The caller has checked that
+    ``real_nodes + ahead < node_slots``.
     """
     # j * spare // m without a division for each edge.
-    loops, spare = carray(pointer_at(out, given), number), node_slots - real_nodes
+    ends, spare = carray(pointer_at(out, given), number), node_slots - real_nodes
     remainder, loop = 0, real_nodes
     for j in range(number):
-        loops[j] = loop
+        ends[j] = loop + ahead if loop + ahead < node_slots else real_nodes
         remainder += spare
         while remainder >= number:
             remainder -= number

@@ -12,6 +12,8 @@ from torch import Tensor
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.nn.masks import RowMask
+from dgl_tuplepack.sizes import edge_component, node_component
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -194,6 +196,16 @@ class PaddedBatch:
         for t, of_graph, own in self._features_by_type():
             _exchange(of_graph, own, self._agreed[t])
             self._agreed[t] = dict(own)
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks and numbers of real rows by the names of components: what ``tp.nn.masked(batch)`` reads."""
+        one = len(self.node_types) == 1 and len(self.edge_types) == 1
+        nodes = {node_component(t): RowMask(mask, self._num_real_nodes[t]) for t, mask in self._node_masks.items()}
+        edges = {edge_component(t): RowMask(mask, self._num_real_edges[t]) for t, mask in self._edge_masks.items()}
+        if one:
+            (of_nodes,), (of_edges,) = nodes.values(), edges.values()
+            nodes, edges = {"nodes": of_nodes}, {"edges": of_edges}
+        return {**nodes, **edges, "graphs": RowMask(self.graph_mask, self.num_real_graphs)}
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as ``graph, labels = batch``."""

@@ -16,6 +16,7 @@ from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
+from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
 
 if TYPE_CHECKING:
@@ -38,15 +39,20 @@ class PaddedCollate:
     packs_per_batch
         p >= 1, as in the sampler.
     label_fill
-        Label of padding: a number, or a dict of numbers by name for dict labels.
+        Label of padding: a number, or a dict by name for dict labels, of numbers or arrays with the shape of a label.
     feature_fill
-        Feature of padding: a number, or a dict of numbers by feature name.
+        Feature of padding: a number, or a dict by feature name, of numbers or arrays with the shape of a feature.
     cover_padding
         Give every padding node an incoming edge (of each type), so that layers which refuse nodes without one,
         such as GraphConv and GATConv, accept the batch. A batch then has p x edges + p x nodes + 1 edge slots
         instead of p x edges.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
+    coordinates
+        Names of node features that hold positions ``[V, ..., D]``, as ``("pos",)``, for models that divide by distances
+        or take angles. Padding nodes then lie at least 1 apart, and padding edges lead from one to the next, so no
+        padding edge has length 0; a batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts them at least 12 apart:
+        take a length beyond the cutoff of the model.
 
     Raises
     ------
@@ -59,7 +65,7 @@ class PaddedCollate:
     -----
     A call raises GraphTooLargeError if the graphs exceed p x limits, and SchemaError if one differs from the example,
     for instance in having an id. Padding edges are spread evenly over the padding nodes: self-loops within one node
-    type, else from padding nodes to padding nodes.
+    type (without `coordinates`), else from padding nodes to padding nodes.
 
     Examples
     --------
@@ -79,9 +85,10 @@ class PaddedCollate:
         feature_fill: Fill = 0,
         cover_padding: bool = False,
         idtype: torch.dtype = torch.int64,
+        coordinates: Coordinates = (),
     ) -> None:
         self.shape = PaddedShape(
-            Schema.of(example), limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype
+            Schema.of(example), limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
         )
         self.schema = self.shape.schema
 
@@ -115,8 +122,8 @@ class PaddedCollate:
             _num_real_edges=edges,
             _src={t: src for t, (src, _) in ends.items()},
             _dst={t: dst for t, (_, dst) in ends.items()},
-            _node_features=self._features(node_views, nodes, shape.num_nodes, schema.node_features, device),
-            _edge_features=self._features(edge_views, edges, shape.num_edges, schema.edge_features, device),
+            _node_features=self._features("node_feature", node_views, nodes, schema.node_features, device),
+            _edge_features=self._features("edge_feature", edge_views, edges, schema.edge_features, device),
             _nodes_per_graph=self._per_graph(node_counts, nodes, shape.num_nodes, device),
             _edges_per_graph=self._per_graph(edge_counts, edges, shape.num_edges, device),
             _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
@@ -129,31 +136,29 @@ class PaddedCollate:
         padding = torch.arange(self.shape.num_edges[edge_type] - real, device=device)
         real_ends = edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
         ends = []
-        for node_type, endpoints in zip((edge_type[0], edge_type[2]), real_ends, strict=True):
+        ahead = (0, int(self.shape.is_chained(edge_type)))
+        for node_type, endpoints, steps in zip((edge_type[0], edge_type[2]), real_ends, ahead, strict=True):
             spare = self.shape.num_nodes[node_type] - nodes[node_type]
             # Edge j of m is at padding node j * spare // m: even, ascending, at least one each where m >= spare.
-            loops = nodes[node_type] + padding * spare // max(len(padding), 1)
-            ends.append(torch.cat([endpoints.to(self.shape.idtype), loops.to(self.shape.idtype)]))
+            at = nodes[node_type] + (padding * spare // max(len(padding), 1) + steps) % spare
+            ends.append(torch.cat([endpoints.to(self.shape.idtype), at.to(self.shape.idtype)]))
         return ends
 
     def _features(
         self,
+        content: str,
         views: Any,
         real: Mapping[Type, int],
-        slots: Mapping[Type, int],
         specs_by_type: Mapping[Type, Mapping[str, ArraySpec]],
         device: torch.device,
     ) -> dict[Type, dict[str, Tensor]]:
         """Features of each node (or edge) type, real ones first; `views` is what DGL indexes by type."""
         features: dict[Type, dict[str, Tensor]] = {}
         for t, specs in specs_by_type.items():
-            padding = {
-                name: spec.filled(slots[t] - real[t], self.shape.feature_values[name], device)
-                for name, spec in specs.items()
-            }
+            padding = {name: self.shape.padding_of((content, t, name), real[t], device) for name in specs}
             # Graphs without nodes of the type may lack its features.
             data = views[t].data if real[t] else {}
-            features[t] = {n: torch.cat([data[n], fill]) if real[t] else fill for n, fill in padding.items()}
+            features[t] = {n: torch.cat([data[n], fill] if real[t] else [fill]) for n, fill in padding.items()}
         return features
 
     def _per_graph(
@@ -177,9 +182,9 @@ class PaddedCollate:
         if not self.schema.labels:
             return None
         labels = {}
-        for name, spec in self.schema.labels.items():
-            fill = spec.filled(self.shape.num_graphs - len(items), self.shape.label_values[name], device)
-            labels[name] = torch.cat([real[name].to(device), fill]) if items else fill
+        for name in self.schema.labels:
+            fill = self.shape.padding_of(("label", None, name), len(items), device)
+            labels[name] = torch.cat([real[name].to(device), fill] if items else [fill])
         return labels[""] if set(labels) == {""} else labels
 
     def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:

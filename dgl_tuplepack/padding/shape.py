@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from dgl_tuplepack._checks import INT64_MAX, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import ArraySpec, Column, Schema
 from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.padding.coordinates import Coordinates, checked_coordinates, padding_positions
 
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max
 
-# A number, or numbers by the names of features or labels.
-Fill = float | Mapping[str, float]
+# One value of padding: a number, or an array with the shape of an entry. `Fill` may give one for each feature or label.
+Value = float | Sequence[Any] | NDArray[Any] | Tensor
+Fill = float | Mapping[str, Value]
 
 
 @dataclass(frozen=True)
 class PaddedShape:
-    """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and the values of padding.
+    """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and what fills the padding.
+
+    With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
     of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
@@ -39,13 +45,13 @@ class PaddedShape:
     feature_fill: Fill = 0
     cover_padding: bool = False
     idtype: torch.dtype = torch.int64
+    coordinates: Coordinates = ()
     num_nodes: dict[str, int] = field(init=False)
     num_edges: dict[EdgeType, int] = field(init=False)
     num_graphs: int = field(init=False)
     slots: dict[Any, int] = field(init=False)
     most: dict[str, int] = field(init=False)
-    label_values: dict[str, float] = field(init=False)
-    feature_values: dict[str, float] = field(init=False)
+    fillings: dict[Column, Tensor] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         schema, most_graphs = self.schema, as_limits(self.limits).graphs
@@ -63,13 +69,13 @@ class PaddedShape:
         most = [packs * limit for limit in limits.values]
         most_nodes = dict(zip(schema.node_types, most, strict=False))
         most_edges = dict(zip(schema.edge_types, most[len(most_nodes) :], strict=True))
-        num_nodes = {t: number + 1 for t, number in most_nodes.items()}
+        distances = checked_coordinates(self.coordinates, list(schema.node_features.values()))
+        num_nodes = {t: number + (2 if distances else 1) for t, number in most_nodes.items()}
         if self.idtype == torch.int32 and max(num_nodes.values()) > _MOST_INT32:
             raise LimitsError(
                 f"{max(num_nodes.values())} node slots are too many for torch.int32 (at most {_MOST_INT32}); "
                 "use idtype=torch.int64."
             )
-        specs = [*schema.node_features.values(), *schema.edge_features.values()]
         num_edges = {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()}
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
@@ -81,8 +87,6 @@ class PaddedShape:
             "num_graphs": num_graphs,
             "slots": slots,
             "most": {**dict(zip(schema.components, most, strict=True)), "graphs": packs * most_graphs},
-            "feature_values": fill_values(self.feature_fill, specs, "feature_fill"),
-            "label_values": fill_values(self.label_fill, [schema.labels], "label_fill"),
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
@@ -92,6 +96,33 @@ class PaddedShape:
                 f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but {said}; use smaller "
                 "limits, or fewer packs_per_batch."
             )
+        object.__setattr__(self, "fillings", self._fillings(distances))
+
+    def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
+        """Return the padding of each column: one entry for all slots ``[1, ...]``, or one for each slot."""
+        features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
+        in_features = fill_values(self.feature_fill, features, "feature_fill")
+        in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
+        if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
+            raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
+        fillings, slots = {}, list(self.num_nodes.values())
+        first_slots: dict[Any, int] = {t: sum(slots[:i]) for i, t in enumerate(self.num_nodes)}
+        for key, spec in self.schema.columns():
+            content, t, name = key
+            if content == "node_feature" and name in distances:
+                fillings[key] = padding_positions(spec, first_slots[t], self.slots[t], distances[name])
+            else:
+                fillings[key] = spec.filled(1, in_labels[name] if content == "label" else in_features[name])
+        return fillings
+
+    def padding_of(self, column: Column, real: int, device: torch.device) -> Tensor:
+        """Return the padding of a column behind `real` entries, ``[slots - real, ...]``."""
+        filling, slots = self.fillings[column].to(device), self.slots[column[1]]
+        return filling.expand(slots, *filling.shape[1:])[real:]
+
+    def is_chained(self, edge_type: EdgeType) -> bool:
+        """Whether padding edges lead from a padding node to the next one, instead of to itself."""
+        return bool(self.coordinates) and edge_type[0] == edge_type[2]
 
     @property
     def nbytes(self) -> int:
@@ -113,8 +144,14 @@ class PaddedShape:
                 )
 
 
-def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, float]:
-    """Padding value of each feature or label; refuse unknown names, and values that do not fit their dtype."""
+def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
+    """Return the padding value of each feature or label, a number or an array.
+
+    Raises
+    ------
+    SchemaError
+        A name is unknown; or a value has another shape than the entries, or does not fit their dtype.
+    """
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(
@@ -122,15 +159,42 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
             "has no name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
-    values = {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+    values = {name: _plain(value) for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
-        if not _representable(values[name], spec.dtype):
+        shape = np.shape(values[name]) if isinstance(values[name], list) else ()
+        if shape not in ((), spec.shape):
+            raise SchemaError(
+                f"{what} of {name or 'the label'} has shape {list(shape)}, but its entries have {list(spec.shape)}; "
+                "give one number, or an array with the shape of an entry."
+            )
+        if not all(_representable(value, spec.dtype) for value in _numbers(values[name])):
             raise SchemaError(
                 f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
-    # For floating point too, torch takes no integer beyond 64 bits.
-    return {name: value if -(2**63) <= value < 2**63 else float(value) for name, value in values.items()}
+    return {name: _as_torch_takes(value) for name, value in values.items()}
+
+
+def _as_torch_takes(value: Any) -> Any:
+    """Return integers beyond 64 bits as floats: torch takes none, for floating point either."""
+    if isinstance(value, list):
+        return list(map(_as_torch_takes, value))
+    return value if -(2**63) <= value < 2**63 else float(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a number, or nested lists of numbers, whatever held them; what is neither stays."""
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        return value.tolist()
+    return list(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _numbers(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _numbers(part)
+    else:
+        yield value
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
@@ -26,10 +28,11 @@ from dgl_tuplepack.sampler.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, deal, num_steps
+from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, FloatArray, deal, num_steps
 from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.position import Iteration, Progress
 from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
+from dgl_tuplepack.sampler.weights import Delivered, labels_of_graphs
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
@@ -139,6 +142,8 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._progress = Progress(self.content)
+            # Epoch and `graphs_per_batch` of it, where counting takes time.
+            self._counted: tuple[int, float] = (-1, 0.0)
             sizes, limits = sizes_of(sizes), as_limits(limits)
             kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
             self._set_graphs(sizes, kept)
@@ -159,6 +164,7 @@ class PackBatchSampler(Sampler[list[int]]):
         # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
+        self._num_ids = len(sizes)
         self._sizes_checksum = zlib.crc32(classes.data)
         self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
         self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
@@ -215,13 +221,17 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
-        packs, members = self._plans.of(epoch), self._members
+        packs, dealt = self._plans.of(epoch), self._dealt(epoch)[:, self.rank].copy()
+        return EpochBatches(packs.plan, packs.offsets, self._graphs(epoch), dealt)
+
+    def _graphs(self, epoch: int) -> IntArray:
+        """Graph in each slot of the packs of an epoch, ``[N]``."""
+        members = self._members
         if self.shuffle:
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
             shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
-        dealt = self._dealt(epoch)[:, self.rank].copy()
-        return EpochBatches(packs.plan, packs.offsets, members[packs.graphs], dealt)
+        return members[self._plans.of(epoch).graphs]
 
     def _dealt(self, epoch: int) -> IntArray:
         """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""
@@ -248,6 +258,74 @@ class PackBatchSampler(Sampler[list[int]]):
         dealt = self._dealt(self.epoch)
         work = self._plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean number of graphs of a batch over all steps and ranks of the current epoch; empty batches count.
+
+        The number to divide by in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. It does not
+        depend on the batch, so no graph weighs more than another. Graphs that `oversize` or `drop_last` leave out do
+        not count. It is equal on all ranks, and in a resumed epoch that of the whole epoch.
+
+        Examples
+        --------
+        >>> PackBatchSampler(GraphSizes([[3, 3], [2, 2], [1, 1]]), Limits(nodes=4, edges=4)).graphs_per_batch
+        1.5
+        """
+        if not self.drop_last:
+            return self._histogram.num_graphs / (len(self) * self.num_replicas)
+        # Which packs are dropped, and so how many graphs, differs between epochs.
+        if self._counted[0] != self.epoch:
+            self._counted = self.epoch, float(self._delivered().graphs_in_batches.mean())
+        return self._counted[1]
+
+    @property
+    def count_tensor(self) -> Tensor:
+        """`graphs_per_batch` as a 0-dimensional float64 tensor: compiled code does not take it for a constant."""
+        return torch.tensor(self.graphs_per_batch, dtype=torch.float64)
+
+    def labels_per_batch(self, label_mask: Any) -> float:
+        """Mean number of labels of a batch over all steps and ranks of the current epoch, where some are missing.
+
+        The number to divide by where the loss has one term for each label: with
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``, `mask` ``[G, T]`` being True
+        for the labels of real graphs that are there, each label weighs equally.
+
+        Parameters
+        ----------
+        label_mask
+            Bool ``[N]`` or ``[N, T]``, tensor or array, for all N graphs of the sampler: True = there is a label.
+
+        Raises
+        ------
+        SamplerError
+            The mask is not bool, or has not one row for each graph; or no label is delivered.
+        """
+        labels = labels_of_graphs(label_mask, self._num_ids)
+        number = self._delivered().per_batch(labels)
+        if not number:
+            raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
+        return number
+
+    def graph_weights(self) -> FloatArray:
+        """What each graph of the current epoch weighs if each batch divides by its own number of graphs.
+
+        Returns
+        -------
+        FloatArray
+            float64 ``[N]``, 1 on average over the graphs that are delivered, 0 for the others. Graphs in batches of few
+            graphs, which are the large ones, weigh more. With ``count=sampler.graphs_per_batch`` all weigh 1.
+
+        Examples
+        --------
+        >>> sampler = PackBatchSampler(GraphSizes([[4, 4], [2, 2], [1, 1], [1, 1]]), Limits(nodes=4, edges=4))
+        >>> sampler.graph_weights().round(2).tolist()
+        [2.0, 0.67, 0.67, 0.67]
+        """
+        return self._delivered().weights(self._num_ids)
+
+    def _delivered(self) -> Delivered:
+        return Delivered(self._plans.of(self.epoch), self._graphs(self.epoch), self._dealt(self.epoch))
 
     def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
         """Where the current epoch stands, in a few hundred bytes; equal on all ranks.

@@ -113,6 +113,7 @@ class DevicePaddedStore:
     def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
         self.store, self.shape = store, shape
         self._finder = Finder(store.store, shape)
+        self._fillings = {key: filling.to(store.device) for key, filling in shape.fillings.items()}
 
     def __len__(self) -> int:
         return len(self.store)
@@ -136,8 +137,7 @@ class DevicePaddedStore:
             if t is not None:
                 tensors["per_graph", t] = counts[t]
         for key, spec in self.shape.schema.columns():
-            fill = (self.shape.label_values if key[1] is None else self.shape.feature_values)[key[2]]
-            tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, fill)
+            tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
@@ -159,19 +159,21 @@ class DevicePaddedStore:
         types = list(self.shape.slots)
         return {t: sent[2 * i] for i, t in enumerate(types)}, {t: sent[2 * i + 1] for i, t in enumerate(types)}
 
-    def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, fill: float) -> Tensor:
-        stored = self.store._values[key]
+    def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+        stored, filling = self.store._values[key], self._fillings[key]
         if not len(stored):
-            return torch.full((len(rows), *stored.shape[1:]), fill, dtype=dtype, device=rows.device)
+            return filling.expand(len(rows), *stored.shape[1:]).clone()
         values = stored[rows].to(dtype)
-        return values.masked_fill_(~mask.reshape(-1, *([1] * (values.dim() - 1))), fill)
+        return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
 
     def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
         """Shift endpoints to the nodes of their graph in the batch; padding edge j of m is at node j * spare // m."""
         position = torch.arange(len(rows), device=rows.device)
         stored, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
         spare = self.shape.num_nodes[node_type] - real_nodes
-        loops = real_nodes + (position - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1)
+        ahead = key[0] == "destinations" and self.shape.is_chained(key[1])
+        at = (position - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1) + ahead
+        loops = real_nodes + torch.remainder(at, spare)
         if not len(stored):
             return loops.to(self.shape.idtype)
         moved = stored[rows].to(torch.int64) + firsts[node_type][slots]

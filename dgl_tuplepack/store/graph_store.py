@@ -17,6 +17,7 @@ from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding import PaddedBatch
+from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import resolve
@@ -41,6 +42,7 @@ class StoredGraphs(Selection):
         feature_fill: Fill = 0,
         cover_padding: bool = False,
         idtype: torch.dtype = torch.int64,
+        coordinates: Coordinates = (),
         as_stored: bool = False,
         ring: int = 0,
         separate: bool = False,
@@ -49,7 +51,7 @@ class StoredGraphs(Selection):
 
         Parameters
         ----------
-        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype
+        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
             As in `PaddedCollate`; the batches are equal.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
@@ -62,7 +64,9 @@ class StoredGraphs(Selection):
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
         """
         schema = self.batch_schema(as_stored)
-        shape = PaddedShape(schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype)
+        shape = PaddedShape(
+            schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
+        )
         return PaddedStore(self, shape, ring, separate)
 
     def batch(

@@ -91,10 +91,9 @@ class PaddedStore:
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
-    """Return the padding value of a feature or label, ``[1]``; 0, which is not used, for other tensors."""
-    content, _, *names = field.key
-    fills = shape.label_values if content == "label" else shape.feature_values
-    return as_array(torch.full((1,), fills[names[0]] if names else 0, dtype=field.dtype, device="cpu"))
+    """Return the padding of a feature or label, of one slot or of all; 0, which is not used, for other tensors."""
+    filling = shape.fillings.get(field.key)
+    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling)
 
 
 def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
@@ -112,7 +111,8 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
         width * field.dtype.itemsize,
         CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
         address_of(fill),
-        fill.itemsize,
+        len(fill),
+        content == "destinations" and shape.is_chained(t),
     )
 
 

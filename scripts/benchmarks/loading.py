@@ -88,7 +88,7 @@ def graphs_of(blocks: Iterator[GraphBlock]) -> Iterator[Any]:
             yield graph, torch.from_numpy(block.labels[""][i])
 
 
-class _Blocks(Source):
+class Blocks(Source):
     """Synthetic blocks as a source, so that they are written as those of an OGB folder."""
 
     knows_sizes = True
@@ -133,7 +133,7 @@ def loading(
     results = []
     with tempfile.TemporaryDirectory() as folder:
         stores = {
-            compact: GraphStore.write(f"{folder}/{compact}", source or _Blocks(32_901), compact=compact)
+            compact: GraphStore.write(f"{folder}/{compact}", source or Blocks(32_901), compact=compact)
             for compact in (False, True)
         }
         trains = {compact: store.subset(store.splits["train"][:graphs]) for compact, store in stores.items()}
@@ -257,7 +257,7 @@ def store(
     results = []
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        GraphStore.write(f"{folder}/first", source or _Blocks(32_901))
+        GraphStore.write(f"{folder}/first", source or Blocks(32_901))
         results.append({"what": "write the source", "seconds": time.perf_counter() - begin})
         for form in ("tensors", "graph"):
             # The first run of all may have to compile.

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-import dgl_tuplepack.nn as nn_of_ranks
+import dgl_tuplepack.nn.norm as nn_of_ranks
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d, distributed_masked_mean, masked_mean
 from tests.graphs import generator
@@ -420,3 +420,61 @@ def test_a_distributed_mean_of_one_process_is_the_mean() -> None:
 def test_a_distributed_mean_refuses_what_a_mean_refuses() -> None:
     with refused(SchemaError, "the mask must be bool", "torch.float32"):
         distributed_masked_mean(torch.ones(2), torch.ones(2))
+
+
+# masked_mean(count=) ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize("fill", [0.0, float("inf"), float("nan")])
+def test_the_real_number_as_count_gives_the_mean(shape: tuple[int, ...], fill: float) -> None:
+    real = torch.randn((5, *shape), generator=generator(1), dtype=torch.float64)
+    full, mask = padded(real, 9, fill)
+    for count in (5, 5.0, torch.tensor(5), torch.tensor(5.0, dtype=torch.float64)):
+        assert_close(masked_mean(full, mask, count=count), real.mean())
+    assert_close(masked_mean(full, mask, count=2.5), 2 * real.mean())
+
+
+def test_a_full_mask_counts_entries() -> None:
+    values = torch.arange(6.0).reshape(2, 3)
+    mask = torch.tensor([[True, False, True], [False, True, False]])
+    assert masked_mean(values, mask, count=2).item() == (0 + 2 + 4) / 2
+    assert masked_mean(values, mask[:, 0], count=2).item() == (0 + 1 + 2) / 6
+
+
+def test_an_empty_batch_has_no_part_in_the_epoch() -> None:
+    x = torch.full((4,), float("nan"), requires_grad=True)
+    loss = masked_mean(x, torch.zeros(4, dtype=torch.bool), count=7.0)
+    assert loss.item() == 0
+    loss.backward()
+    assert x.grad is not None
+    assert not x.grad.any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64])
+def test_the_count_keeps_the_dtype(dtype: torch.dtype) -> None:
+    values = torch.ones(4, dtype=dtype)
+    for count in (2.0, torch.tensor(2.0, dtype=torch.float64)):
+        found = masked_mean(values, torch.ones(4, dtype=torch.bool), count=count)
+        assert found.dtype == dtype
+        assert found.ndim == 0
+        assert found == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "part"),
+    [
+        (0, "0"),
+        (-1.5, "-1.5"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+        (True, "True"),
+        ("8", "'8'"),
+        (torch.ones(1), "(1,)"),
+        (torch.tensor(True), "torch.bool"),
+        (torch.tensor(1j), "torch.complex64"),
+    ],
+)
+def test_a_count_must_be_positive_and_finite(count: Any, part: str) -> None:
+    with refused(SchemaError, "count", part, "sampler.graphs_per_batch"):
+        masked_mean(torch.ones(2), torch.ones(2, dtype=torch.bool), count=count)

@@ -1,4 +1,4 @@
-"""Statistics across nodes and means over graphs, of one rank or of all, from which padding is left out."""
+"""`torch.nn.BatchNorm1d` over real rows alone: by torch's own kernels where they apply, by masked sums elsewhere."""
 
 from __future__ import annotations
 
@@ -11,87 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Mean over the real entries; 0, with zero gradients, if there are none.
-
-    Parameters
-    ----------
-    values
-        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
-    mask
-        Bool ``[G]`` or any leading part of the shape of `values`; True = real.
-
-    Returns
-    -------
-    Tensor
-        Scalar of the dtype of `values`.
-
-    Raises
-    ------
-    SchemaError
-        `values` holds integers or bools, the mask is not bool, or its shape is not a leading part of theirs.
-
-    Notes
-    -----
-    Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
-    label is NaN, and NaN times 0 is NaN.
-
-    Examples
-    --------
-    >>> masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
-    tensor(2.)
-    """
-    total, number = _masked_sum(values, mask)
-    return (total / number.clamp(min=1)).to(values.dtype)
-
-
-def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Share of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
-
-    Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
-    ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
-
-        L_r = R / n * (sum of x on rank r)
-
-    DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
-    gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
-    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, it is 0.
-
-    Parameters
-    ----------
-    values, mask
-        As in `masked_mean`.
-    group
-        Processes that average their gradients; each of them must call this in each step. None: all processes.
-        Without an initialised process group this is `masked_mean`.
-
-    Returns
-    -------
-    Tensor
-        Scalar of the dtype of `values`; differentiable. Only its mean over the ranks is the global mean.
-
-    Raises
-    ------
-    SchemaError
-        As in `masked_mean`.
-
-    Notes
-    -----
-    It takes one all-reduce of a single integer, on the device of `values`; no gradient passes through it. When
-    gradients of several steps are accumulated, each step counts with its own mean.
-
-    Examples
-    --------
-    >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
-    tensor(2.)
-    """
-    total, number = _masked_sum(values, mask)
-    if dist.is_available() and dist.is_initialized():
-        dist.all_reduce(number, group=group)
-        total = total * dist.get_world_size(group)
-    return (total / number.clamp(min=1)).to(values.dtype)
+from dgl_tuplepack.nn.front_norm import front_batch_norm
+from dgl_tuplepack.nn.masks import RowMask, as_row_mask, current_mask
+from dgl_tuplepack.nn.means import statistics_dtype
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
@@ -100,6 +22,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     It has the parameters, buffers and state dict of its base. Real rows come out as if there were no padding, padded
     rows as 0. A batch without real rows leaves the running statistics unchanged; with a single one the variance
     is 0 (torch refuses that case, but a check would need a synchronisation with the device).
+
+    The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model can call the
+    layer as it calls its base; `convert` puts it in place of the norms of a model.
 
     Parameters
     ----------
@@ -111,9 +36,16 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         normalises by itself.
     group
         Processes of `across_ranks`; each of them must call this in each step. None: all processes.
+    rows
+        Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
+        ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the one with as many slots as the input has rows.
 
     Notes
     -----
+    In a padded batch the real rows come first. Where their number is known on the host, torch's kernels run on these
+    rows. A mask given by hand is read on the CPU; on other devices that would be a synchronisation, and in compiled
+    code a graph break, so statistics are masked sums there.
+
     With `across_ranks`, the forward pass takes two all-reduces of C numbers, and so does the backward pass. Do not
     apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
     replaces the layer by its own, which fails when it is given a mask.
@@ -138,12 +70,14 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         *,
         across_ranks: bool = False,
         group: dist.ProcessGroup | None = None,
+        rows: str | None = None,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
         self.across_ranks = true_or_false("across_ranks", across_ranks, SchemaError)
         self.group = group
+        self.rows = rows
 
-    def forward(self, input: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         self._check_input_dim(input)
         if input.shape[1] != self.num_features:
@@ -153,12 +87,54 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             )
         if not input.is_floating_point():
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
-        _check_mask(input, mask)
-        if mask.ndim != 1:
-            raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
+        row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
+        if row_mask is None:
+            row_mask = RowMask(torch.ones(len(input), dtype=torch.bool, device=input.device), len(input))
+        number = row_mask.num_real
+        if not self._has_kernel(input) or (number is None and not input.is_cpu):
+            return self._by_sums(input, row_mask.mask)
+        if number is not None:
+            # Of a single row torch's kernels take an unbiased variance, which is NaN.
+            return self._by_kernel(input, number) if number > 1 else self._by_sums(input, row_mask.mask)
+        positions = row_mask.mask.nonzero().squeeze(1)
+        if len(positions) < 2:
+            return self._by_sums(input, row_mask.mask)
+        normed = self._by_kernel(input.index_select(0, positions), len(positions))
+        return torch.zeros_like(input).index_copy(0, positions, normed)
+
+    def extra_repr(self) -> str:
+        """Settings of the base, and what differs from the defaults here."""
+        own = [f"rows={self.rows!r}"] * (self.rows is not None) + ["across_ranks=True"] * self.across_ranks
+        return ", ".join([super().extra_repr(), *own])  # type: ignore[no-untyped-call]
+
+    def _has_kernel(self, input: Tensor) -> bool:
+        """Whether torch's kernels give what is asked for: statistics of this rank, in the dtype of the parameters."""
+        if torch.compiler.is_compiling() or self._sums_over_ranks():
+            return False
+        others = (self.weight, self.bias, self.running_mean, self.running_var)
+        return input.dtype in (torch.float32, torch.float64) and all(
+            other is None or other.dtype == input.dtype for other in others
+        )
+
+    def _by_kernel(self, input: Tensor, num_real: int) -> Tensor:
+        """Normalise the first rows, two at least."""
+        momentum = self.momentum
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if momentum is None:
+                momentum = 1.0 / float(self.num_batches_tracked)
+        by_batch = self.training or self.running_mean is None
+        # Statistics of a batch are only noted in training.
+        running = (self.running_mean, self.running_var) if self.training or not by_batch else (None, None)
+        return front_batch_norm(
+            input, num_real, self.weight, self.bias, *running, by_batch, 0.0 if momentum is None else momentum, self.eps
+        )
+
+    def _by_sums(self, input: Tensor, mask: Tensor) -> Tensor:
+        """Normalise the rows of any mask, whatever their number, without a look at values on the host."""
         shape = (1, -1) + (1,) * (input.ndim - 2)
         real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
-        exact = _statistics_dtype(input.dtype)
+        exact = statistics_dtype(input.dtype)
         x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device)).to(exact)
         if self.training or self.running_mean is None or self.running_var is None:
             dims = [dim for dim in range(input.ndim) if dim != 1]
@@ -182,9 +158,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             result = result + self.bias.reshape(shape)
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 
+    def _sums_over_ranks(self) -> bool:
+        return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
+
     def _over_ranks(self, sums: Tensor) -> Tensor:
         """Sums over all ranks with `across_ranks`; gradients are summed likewise."""
-        if self.training and self.across_ranks and dist.is_available() and dist.is_initialized():
+        if self._sums_over_ranks():
             return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
         return sums
 
@@ -223,31 +202,3 @@ class _SumOverRanks(torch.autograd.Function):
         total = gradient.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=ctx.group)
         return total, None
-
-
-def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the real entries, and their number."""
-    if not isinstance(values, Tensor):
-        raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
-    if not (values.is_floating_point() or values.is_complex()):
-        raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
-    _check_mask(values, mask)
-    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
-    # In half precision, sums overflow or lose digits; like torch, this takes them in float32.
-    exact = _statistics_dtype(values.dtype)
-    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
-    return total, real.sum()
-
-
-def _statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
-def _check_mask(values: Tensor, mask: Tensor) -> None:
-    if not isinstance(mask, Tensor):
-        raise SchemaError(f"the mask must be a bool tensor, but is {type(mask).__name__}; use batch.graph_mask, say.")
-    if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
-        raise SchemaError(
-            f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "
-            f"shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or batch.graph_mask."
-        )

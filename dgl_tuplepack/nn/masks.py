@@ -1,0 +1,148 @@
+"""Which rows of a tensor are real: the masks of the batch that a model is applied to, and checks of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError
+
+
+class RowMask(NamedTuple):
+    """Real rows among the slots of one component.
+
+    Attributes
+    ----------
+    mask
+        Bool ``[N]``, True = real.
+    num_real
+        Number of real rows where they come first and their number is known on the host; else None.
+    """
+
+    mask: Tensor
+    num_real: int | None
+
+
+class HasRowMasks(Protocol):
+    """What `masked` takes: a padded batch."""
+
+    def row_masks(self) -> Mapping[str, RowMask]:
+        """Masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
+
+
+class _Current:
+    """The masks that norms read, of the innermost `masked`; None outside."""
+
+    masks: Mapping[str, RowMask] | None = None
+
+
+class masked:
+    """Let the converted norms of a model read the masks of a batch.
+
+    Parameters
+    ----------
+    batch
+        The `PaddedBatch` that the model is applied to; None where nothing is padding, as in a batch of
+        ``dgl.batch``.
+
+    Notes
+    -----
+    A norm takes the mask with as many slots as its input has rows: of the nodes of a type, the edges of a type, or the
+    graphs. Where several components have equally many slots, name one with ``convert(model, rows={...})``.
+
+    Scopes may be nested; the innermost counts. They hold for the whole process, so threads must not train at the same
+    time. Layers that are computed again in the backward pass (``torch.utils.checkpoint``) read the masks there too:
+    call ``backward()`` inside the scope.
+
+    Examples
+    --------
+    >>> model = dgl_tuplepack.nn.convert(torch.nn.BatchNorm1d(8), verbose=False)
+    >>> with dgl_tuplepack.nn.masked(batch):
+    ...     h = model(batch.node_features["x"])
+    """
+
+    def __init__(self, batch: HasRowMasks | None) -> None:
+        if batch is not None and not hasattr(batch, "row_masks"):
+            raise SchemaError(
+                f"masked() takes a PaddedBatch, or None where nothing is padding, but got {type(batch).__name__}; give "
+                "what PaddedCollate or a store's padded view returns."
+            )
+        self._masks: Mapping[str, RowMask] = {} if batch is None else batch.row_masks()
+        self._before: Mapping[str, RowMask] | None = None
+
+    def __enter__(self) -> None:
+        self._before, _Current.masks = _Current.masks, self._masks
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _Current.masks = self._before
+
+
+def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
+    """Mask of the rows of `input` in the current batch; None where nothing is padding.
+
+    Raises
+    ------
+    SchemaError
+        There is no current batch; or `rows` is not one of its components, or has another number of slots; or `rows` is
+        None and no component or more than one has as many slots as `input` has rows.
+    """
+    masks, number = _Current.masks, input.shape[0]
+    if masks is None:
+        raise SchemaError(
+            f"a norm over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
+            "(masked(None) where nothing is padding), or give the mask as second argument."
+        )
+    if not masks:
+        return None
+    slots = ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
+    if rows is not None:
+        if rows not in masks or len(masks[rows].mask) != number:
+            raise SchemaError(
+                f"a norm is bound to {rows!r} and has {number} rows, but the batch has the slots {slots}; bind it to "
+                "another one with convert(model, rows={...})."
+            )
+        return masks[rows]
+    fitting = [name for name, row_mask in masks.items() if len(row_mask.mask) == number]
+    if len(fitting) != 1:
+        problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
+        raise SchemaError(
+            f"a norm has {number} rows, and {problem} as many slots: {slots}; "
+            + (
+                "give it rows of the batch."
+                if not fitting
+                else f"name one: convert(model, rows={{NAME: {fitting[0]!r}}})."
+            )
+        )
+    return masks[fitting[0]]
+
+
+def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
+    """A mask given by hand; the number of real rows is looked up where that costs no wait for a device."""
+    check_mask(input, mask)
+    if mask.ndim != 1:
+        raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
+    for known in (_Current.masks or {}).values():
+        if known.mask is mask:
+            return known
+    if mask.is_cpu and not torch.compiler.is_compiling():
+        number = int(mask.sum())
+        if bool(mask[:number].all()):
+            return RowMask(mask, number)
+    return RowMask(mask, None)
+
+
+def check_mask(values: Tensor, mask: Tensor) -> None:
+    """Check that a mask is bool, with a leading part of the shape of `values`."""
+    if not isinstance(mask, Tensor):
+        raise SchemaError(f"the mask must be a bool tensor, but is {type(mask).__name__}; use batch.graph_mask, say.")
+    if mask.dtype != torch.bool or mask.shape != values.shape[: mask.ndim]:
+        raise SchemaError(
+            f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "
+            f"shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or batch.graph_mask."
+        )

@@ -1,0 +1,147 @@
+"""Means over real entries: the losses of training on padded batches."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from dgl_tuplepack._checks import real_number
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn.masks import check_mask
+
+
+def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = None) -> Tensor:
+    """Sum over the real entries, divided by a number of them: of this batch, or `count`.
+
+    Packs of large graphs hold few graphs. Divided by the graphs of its own batch, such a graph weighs more in an epoch
+    than a small one. For training, divide by a number that is the same for all batches::
+
+        tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
+
+    Then the expected gradient of a step is the gradient of the mean over the dataset, and the mean of the gradients of
+    an epoch's steps, at fixed weights, equals it; on several ranks too, as DistributedDataParallel averages over them.
+    Without `count` the result is the mean of this batch, as evaluation wants it; 0, with zero gradients, where no entry
+    is real.
+
+    Parameters
+    ----------
+    values
+        Real or complex floats ``[G, ...]``, for example one loss for each graph slot.
+    mask
+        Bool ``[G]`` or any leading part of the shape of `values`; True = real.
+    count
+        Entries of the *mask* to divide by: a positive finite number, or a 0-dimensional tensor of one (which
+        ``torch.compile`` does not take for a constant). Where the mask has fewer dimensions than `values`, it is
+        multiplied by the values for each entry of the mask; so with `count` equal to the real entries of the mask the
+        result is the mean without it.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`.
+
+    Raises
+    ------
+    SchemaError
+        `values` holds integers or bools; the mask is not bool, or its shape is not a leading part of theirs; `count` is
+        not positive and finite (a tensor's value is not looked at), or a tensor of one dimension and more.
+
+    Notes
+    -----
+    Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
+    label is NaN, and NaN times 0 is NaN.
+
+    Examples
+    --------
+    >>> losses, mask = torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False])
+    >>> masked_mean(losses, mask)
+    tensor(2.)
+    >>> masked_mean(losses, mask, count=8.0)
+    tensor(0.5000)
+    """
+    if count is None:
+        total, number = _masked_sum(values, mask)
+        return (total / number.clamp(min=1)).to(values.dtype)
+    _check_count(count)
+    total, _ = _masked_sum(values, mask)
+    return (total / (count * math.prod(values.shape[mask.ndim :]))).to(values.dtype)
+
+
+def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Share of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
+
+    Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
+    ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
+
+        L_r = R / n * (sum of x on rank r)
+
+    DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
+    gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
+    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, it is 0.
+
+    Parameters
+    ----------
+    values, mask
+        As in `masked_mean`.
+    group
+        Processes that average their gradients; each of them must call this in each step. None: all processes.
+        Without an initialised process group this is `masked_mean`.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of `values`; differentiable. Only its mean over the ranks is the global mean.
+
+    Raises
+    ------
+    SchemaError
+        As in `masked_mean`.
+
+    Notes
+    -----
+    It takes one all-reduce of a single integer, on the device of `values`; no gradient passes through it. When
+    gradients of several steps are accumulated, each step counts with its own mean.
+
+    Examples
+    --------
+    >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
+    tensor(2.)
+    """
+    total, number = _masked_sum(values, mask)
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(number, group=group)
+        total = total * dist.get_world_size(group)
+    return (total / number.clamp(min=1)).to(values.dtype)
+
+
+def _check_count(count: float | Tensor) -> None:
+    hint = "give sampler.graphs_per_batch, or sampler.count_tensor in compiled code."
+    if not isinstance(count, Tensor):
+        if not torch.compiler.is_compiling():
+            real_number("count", count, above=0, hint=hint, error=SchemaError)
+    elif count.ndim or count.is_complex() or count.dtype == torch.bool:
+        raise SchemaError(
+            f"count must be a positive number or a 0-dimensional tensor of one, but is a tensor of {count.dtype} with "
+            f"shape {tuple(count.shape)}; {hint}"
+        )
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the real entries, and their number."""
+    if not isinstance(values, Tensor):
+        raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
+    if not (values.is_floating_point() or values.is_complex()):
+        raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
+    check_mask(values, mask)
+    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
+    exact = statistics_dtype(values.dtype)
+    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
+    return total, real.sum()
+
+
+def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Dtype of sums: in half precision they overflow or lose digits, so they are taken in float32, as in torch."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -1,0 +1,138 @@
+"""docs/results/training.md and its picture."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+from dgl_tuplepack._files import write_text
+from study.runs import ARMS, Arm, Run
+
+PICTURE = "training-curves.png"
+
+
+def write_page(runs: list[Run], out: Path) -> None:
+    """Write both from the runs and, where it is there, the count of pairs."""
+    by_arm: dict[Arm, list[Run]] = defaultdict(list)
+    most = max((run.epochs for run in runs), default=0)
+    for run in runs:
+        if run.epochs == most:
+            by_arm[run.arm].append(run)
+    arms = [arm for arm in ARMS if by_arm[arm]]
+    _draw(arms, by_arm, out / PICTURE)
+    sections = [_head(arms, by_arm, most), _scores(arms, by_arm), _comparisons(arms, by_arm), _pairs(out)]
+    write_text(out / "training.md", "\n\n".join(section for section in sections if section) + "\n")
+
+
+def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
+    seeds = min(len(by_arm[arm]) for arm in arms)
+    return f"""# Training on packs and on shuffled batches
+
+ogbg-molhiv with OGB's split and encoders, GINE with 2 layers of width 64, Adam at a learning rate of 0.001 for all,
+{epochs} epochs, {seeds} seeds (of parameters and of batches). Packs hold at most 222 nodes and 502 edges. Plain batches
+are shuffled, all of one size, the mean number of graphs of as many packs. "Unbiased" divides the sum of a batch's
+losses by `sampler.graphs_per_batch`, "biased" by the graphs of the batch.
+
+    python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
+    python scripts/study_training.py pairs
+    python scripts/study_training.py page
+
+`training.csv` has a row for each run, with its curves."""
+
+
+def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
+    lines = [
+        "## ROC-AUC",
+        "",
+        "Mean ± standard deviation over the seeds, at the epoch with the best validation, and at the last one.",
+        "",
+        "| batches | graphs a batch | steps an epoch | validation | test | test, last | training loss, last |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for arm in arms:
+        runs = by_arm[arm]
+        cells = [_spread([getattr(run, name) for run in runs]) for name in ("valid", "test", "last_test")]
+        loss = _spread([run.losses[-1] for run in runs])
+        lines.append(f"| {arm} | {runs[0].graphs_a_batch:.1f} | {runs[0].steps:,} | {' | '.join(cells)} | {loss} |")
+    return "\n".join([*lines, "", f"![Loss and validation by epoch]({PICTURE})"])
+
+
+def _spread(values: list[float]) -> str:
+    return f"{fmean(values):.4f} ± {stdev(values):.4f}" if len(values) > 1 else f"{values[0]:.4f}"
+
+
+def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
+    lines = [
+        "## Packs against plain batches of as many graphs",
+        "",
+        'Difference of the means, in points of ROC-AUC (1 point = 0.01), with its standard error; "no difference '
+        'seen" where it is below twice that.',
+        "",
+        "| batches | validation | test | |",
+        "|---|---|---|---|",
+    ]
+    for arm in arms:
+        plain = next((other for other in arms if other.batches == "plain" and other.packs == arm.packs), None)
+        if arm.batches == "plain" or plain is None or min(len(by_arm[arm]), len(by_arm[plain])) < 2:
+            continue
+        cells, clear = [], []
+        for name in ("valid", "test"):
+            own, other = ([getattr(run, name) for run in by_arm[each]] for each in (arm, plain))
+            difference = 100 * (fmean(own) - fmean(other))
+            error = 100 * (stdev(own) ** 2 / len(own) + stdev(other) ** 2 / len(other)) ** 0.5
+            cells.append(f"{difference:+.2f} ± {error:.2f}")
+            if abs(difference) > 2 * error:
+                clear.append(
+                    f"{'better' if difference > 0 else 'worse'} in {'validation' if name == 'valid' else name}"
+                )
+        lines.append(f"| {arm} | {' | '.join(cells)} | {', '.join(clear) or 'no difference seen'} |")
+    return "\n".join(lines)
+
+
+def _pairs(out: Path) -> str:
+    path = out / "training-pairs.csv"
+    if not path.is_file():
+        return ""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    number = rows[0]["epochs"]
+    lines = [
+        "## Which graphs meet",
+        "",
+        f'Pairs of training graphs that share a batch at least once in {number} epochs, counted. "Shuffling" is '
+        "what theory says of shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs for b of N "
+        "graphs a batch.",
+        "",
+        "| batches | counted | shuffling |",
+        "|---|---|---|",
+    ]
+    for row in rows:
+        name = f"plain, as many graphs as {row['packs']} packs" if row["batches"] == "plain" else ""
+        name = name or f"{row['packs']} packs, {row['content']}"
+        lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")
+    return "\n".join(lines)
+
+
+def _draw(arms: list[Arm], by_arm: dict[Arm, list[Run]], path: Path) -> None:
+    figure, axes = plt.subplots(2, 2, figsize=(10, 7), sharex=True, layout="constrained")
+    for column, packs in enumerate((1, 8)):
+        for arm in (each for each in arms if each.packs == packs):
+            style = "--" if arm.batches == "plain" else "-"
+            for row, curves in enumerate(("losses", "valids")):
+                values = [getattr(run, curves) for run in by_arm[arm]]
+                means = [fmean(each) for each in zip(*values, strict=True)]
+                axes[row, column].plot(range(1, len(means) + 1), means, style, label=str(arm))
+        axes[0, column].set_title(f"{packs} pack{'s' * (packs > 1)} a batch, or as many graphs")
+        axes[0, column].legend(fontsize="small")
+        axes[1, column].set_xlabel("epoch")
+    axes[0, 0].set_ylabel("training loss, mean over graphs")
+    axes[1, 0].set_ylabel("ROC-AUC, validation")
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
