@@ -82,12 +82,13 @@ def train(
         filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
         console.print(f"{split}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
 
+    sampler, label_mask = training.batch_sampler, ~dataset.labels[splits["train"]].isnan()
     model = _model(dataset.num_tasks, width, layers).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
     for epoch in range(epochs):
-        training.batch_sampler.set_epoch(epoch)
+        sampler.set_epoch(epoch)
         begin = time.perf_counter()
-        loss, graphs = _train_epoch(model, training, optimizer, device, epoch)
+        loss, graphs = _train_epoch(model, training, optimizer, device, epoch, sampler.labels_per_batch(label_mask))
         seconds = time.perf_counter() - begin
         scores = {split: _evaluate(model, loader, name, device) for split, loader in evaluation.items()}
         shown = ", ".join(f"{split} {value:.4f}" for split, value in scores.items())
@@ -123,31 +124,31 @@ def _model(num_tasks: int, width: int, layers: int) -> MaskedGIN:
     return MaskedGIN(encode_nodes, lambda: encoders.BondEncoder(width), "feat", num_tasks, width, layers)
 
 
-def _masked_loss(model: MaskedGIN, batch: tp.PaddedBatch) -> Tensor:
+def _masked_loss(model: MaskedGIN, batch: tp.PaddedBatch, count: float) -> Tensor:
     labels = batch.labels.float()
     # OGB marks missing labels with NaN; they are left out like padding.
     real = batch.graph_mask[:, None] & ~labels.isnan()
     losses = load("torch").nn.functional.binary_cross_entropy_with_logits(
         model(batch), labels.nan_to_num(), reduction="none"
     )
-    return tp.nn.masked_mean(losses, real)
+    return tp.nn.masked_mean(losses, real, count=count)
 
 
 def _train_epoch(
-    model: MaskedGIN, loader: Any, optimizer: torch.optim.Optimizer, device: str, epoch: int
+    model: MaskedGIN, loader: Any, optimizer: torch.optim.Optimizer, device: str, epoch: int, count: float
 ) -> tuple[float, int]:
-    """Train for an epoch; return the mean loss over all graphs, and their number."""
+    """Train for an epoch; return the mean loss over all labels (`count` a batch on average), and the graphs."""
     model.train()
     total, graphs = 0.0, 0
     for batch in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
         batch = batch.to(device)
-        loss = _masked_loss(model, batch)
+        loss = _masked_loss(model, batch, count)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        total += loss.item() * batch.num_real_graphs
+        total += loss.item()
         graphs += batch.num_real_graphs
-    return total / graphs, graphs
+    return total / len(loader), graphs
 
 
 def _evaluate(model: MaskedGIN, loader: Any, name: str, device: str) -> float:

@@ -127,8 +127,9 @@ class _Trainer:
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
         self.loss = nn.BCEWithLogitsLoss(reduction="none")
 
-    def __call__(self, batch: PaddedBatch) -> float:
-        loss = masked_mean(self.loss(self.model(batch), batch.labels), batch.graph_mask)
+    def __call__(self, batch: PaddedBatch, count: float | None = None) -> float:
+        """Train on a batch; `count` is the mean number of graphs of all batches, None where only time counts."""
+        loss = masked_mean(self.loss(self.model(batch), batch.labels), batch.graph_mask, count=count)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
@@ -149,7 +150,9 @@ def _train(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int,
     loader, trainer, losses = _loader(plan, sizes, molecules, seed), _Trainer(), []
     for epoch in range(epochs):
         loader.batch_sampler.set_epoch(epoch)
-        losses += [trainer(batch) for batch in progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)]
+        count = loader.batch_sampler.graphs_per_batch
+        bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
+        losses += [trainer(batch, count) for batch in bar]
     return losses
 
 

@@ -205,9 +205,9 @@ def test_the_search_goes_on_above_the_largest_integer_as_above_any_other(largest
     [
         ((np.array([3, 2]), np.array([4, 2])), "tuple of ndarray"),
         (["graph"], "list of str"),
-        ((), "a tuple was given"),
-        ("molhiv", "a str was given"),
-        (object(), "a object was given"),
+        ((), "but are tuple"),
+        ("molhiv", "but are str"),
+        (object(), "but are object"),
     ],
 )
 def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any, shown: str) -> None:

@@ -108,14 +108,14 @@ def test_a_changed_file_is_refused(
         (lambda d: d.update(dropped=-1), "dropped"),
         (lambda d: d.update(num_graphs=0), "graphs of a search"),
         (lambda d: d["limits"].__setitem__(3, [2**62, 2**62 + 2**61]), "2**63-1"),
-        (lambda d: d.update(versions=3), "not a valid search"),
-        (lambda d: d.update(scores=["high"] * 4), "not a valid search"),
+        (lambda d: d.update(versions=3), "no valid search"),
+        (lambda d: d.update(scores=["high"] * 4), "no valid search"),
     ],
 )
 def test_a_search_that_cannot_be_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], part: str
 ) -> None:
-    with refused(FormatError, str(tmp_path / "search.json"), "not a valid search", part):
+    with refused(FormatError, str(tmp_path / "search.json"), "no valid search", part):
         LimitsSearch.load(altered(tmp_path / "search.json", change, signed=True))
 
 
@@ -123,7 +123,7 @@ def test_a_search_that_cannot_be_is_refused(
     "way", "num_graphs", "cap", "best_index", "method", "heuristic", "seed", "multiple_of", "dropped", "aim",
     "versions", "checksum"}))  # fmt: skip
 def test_a_missing_part_is_named(tmp_path: Path, key: str) -> None:
-    with refused(FormatError, "not a valid search", key):
+    with refused(FormatError, "no valid search", key):
         LimitsSearch.load(altered(tmp_path / "search.json", lambda d: d.pop(key)))
 
 
