@@ -17,7 +17,10 @@ Coordinates = Sequence[str] | Mapping[str, float]
 
 
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
-    """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default."""
+    """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
+
+    SchemaError if a name is not one of a node feature that holds real floats, or a distance is not positive and finite.
+    """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
             f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give "
