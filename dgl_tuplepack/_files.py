@@ -33,13 +33,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path`, completely or not at all.
-
-    Raises
-    ------
-    FormatError
-        The path cannot be written; no partial file is left.
-    """
+    """Write `content` to `path` completely; FormatError if that fails, and no partial file is left."""
     path = as_path(path)
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
@@ -69,12 +63,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open the file `path` for reading.
+    """Open the file `path` for reading; FormatError if it is missing, unreadable, or not a plain file.
 
-    Raises
-    ------
-    FormatError
-        The file is missing, unreadable, or not a plain file: a pipe would wait for a writer, a device may have no end.
+    A pipe would wait for a writer, and a device may have no end.
     """
     path = as_path(path)
     try:
@@ -84,15 +75,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file as `open_file` does, but raise the errors of the system.
-
-    Raises
-    ------
-    OSError
-        The file is missing, unreadable, or not a plain file.
-    ValueError
-        The path holds a character that paths cannot have.
-    """
+    """Open a file as `open_file` does, but raise OSError, or ValueError for characters that paths cannot have."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -102,13 +85,7 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of the file `path`.
-
-    Raises
-    ------
-    FormatError
-        The file is missing, unreadable, too large or not text.
-    """
+    """Return the text of the file `path`; FormatError if it is missing, unreadable, too large or not text."""
     try:
         with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
             size = os.fstat(file.fileno()).st_size
@@ -120,15 +97,10 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return the value of the JSON file `path`, which is not trusted.
+    """Return the value of the JSON file `path`, which is not trusted; FormatError if it cannot be, or is not JSON.
 
     The value can be traversed, printed and written again: it is not nested deeply, its numbers are finite and have a
     hundred digits at most, and no key is repeated.
-
-    Raises
-    ------
-    FormatError
-        The file is missing, unreadable, too large, not JSON, or holds a value outside these bounds.
     """
     return parse_json(read_text(path), path)
 
@@ -213,14 +185,9 @@ def checksum(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """A kind of JSON file with a version and a checksum.
+    """A kind of JSON file with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
 
-    Attributes
-    ----------
-    kind, version
-        Values of the keys ``format`` and ``version``.
-    content, remedy
-        For messages: what a file holds, and what to do about a damaged one.
+    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged one.
     """
 
     kind: str
@@ -245,11 +212,8 @@ class JsonFormat:
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
         """Give the document of the file `path` to the body of a ``with``, which takes it apart.
 
-        Raises
-        ------
-        FormatError
-            The document is of another kind or version, the body refuses it (with an `InputError`, an error that values
-            of other types lead to, or one of reading more of the file), or its content does not match its checksum.
+        FormatError if the document is of another kind or version, if the body refuses it (with an `InputError`, an
+        error that values of other types lead to, or one of reading more of the file), or if its checksum is wrong.
         """
         check_header(document, path, self.kind, self.version)
         try:

@@ -83,10 +83,7 @@ def preprocess(
         its sizes, as an OGB folder and a store do; other sources leave a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    # All settings are checked before anything is written.
-    limits = None if limits is None else as_limits(limits)
-    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
-    seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
+    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
     if limits is not None:
         source = resolve(source)
         if source.knows_sizes:
@@ -109,13 +106,17 @@ def preprocess(
     return Preprocessed(store, chosen, plans, seconds)
 
 
+def checked_settings(limits: Limits | None, multiple_of: int, seed: int) -> tuple[Limits | None, int, int]:
+    """Check the settings of limits and plans, before anything is written."""
+    limits = None if limits is None else as_limits(limits)
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    return limits, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+
+
 def verify(path: str | os.PathLike[str]) -> GraphStore:
     """Check every byte of a store, and that the plans beside it, if there are any, are for its graphs.
 
-    Raises
-    ------
-    FormatError
-        Names the file that is not as it was written, the plan that belongs to other graphs, or the missing plans.
+    FormatError names the file that is not as it was written, the plan of other graphs, or the missing plans.
     """
     store = GraphStore(path)
     store.verify()
@@ -127,10 +128,7 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 def load_plans(store: GraphStore) -> dict[str, PackPlan]:
     """Load the plans beside a store: one for each split, or one for all graphs.
 
-    Raises
-    ------
-    FormatError
-        Names the plan that is damaged or belongs to other graphs, or the missing plans.
+    FormatError names the plan that is damaged or belongs to other graphs, or the missing plans.
     """
     histograms = split_histograms(store)
     files = {plan_file(store.path, split): split for split in histograms}
@@ -155,13 +153,7 @@ def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
 
 
 def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Pack each split of a store and save the plans beside it, in place of older ones.
-
-    Raises
-    ------
-    GraphTooLargeError, LimitsError
-        As in `pack`.
-    """
+    """Pack each split of a store and save the plans beside it, in place of older ones; errors are those of `pack`."""
     plans = {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
     with writing_to(store.path):
         remove_partial(store.path)

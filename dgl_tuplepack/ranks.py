@@ -24,11 +24,8 @@ def in_process_group() -> bool:
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     """Number of processes and rank of this one: as given, or from torch.distributed, or 1 and 0.
 
-    Raises
-    ------
-    SamplerError
-        Only one of the two is given, they contradict each other, or WORLD_SIZE tells of several processes but
-        torch.distributed is not initialised.
+    SamplerError if only one of the two is given, they contradict each other, or WORLD_SIZE tells of several processes
+    but torch.distributed is not initialised.
     """
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
@@ -52,13 +49,9 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
     """Compare the facts that a block, which makes `what`, puts into the dict that it gets.
 
-    With `among_ranks`, all ranks must run this block; otherwise nothing is compared.
-
-    Raises
-    ------
-    SamplerError
-        On every rank, if two ranks differ; names the fact and both values. If the block fails on one rank, that rank
-        raises its own error, and the others this one instead of waiting for ever.
+    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks differ, SamplerError
+    on every rank names the fact and both values. If the block fails on one rank, that rank raises its own error, and
+    the others a SamplerError instead of waiting for ever.
     """
     facts: dict[str, Any] = {}
     try:

@@ -28,13 +28,7 @@ def components_of(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> 
 
 
 def check_types(graph: Any, node_types: Sequence[str], edge_types: Sequence[EdgeType], where: str, other: str) -> None:
-    """Refuse a graph of other node or edge types than expected; `other` is what messages call the graph that has them.
-
-    Raises
-    ------
-    SchemaError
-        Names both graphs and their types.
-    """
+    """Refuse (SchemaError) a graph of other types than those of the graph that messages call `other`."""
     if (*graph.ntypes, *graph.canonical_etypes) != (*node_types, *edge_types):
         raise SchemaError(
             f"{where} has node types {list(graph.ntypes)} and edge types {list(graph.canonical_etypes)}, but {other} "

@@ -22,12 +22,7 @@ _GRAPHS = 512
 def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    Raises
-    ------
-    SizesError
-        There are no items.
-    SchemaError
-        An item (at once, or while iterating) is not a graph, or differs from the first one; names it.
+    SizesError if there are no items; SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
     first = next(iterator, None)

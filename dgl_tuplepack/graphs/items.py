@@ -29,12 +29,7 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
-    An id by `with_ids` replaces an id inside the item.
-
-    Raises
-    ------
-    SchemaError
-        The item is something else; `where` says which one it is.
+    An id by `with_ids` replaces an id inside the item. SchemaError for other items; `where` says which one it is.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)

@@ -9,18 +9,12 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.blocks import EdgeType, check_types
 from dgl_tuplepack.graphs.schema import Schema
 
 
 def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """Return the batch that `dgl.batch` makes of graphs that match the schema; None for no graphs.
-
-    Raises
-    ------
-    SchemaError
-        A graph differs from the schema; `where` has the names of the graphs.
-    """
+    """Return what `dgl.batch` makes of graphs, None for no graphs; SchemaError names, by `where`, one that differs."""
     if not graphs:
         return None
     dgl = load("dgl")
@@ -28,7 +22,7 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
         # compare the result with the example, and to search for the graph that differs only on failure.
         for graph, place in zip(graphs, where, strict=True):
-            schema.check_types(graph, place)
+            check_types(graph, schema.node_types, schema.edge_types, place, "the example")
         batch = dgl.batch(graphs)
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batch):
             return batch

@@ -73,11 +73,6 @@ class Schema:
         )
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Whether there is one node type and one edge type."""
-        return len(self.node_types) == 1 and len(self.edge_types) == 1
-
-    @property
     def components(self) -> tuple[str, ...]:
         """Names of the components of a size: node types, then edge types."""
         return components_of(self.node_types, self.edge_types)
@@ -97,13 +92,9 @@ class Schema:
         labels = {n: specs["label", None, n] for n in self.labels}
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
-    def check_types(self, graph: Any, where: str) -> None:
-        """Refuse a graph of other node or edge types."""
-        check_types(graph, self.node_types, self.edge_types, where, "the example")
-
     def check_graph(self, graph: Any, where: str) -> None:
         """Refuse a graph whose types, index type or features differ; name what differs."""
-        self.check_types(graph, where)
+        check_types(graph, self.node_types, self.edge_types, where, "the example")
         if graph.batch_size != 1:
             raise SchemaError(
                 f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
@@ -134,12 +125,8 @@ class Schema:
 def as_tensors(label: Any) -> dict[str, Tensor]:
     """Return a label as named tensors; a single label gets the empty name.
 
-    Python numbers become int64, bool, or the default floating-point dtype of torch.
-
-    Raises
-    ------
-    SchemaError
-        A value is neither a number nor a dense tensor or array of numbers.
+    Python numbers become int64, bool, or the default floating-point dtype of torch. SchemaError for a value that is
+    neither a number nor a dense tensor or array of numbers.
     """
     if label is None:
         return {}
@@ -161,6 +148,11 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
             )
         tensors[str(name)] = tensor
     return tensors
+
+
+def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
+    """Return named tensors as a label; None for none. The inverse of `as_tensors`."""
+    return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
 def _named(name: Any, value: Any) -> str:

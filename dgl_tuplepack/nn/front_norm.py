@@ -21,24 +21,11 @@ def front_batch_norm(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalise the first `num_real` rows (two at least), and set the others to 0.
+    """Normalise the first `num_real` (in ``2..N``) rows of floats ``[N, C]`` or ``[N, C, L]``, and set the others to 0.
 
-    Parameters
-    ----------
-    input
-        Floats ``[N, C]`` or ``[N, C, L]``.
-    num_real
-        Rows that count, in ``2..N``.
-    weight, bias, running_mean, running_var
-        ``[C]`` or None, as in `torch.nn.functional.batch_norm`.
-    by_batch
-        Whether to normalise by the statistics of these rows, and to move the running ones towards them.
-    momentum, eps
-        As in `torch.nn.functional.batch_norm`.
-
-    Notes
-    -----
-    Slicing, normalising and padding would copy the tensor once more in each direction.
+    `by_batch`: normalise by the statistics of these rows, and move the running ones towards them. The rest is as in
+    `torch.nn.functional.batch_norm`. Slicing, normalising and padding would copy the tensor once more in each
+    direction.
     """
     args = (input, weight, bias, running_mean, running_var, num_real, by_batch, momentum, eps)
     return cast(Tensor, _FrontBatchNorm.apply(*args)[0])  # type: ignore[no-untyped-call]

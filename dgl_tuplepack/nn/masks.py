@@ -84,13 +84,9 @@ class masked:
 
 
 def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
-    """Mask of the rows of `input` in the current batch; None where nothing is padding.
+    """Return the mask of the rows of `input` in the current batch; None where nothing is padding.
 
-    Raises
-    ------
-    SchemaError
-        There is no current batch; or `rows` is not one of its components, or has another number of slots; or `rows` is
-        None and no component or more than one has as many slots as `input` has rows.
+    It is the one of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
     """
     masks, number = _Current.masks, input.shape[0]
     if masks is None:

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.build import build_graph
 from dgl_tuplepack.nn.masks import RowMask
-from dgl_tuplepack.sizes import edge_component, node_component
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -179,13 +178,7 @@ class PaddedBatch:
         return [f"{number} {named} instead of {slots}" for number, slots, named in counts if number != slots]
 
     def _exchange_features(self) -> None:
-        """Bring the features of the batch and of its graph into agreement.
-
-        Raises
-        ------
-        SchemaError
-            Nodes or edges of the graph were added or removed in place.
-        """
+        """Bring the features of the batch and of its graph into agreement; SchemaError if the graph changed shape."""
         if self._graph is None:
             return
         if changed := self._changed_shape():
@@ -199,13 +192,10 @@ class PaddedBatch:
 
     def row_masks(self) -> dict[str, RowMask]:
         """Masks and numbers of real rows by the names of components: what ``tp.nn.masked(batch)`` reads."""
-        one = len(self.node_types) == 1 and len(self.edge_types) == 1
-        nodes = {node_component(t): RowMask(mask, self._num_real_nodes[t]) for t, mask in self._node_masks.items()}
-        edges = {edge_component(t): RowMask(mask, self._num_real_edges[t]) for t, mask in self._edge_masks.items()}
-        if one:
-            (of_nodes,), (of_edges,) = nodes.values(), edges.values()
-            nodes, edges = {"nodes": of_nodes}, {"edges": of_edges}
-        return {**nodes, **edges, "graphs": RowMask(self.graph_mask, self.num_real_graphs)}
+        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
+        masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
+        masks.append(RowMask(self.graph_mask, self.num_real_graphs))
+        return dict(zip((*components_of(self.node_types, self.edge_types), "graphs"), masks, strict=True))
 
     def __iter__(self) -> Iterator[Any]:
         """Unpack as ``graph, labels = batch``."""

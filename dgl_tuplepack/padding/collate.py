@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
 from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
@@ -179,13 +179,11 @@ class PaddedCollate:
 
     def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
         real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}
-        if not self.schema.labels:
-            return None
         labels = {}
         for name in self.schema.labels:
             fill = self.shape.padding_of(("label", None, name), len(items), device)
             labels[name] = torch.cat([real[name].to(device), fill] if items else [fill])
-        return labels[""] if set(labels) == {""} else labels
+        return as_label(labels)
 
     def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # Whether there are ids depends on the example alone, so that empty batches have them too.

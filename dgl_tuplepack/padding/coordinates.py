@@ -19,11 +19,7 @@ Coordinates = Sequence[str] | Mapping[str, float]
 def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
     """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
 
-    Raises
-    ------
-    SchemaError
-        A name is not one of a node feature, the feature does not hold real floats, or a distance is not positive and
-        finite.
+    SchemaError if a name is not one of a node feature that holds real floats, or a distance is not positive and finite.
     """
     if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
         raise SchemaError(
@@ -49,12 +45,8 @@ def padding_positions(spec: ArraySpec, first: int, number: int, distance: float)
     """Return positions for the slots ``first..first + number - 1``, any two of them at least `distance` apart.
 
     They wind around the first axis, so that three in a row are never collinear, nor four in a row coplanar: every angle
-    along a chain of padding edges is defined. Slots of several node types are numbered one after the other.
-
-    Raises
-    ------
-    SchemaError
-        The dtype cannot tell so many positions apart.
+    along a chain of padding edges is defined. Slots of several node types are numbered one after the other. SchemaError
+    if the dtype cannot tell so many positions apart.
     """
     if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
         raise SchemaError(

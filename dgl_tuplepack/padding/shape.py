@@ -145,13 +145,7 @@ class PaddedShape:
 
 
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
-    """Return the padding value of each feature or label, a number or an array.
-
-    Raises
-    ------
-    SchemaError
-        A name is unknown; or a value has another shape than the entries, or does not fit their dtype.
-    """
+    """Return the padding value, a number or an array, of each feature or label; SchemaError if it does not fit."""
     names = {name for specs in specs_by_type for name in specs}
     if isinstance(fill, Mapping) and not set(fill) <= names:
         raise SchemaError(

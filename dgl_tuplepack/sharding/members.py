@@ -43,13 +43,10 @@ def is_local(files: Any) -> bool:
 
 
 def members(files: Any, path: str, url: str) -> dict[str, Member]:
-    """Path of each file of a source, below it (empty for the source itself) -> the file.
+    """Return each file of a source by its path below the source (empty for the source itself).
 
-    Raises
-    ------
-    FormatError
-        The source cannot be listed completely. Or it lies elsewhere, and a file is not a plain one or would not lie
-        below the folder that it is copied to.
+    FormatError if the source cannot be listed completely; or it lies elsewhere, and a file is not a plain one or would
+    not lie below the folder that it is copied to.
     """
     listed = _listed(files, path, url)
     if is_local(files):
@@ -102,13 +99,7 @@ def _walked(files: Any, folder: str) -> Iterator[tuple[str, Any]]:
 
 
 def copy_members(files: Any, found: dict[str, Member], target: Path, url: str) -> None:
-    """Copy all files of a source below `target`; no file replaces another.
-
-    Raises
-    ------
-    FormatError
-        A file cannot be copied, or two have the same name here.
-    """
+    """Copy all files of a source below `target`; FormatError if one fails, or would replace another."""
     with failures_of(url, target):
         for relative, member in found.items():
             place = target.joinpath(*relative.split("/")) if relative else target
@@ -119,13 +110,7 @@ def copy_members(files: Any, found: dict[str, Member], target: Path, url: str) -
 
 
 def target_name(path: str, url: str) -> str:
-    """Last part of a path on any file system, as the name of a copy.
-
-    Raises
-    ------
-    FormatError
-        It is not a plain name.
-    """
+    """Return the last part of a path, as the name of a copy; FormatError if it is not a plain name."""
     name = posixpath.basename(path.rstrip("/"))
     if name and _unsafe(name):
         raise FormatError(f"{url:.300} leads to {path!r:.200}, whose last part is not a plain name; give another path.")
@@ -135,10 +120,7 @@ def target_name(path: str, url: str) -> str:
 
 @contextlib.contextmanager
 def failures_of(url: str, target: Path | None = None) -> Iterator[None]:
-    """Turn what a file system raises, which is of any class, into a `FormatError` that names the URL.
-
-    Reading is meant, or copying to `target`.
-    """
+    """Turn what a file system raises, of any class, on reading `url` or copying it to `target`, into a FormatError."""
     try:
         yield
     except Exception as error:

@@ -12,20 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
-from dgl_tuplepack._checks import UINT64_MAX, as_path, true_or_false, whole_number
+from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
-from dgl_tuplepack.errors import FormatError, InputError, SearchError, ShardsError
+from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits, as_limits
-from dgl_tuplepack.preprocessing import timed
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.preprocessing import checked_settings, timed
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
 from dgl_tuplepack.store import MultiStore
-from dgl_tuplepack.store.folder import LOCK, is_begun, move_store, writing_to
+from dgl_tuplepack.store.folder import LOCK, is_begun, locked, move_store, writing_to
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 from dgl_tuplepack.store.selection import check_same_schema
@@ -121,10 +119,8 @@ def preprocess_shards(
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
     only.
     """
-    limits = None if limits is None else as_limits(limits)
-    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-    seed = whole_number("seed", seed, 0, UINT64_MAX, InputError)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
@@ -197,13 +193,7 @@ def verify_shards(
 
 
 def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
-    """Return the results of all tasks by name, in the order of the tasks.
-
-    Raises
-    ------
-    ShardsError
-        Names all that failed.
-    """
+    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all that failed."""
     done = dict(progress_bar(at_work.run(task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
     return {name: done[name] for name in tasks}
@@ -246,20 +236,12 @@ def _manifest(out: Path) -> Manifest | None:
 @contextlib.contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Make the folder and keep other runs out of it; refuse a folder with other content."""
-    lock = FileLock(out / LOCK, timeout=0)
-    with writing_to(out):
-        # Also before the lock is made there, by which a folder is recognised as ours.
-        _check_place(out)
-        out.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    try:
+    with locked(out, functools.partial(_check_place, out)):
         with writing_to(out):
             _check_place(out)
             for file in out.glob(f".{MANIFEST}.*.partial"):
                 file.unlink(missing_ok=True)
         yield
-    finally:
-        lock.release()
 
 
 def _check_place(out: Path) -> None:

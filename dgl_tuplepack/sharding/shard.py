@@ -88,12 +88,7 @@ class Shard:
         """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its pickle.
 
         Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
-        time counts as changed.
-
-        Raises
-        ------
-        FormatError
-            The source does not exist, or cannot be reached.
+        time counts as changed. FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
@@ -103,13 +98,7 @@ class Shard:
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
-        """Give the source as `GraphStore.write` takes it; files on another machine are copied first.
-
-        Raises
-        ------
-        FormatError
-            The source does not exist, cannot be reached, or is of no known kind.
-        """
+        """Give the source as `GraphStore.write` takes it; files on another machine are copied first."""
         if not self.is_path:
             yield self.source
             return
@@ -126,14 +115,9 @@ class Shard:
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:
-    """Name all shards; names are plain folder names, and distinct.
+    """Name all shards; names are plain folder names, and distinct (SizesError if they cannot be).
 
     A path is named by its last component, or by as many of the last components as distinguish it from the others.
-
-    Raises
-    ------
-    SizesError
-        There are no shards, one path is given instead of several, a shard is given twice, or a name is reserved.
     """
     if isinstance(shards, str | bytes | os.PathLike):
         raise SizesError(f"shards must be a list or a mapping, but are the path {str(shards)!r}; put it into a list.")
@@ -144,9 +128,9 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
         names = [_plain(str(name)) for name in shards]
     else:
         names = [f"shard-{number:05d}" for number in range(len(sources))]
-        paths = {number: place for number, source in enumerate(sources) if (place := _place_of(source))}
-        for length in range(1, 1 + max((len(parts) for parts in paths.values()), default=0)):
-            names = [_plain("-".join(paths[i][-length:])) if i in paths else name for i, name in enumerate(names)]
+        places = {number: place for number, source in enumerate(sources) if (place := _place_of(source))}
+        for length in range(1, 1 + max(map(len, places.values()), default=0)):
+            names = [_plain("-".join(places[i][-length:])) if i in places else name for i, name in enumerate(names)]
             if len(set(names)) == len(names):
                 break
     reserved = [name for name in names if name.lower() in _RESERVED]
@@ -164,15 +148,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
-    """Refuse a source that would be overwritten, or changed, while it is read.
-
-    Raises
-    ------
-    SizesError
-        A source is the folder of a shard in `out`, lies in such a folder, or holds one.
-    FormatError
-        `out` cannot be a folder.
-    """
+    """Refuse (SizesError) a source that is the folder of a shard in `out`, lies in such a folder, or holds one."""
     try:
         folders = {(out / shard.name).resolve(): shard.name for shard in shards}
     except (OSError, RuntimeError, ValueError) as error:

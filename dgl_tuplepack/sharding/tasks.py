@@ -46,12 +46,8 @@ class WrittenShard:
 def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    A finished dataset stays as it was: the store is written to the folder `NEW` then.
-
-    Raises
-    ------
-    FormatError, SchemaError, SizesError
-        As in `GraphStore.write`; an earlier store stays.
+    A finished dataset stays as it was: the store is written to the folder `NEW` then. Errors are those of
+    `GraphStore.write`; an earlier store stays.
     """
     folder = out / shard.name
     identity = shard.identity()
@@ -128,13 +124,7 @@ def _check_plans(store: GraphStore, limits: Limits, seed: int) -> None:
 
 
 def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
-    """Check every byte of a shard and its plans, and that the manifest describes both.
-
-    Raises
-    ------
-    FormatError
-        Names the file that is not as it was written.
-    """
+    """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
     store = GraphStore(out / shard.name)
     store.verify()
     check_unchanged(store.checksum, out, shard)

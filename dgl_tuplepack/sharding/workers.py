@@ -51,15 +51,9 @@ class InThisProcess(Executor):
 class Workers:
     """Runs tasks by name on an executor; a context manager.
 
-    Parameters
-    ----------
-    workers
-        Processes of a pool of its own; 1 works in this process.
-    executor
-        Executor to use instead of a pool; it stays open.
+    `workers` are the processes of a pool of its own (1 works in this process); an `executor` is used instead, and stays
+    open.
 
-    Notes
-    -----
     A process that dies breaks its whole pool. Then a new pool repeats the tasks that were running, each task alone: the
     one that kills its process fails, the others do not suffer.
     """
@@ -201,7 +195,7 @@ def _begin_worker(theirs: Connection) -> None:
     # If the run has ended meanwhile, this ends the process without a word: there is nothing to clean up yet.
     threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
     signal.signal(signal.SIGTERM, _leave)
-    # Who is leaving anyway needs no second call, in the middle of what other packages do at their end.
+    # An exiting process ignores SIGTERM, which would interrupt exit handlers of other packages.
     atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
 
 

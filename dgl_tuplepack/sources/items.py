@@ -75,19 +75,9 @@ class Items(Source):
 
 
 class SizeReader:
-    """Reads the size of one graph after another; all must have the types of the first.
+    """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
 
-    Parameters
-    ----------
-    first
-        An item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id).
-    where
-        Name of the item in messages.
-
-    Attributes
-    ----------
-    components
-        Names of the components of a size.
+    `components` are the names of the components of a size.
     """
 
     def __init__(self, first: Any, where: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack._files import cannot
-from dgl_tuplepack._optional import load
+from dgl_tuplepack._optional import EXTRAS, load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.histogram import SizeHistogram
@@ -22,6 +22,9 @@ from dgl_tuplepack.sizes import GraphSizes
 
 class Source(ABC):
     """A source of one kind. To read another kind, add a subclass in a file of its own and a line in `KINDS`.
+
+    The line goes before `Items`, which takes anything that can be iterated, and for folders that may hold ``raw/``
+    before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
 
     Making a source reads only what recognises it; the methods read the rest.
 
@@ -88,6 +91,30 @@ class Source(ABC):
         )
 
 
+class SizedSource(Source):
+    """A source of an object that has a length, and attributes `sizes` and `splits`."""
+
+    knows_sizes = True
+
+    def __init__(self, title: str, given: Any) -> None:
+        super().__init__(title)
+        self._given = given
+
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """Return the attribute `sizes`."""
+        sizes: GraphSizes = self._given.sizes
+        return sizes
+
+    def num_graphs(self) -> int | None:
+        """Return the length."""
+        return len(self._given)
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the attribute `splits`."""
+        splits: Mapping[str, Any] = self._given.splits
+        return splits
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of source in the registry.
@@ -97,12 +124,13 @@ class Kind:
     where
         Module and class, ``package.module:Class``; imported at first use.
     path, object
-        Names in messages of sources of this kind that are paths, and that are objects; empty if there are none.
+        What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
     signs
         For a module of a higher layer: every folder of this kind has one of these files. The module is imported only
         for such a folder, and asked about objects only if its package is already imported.
     needs
-        Optional package that the module imports.
+        Optional package, one of `EXTRAS`, that the module imports; loaded before the kind is asked, so that such a kind
+        must have `signs`.
     has_graphs
         False for a kind with sizes only.
     """
@@ -113,6 +141,13 @@ class Kind:
     signs: tuple[str, ...] = ()
     needs: str = ""
     has_graphs: bool = True
+
+    def __post_init__(self) -> None:
+        if self.needs and not (self.signs and self.needs in EXTRAS):
+            raise ValueError(
+                f"the kind {self.where} needs {self.needs!r}, so it must have signs, or every source would load the "
+                f"package; and the package must be one of EXTRAS ({', '.join(EXTRAS)})."
+            )
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
         """Return the source, if it is of this kind."""
@@ -163,13 +198,7 @@ KINDS = [
 
 
 def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source | None:
-    """Return the source of a path or an object; None if no kind recognises it.
-
-    Raises
-    ------
-    FormatError
-        A path is of a kind, but cannot be opened.
-    """
+    """Return the source of a path or an object; None if no kind recognises it."""
     if isinstance(given, Source):
         return given
     path = as_path(given) if isinstance(given, str | os.PathLike) else None
@@ -178,23 +207,10 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 
 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """Return the source of a path or an object.
+    """Return the source of a path or an object; a `Source` is returned as it is.
 
-    Parameters
-    ----------
-    given
-        A path, an object, or a `Source`, which is returned as it is.
-    settings
-        Keywords for some kinds, such as those of `OgbFolder`.
-    also
-        Other paths that the caller takes, for messages.
-
-    Raises
-    ------
-    FormatError
-        There is nothing at the path, no kind recognises it, or it cannot be opened.
-    SizesError
-        No kind recognises the object.
+    `settings` are keywords for some kinds, such as those of `OgbFolder`; `also` are other paths that the caller takes,
+    for messages. FormatError for a path, SizesError for an object that no kind recognises.
     """
     source = recognised(given, settings)
     if source is None:

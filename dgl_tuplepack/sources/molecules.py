@@ -25,23 +25,10 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
     """Make one random molecule-like graph for each size; only the sizes are real.
 
-    Parameters
-    ----------
-    sizes
-        Components ("nodes", "edges"); a graph with edges needs a node.
-    seed
-        0..2**64-1; equal seeds give equal graphs on every platform.
-
-    Returns
-    -------
-    list
-        Pairs (DGLGraph, label): node and edge feature ``"kind"``, int64 ``[V]`` and ``[E]``; the label, float32
-        ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that there is something to learn.
-
-    Raises
-    ------
-    SizesError
-        The components are others, or a size has edges without nodes.
+    `sizes` have the components ("nodes", "edges"), and a graph with edges needs a node (else SizesError). `seed` is in
+    0..2**64-1; equal seeds give equal graphs on every platform. The result is pairs (DGLGraph, label): node and edge
+    feature ``"kind"``, int64 ``[V]`` and ``[E]``; the label, float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen,
+    so that there is something to learn.
     """
     if sizes.components != HOMOGENEOUS:
         raise SizesError(f"molecules need the components {HOMOGENEOUS}, but got {sizes.components}.")

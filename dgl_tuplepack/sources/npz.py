@@ -31,13 +31,7 @@ _UNREADABLE = (
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn the errors that a damaged file of others raises, except for the class `but`, into errors that name it.
-
-    Raises
-    ------
-    FormatError
-        Instead of the errors of zip files, of their compressions, of numpy and pandas.
-    """
+    """Turn the errors that a damaged file of others raises, except for `but`, into a FormatError that names it."""
     try:
         yield
     except (FormatError, but):
@@ -68,12 +62,7 @@ def members_of(path: Path) -> list[str]:
 def npy_header(file: IO[bytes], length: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Return shape, whether the order is Fortran's, and dtype of an array in the npy format, of `length` bytes in all.
 
-    Raises
-    ------
-    ValueError
-        It is not such an array, holds Python objects, or needs more bytes than there are.
-    OSError
-        The header cannot be read.
+    ValueError if it is not such an array, holds Python objects, or needs more bytes; OSError if it cannot be read.
     """
     version = np.lib.format.read_magic(file)
     if version not in _HEADERS:

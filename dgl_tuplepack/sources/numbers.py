@@ -45,15 +45,7 @@ class Numbers(Source):
 
 
 class Counted(Source):
-    """A histogram, which may be read at first use.
-
-    Parameters
-    ----------
-    title
-        Name of the source in messages.
-    load
-        Returns the histogram.
-    """
+    """A histogram, which `load` returns at first use; messages call it `title`."""
 
     def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
         super().__init__(title)

@@ -20,7 +20,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.sources.kind import Source
+from dgl_tuplepack.sources.kind import SizedSource, Source
 from dgl_tuplepack.sources.npz import members_of, reading
 from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
 
@@ -227,14 +227,12 @@ class OgbFolder:
         return lambda values: values.astype(np.int64 if whole else np.float32)
 
 
-class OgbSource(Source):
+class OgbSource(SizedSource):
     """An `OgbFolder`, or the path of one, with its settings."""
 
-    knows_sizes = True
-
     def __init__(self, folder: OgbFolder) -> None:
-        super().__init__(str(folder.path))
-        self._folder, self.files = folder, folder.path
+        super().__init__(str(folder.path), folder)
+        self.files = folder.path
         self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
 
     @classmethod
@@ -247,21 +245,10 @@ class OgbSource(Source):
         """Recognise an `OgbFolder`."""
         return cls(given) if isinstance(given, OgbFolder) else None
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Return the two lists of sizes."""
-        return self._folder.sizes
-
-    def num_graphs(self) -> int | None:
-        """Return the length of the lists of sizes."""
-        return len(self._folder)
-
-    def splits(self) -> Mapping[str, Any]:
-        """Return ids by name of the split."""
-        return self._folder.splits
-
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Return rows of the tables, a few thousand graphs at a time."""
-        return self._folder.blocks()
+        blocks: Iterator[GraphBlock] = self._given.blocks()
+        return blocks
 
 
 def folder_of(root: Path, name: str) -> Path:

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._files import open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.sources.npz import npy_header, opened_npz, reading
-
-Array = NDArray[Any]
 
 _CHUNK = 1 << 20
 # Empty fields, and the words that pandas reads as a missing value, in lower case.

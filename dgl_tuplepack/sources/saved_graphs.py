@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._files import cannot, open_file
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.sizes import IntArray
 
-Array = NDArray[Any]
 Named = dict[str, Array]
 Element = TypeVar("Element")
 
@@ -51,18 +50,8 @@ _MOST_AXES = 32
 class SavedGraph:
     """One graph as it was saved, with types in the order of the file.
 
-    Attributes
-    ----------
-    ntypes, relations
-        Names of the node types, and of the relation of each edge type.
-    edge_ends
-        Indices of the source node type and the destination node type of each edge type.
-    num_nodes
-        Nodes of each type.
-    endpoints
-        Source nodes and destination nodes of each edge type, int32 or int64, in the order of edge ids.
-    node_features, edge_features
-        By name, for each type.
+    `edge_ends` are the indices of the source node type and the destination node type of each edge type, `endpoints` the
+    source nodes and destination nodes of each edge type, int32 or int64, in the order of edge ids.
     """
 
     ntypes: tuple[str, ...]
@@ -85,13 +74,7 @@ class BFloat16(np.ndarray[Any, np.dtype[np.int16]]):
 
 
 def read_saved_graphs(path: Path) -> tuple[list[SavedGraph], Named]:
-    """Read the graphs and labels of a file that `dgl.save_graphs` wrote.
-
-    Raises
-    ------
-    FormatError
-        The file is missing, of another kind, of a version before DGL 0.5, or damaged.
-    """
+    """Read graphs and labels of `dgl.save_graphs`; FormatError for other, older (DGL < 0.5) or damaged files."""
     with open_file(path) as file:
         try:
             return _Reader(file, path).graphs_and_labels()

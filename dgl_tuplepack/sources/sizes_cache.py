@@ -13,26 +13,15 @@ from dgl_tuplepack._files import is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.sizes import GraphSizes
 
-# Beside the first and the last item.
+# Items compared, in addition to the first and the last.
 _SAMPLES = 16
 
 
 def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., GraphSizes]) -> GraphSizes:
-    """Return the sizes of all items from the file `path`, which is written if it does not exist.
+    """Return the sizes of the `number` items of a dataset from the file `path`, which is written if it does not exist.
 
-    Parameters
-    ----------
-    path
-        The file.
-    source, number
-        The dataset and its length.
-    read
-        Reads the sizes of all items, or of the items that its third argument names.
-
-    Raises
-    ------
-    FormatError
-        The file is damaged, cannot be written, or does not match the samples of the dataset.
+    `read` returns the sizes of all items, or of the items that its third argument names. FormatError if the file is
+    damaged, cannot be written, or does not match the samples of the dataset.
     """
     origin = _origin(source)
     if not is_there(path):

@@ -59,11 +59,5 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
 
 
 def histogram_of(source: Any) -> SizeHistogram:
-    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned as it is.
-
-    Raises
-    ------
-    SizesError, SchemaError, FormatError
-        As in `sizes_of`.
-    """
+    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned as it is."""
     return resolve(source).histogram()

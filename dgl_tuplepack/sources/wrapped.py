@@ -20,7 +20,7 @@ class Wrapped(Source):
             return None
         inner = resolve(given.dataset)
         source = copy.copy(inner)
-        # Of an item that has an id inside, the position replaces it. Ids of blocks are positions anyway.
+        # Positions replace ids inside items; blocks count graphs by position.
         source.items = lambda: _identified(inner.items())  # type: ignore[method-assign]
         return source
 

@@ -6,17 +6,14 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._files import cannot, open_plain
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.blocks import Array, EdgeType
 from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
-
-Array = NDArray[Any]
 
 # A sample has this many blocks, evenly spaced from the first to the last.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
@@ -39,14 +36,8 @@ def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
 class ArrayWriter:
     """Appends rows to a new array file.
 
-    Parameters
-    ----------
-    folder, file
-        Folder and name of the file.
-    content, type_, name, dtype, row_shape
-        As in `ArrayEntry`; `row_shape` is the shape of one row.
-    narrow
-        Store integers in the narrowest dtype that holds them; the file is written again in a wider one if it must.
+    `content`, `type_`, `name` and `dtype` are as in `ArrayEntry`; `row_shape` is the shape of one row. With `narrow`,
+    integers are stored in the narrowest dtype that holds them: the file is written again in a wider one if it must be.
     """
 
     def __init__(
@@ -128,12 +119,7 @@ class ArrayWriter:
 def open_array(folder: Path, entry: ArrayEntry) -> Array:
     """Check header, length and samples of an array file, and map it read-only.
 
-    Raises
-    ------
-    FileNotFoundError
-        The file does not exist.
-    FormatError
-        It is not the file that was written.
+    FormatError if it is not the file that was written; FileNotFoundError if it does not exist.
     """
     path, stored = folder / entry.file, np.dtype(entry.stored).newbyteorder("<")
     header = npy_header(entry.stored, entry.shape)
@@ -161,13 +147,7 @@ def open_array(folder: Path, entry: ArrayEntry) -> Array:
 
 
 def check_bytes(folder: Path, entry: ArrayEntry) -> None:
-    """Compare every byte of an array file with its checksum.
-
-    Raises
-    ------
-    FormatError
-        Names the file that differs.
-    """
+    """Compare every byte of an array file with its checksum; FormatError names the file that differs."""
     path, digest = folder / entry.file, hashlib.sha256()
     header = npy_header(entry.stored, entry.shape)
     try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -28,43 +29,49 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     """Make a new data folder inside the store `path`, in which the caller writes arrays; then it calls `commit`.
 
     If the caller fails before that, an existing store stays as it was, and the new data is removed. Afterwards older
-    data folders, also those of killed processes, are removed.
+    data folders, also those of killed processes, are removed. FormatError as in `locked`.
+    """
+    check, created = functools.partial(check_place, path, overwrite), not os.path.isdir(path)
+    data = path / f"{_DATA}{secrets.token_hex(8)}"
+    with locked(path, check):
+        try:
+            with writing_to(path):
+                # Another process may have finished a store since the first check.
+                check()
+                current = _current(path)
+                # Metadata that cannot be read may be of a newer version; its data stays until it is replaced.
+                if current is not None or not is_there(path / METADATA):
+                    _remove_data(path, keep=current)
+                data.mkdir()
+            yield data
+            with writing_to(path):
+                _remove_data(path, keep=data.name)
+        except BaseException:
+            # An interrupt may come when the new store is complete already.
+            if not _is_current(path, data):
+                shutil.rmtree(data, ignore_errors=True)
+            if not is_there(path / METADATA):
+                # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
+                with contextlib.suppress(OSError):
+                    (path / LOCK).unlink()
+                    if created:
+                        path.rmdir()
+            raise
 
-    Raises
-    ------
-    FormatError
-        There is a store already and `overwrite` is False, the folder holds other things or shards, another process
-        writes to it, or the path cannot be written.
+
+@contextlib.contextmanager
+def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
+    """Make the folder `path` and keep other processes out of it; FormatError if one is in it, or the system refuses.
+
+    `check` refuses a folder with other content, before a lock file is put there.
     """
     with writing_to(path):
-        created, lock = not path.is_dir(), FileLock(path / LOCK, timeout=0)
-        check_place(path, overwrite)
+        check()
         path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / LOCK, timeout=0)
         lock.acquire()
-    data = path / f"{_DATA}{secrets.token_hex(8)}"
     try:
-        with writing_to(path):
-            # Another process may have finished a store since the first check.
-            check_place(path, overwrite)
-            current = _current(path)
-            # Metadata that cannot be read may be of a newer version; its data stays until it is replaced.
-            if current is not None or not is_there(path / METADATA):
-                _remove_data(path, keep=current)
-            data.mkdir()
-        yield data
-        with writing_to(path):
-            _remove_data(path, keep=data.name)
-    except BaseException:
-        # An interrupt may come when the new store is complete already.
-        if not _is_current(path, data):
-            shutil.rmtree(data, ignore_errors=True)
-        if not is_there(path / METADATA):
-            # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
-            with contextlib.suppress(OSError):
-                (path / LOCK).unlink()
-                if created:
-                    path.rmdir()
-        raise
+        yield
     finally:
         lock.release()
 
@@ -73,32 +80,18 @@ def move_store(new: Path, path: Path) -> None:
     """Move the finished store at `new` to `path`, on the same file system, where it replaces any other store.
 
     The old store stays valid until the new one is.
-
-    Raises
-    ------
-    FormatError
-        As `fresh_data`.
     """
     metadata = StoreMetadata.load(new)
-    with writing_to(path):
-        check_place(path, overwrite=True)
-        path.mkdir(parents=True, exist_ok=True)
-        with FileLock(path / LOCK, timeout=0):
-            os.replace(new / metadata.data, path / metadata.data)
-            _remove_plans(path, metadata)
-            os.replace(new / METADATA, path / METADATA)
-            _remove_data(path, keep=metadata.data)
+    with locked(path, functools.partial(check_place, path, overwrite=True)), writing_to(path):
+        os.replace(new / metadata.data, path / metadata.data)
+        _remove_plans(path, metadata)
+        os.replace(new / METADATA, path / METADATA)
+        _remove_data(path, keep=metadata.data)
 
 
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Turn errors of the system into errors that name `path`; only our own writing belongs inside.
-
-    Raises
-    ------
-    FormatError
-        Another process holds the lock, or the system refuses something.
-    """
+    """Turn errors of the system into a FormatError that names `path`; only our own writing belongs inside."""
     try:
         yield
     except Timeout as error:
@@ -130,13 +123,7 @@ def _is_current(path: Path, data: Path) -> bool:
 
 
 def check_place(path: Path, overwrite: bool) -> None:
-    """Refuse a path that is not a folder, a folder with other content, or a store that must not be overwritten.
-
-    Raises
-    ------
-    FormatError
-        Says what is there.
-    """
+    """Refuse (FormatError) what is not a folder, other content, or a store that must not be overwritten."""
     if not path.is_dir():
         if os.path.lexists(path):
             raise FormatError(f"{path} is not a folder; choose another path for the store.")
@@ -161,11 +148,6 @@ def commit(path: Path, metadata: StoreMetadata) -> None:
     """Replace the metadata in the folder `path`, which makes the new store visible.
 
     Plans of the old store are removed first, so that plans beside a store are never for another one.
-
-    Raises
-    ------
-    FormatError
-        The path cannot be written.
     """
     with writing_to(path):
         _remove_plans(path, metadata)

@@ -95,13 +95,7 @@ def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
 
 
 def dtype_name(spec: ArraySpec, what: str) -> str:
-    """Return the name of the dtype of a feature or label.
-
-    Raises
-    ------
-    SchemaError
-        A store cannot hold the dtype.
-    """
+    """Return the name of the dtype of a feature or label; SchemaError if a store cannot hold it."""
     name = str(spec.dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise SchemaError(f"{what} is {spec}, but a store holds {', '.join(DTYPES)}; convert it to one of them.")
@@ -155,13 +149,7 @@ class StoreMetadata:
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
-        """Read `metadata.json` and check that it is whole and consistent.
-
-        Raises
-        ------
-        FormatError
-            It is missing, foreign, newer or altered.
-        """
+        """Read `metadata.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
         path = folder / METADATA
         if not is_there(path):
             if is_there(folder / MANIFEST):

@@ -12,8 +12,9 @@ import numpy as np
 
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
-from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import Source
+from dgl_tuplepack.sources.kind import SizedSource
 from dgl_tuplepack.store.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.multi_store import MultiStore
@@ -24,14 +25,12 @@ from dgl_tuplepack.store.selection import Selection
 _GRAPHS = 4096
 
 
-class Stored(Source):
+class Stored(SizedSource):
     """A store that `GraphStore.write` made, or a dataset of `preprocess_shards`."""
 
-    knows_sizes = True
-
     def __init__(self, store: StoredGraphs) -> None:
-        super().__init__(str(store.path))
-        self._store, self.schema = store, store.schema
+        super().__init__(str(store.path), store)
+        self.schema = store.schema
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
@@ -43,33 +42,15 @@ class Stored(Source):
         """Recognise an opened store, or a subset of one."""
         return cls(given) if isinstance(given, StoredGraphs) else None
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Sizes from the offsets."""
-        return self._store.sizes
-
-    def num_graphs(self) -> int | None:
-        """Number of graphs."""
-        return len(self._store)
-
-    def splits(self) -> Mapping[str, Any]:
-        """The splits as they were written; none for a subset."""
-        return self._store.splits
-
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Runs of the arrays; of a subset, gathered rows."""
-        if self._store.chosen is None:
-            return itertools.chain.from_iterable(part.blocks() for part in self._store.parts)
-        return _chosen_blocks(self._store, self._store.chosen)
+        if self._given.chosen is None:
+            return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
+        return _chosen_blocks(self._given, self._given.chosen)
 
 
 def is_sharded(path: Path) -> bool:
-    """Whether a folder holds a dataset of shards rather than a store.
-
-    Raises
-    ------
-    FormatError
-        It holds both, put there by hand.
-    """
+    """Whether a folder holds a dataset of shards; FormatError if someone put a store there too."""
     if not os.path.exists(path / MANIFEST):
         return False
     if os.path.exists(path / METADATA):
@@ -93,7 +74,7 @@ def _chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Make a block of some graphs of one or several stores, in any order."""
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
     order = np.argsort(part_of, kind="stable")
-    # Where each graph is, once they are sorted by their store.
+    # position[i]: row of graph i after sorting by store.
     position = np.argsort(order)
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])

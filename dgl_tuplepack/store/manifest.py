@@ -55,13 +55,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """Read `manifest.json` and check that it is whole and consistent.
-
-        Raises
-        ------
-        FormatError
-            It is missing, foreign, newer or altered.
-        """
+        """Read `manifest.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
         path = folder / MANIFEST
         if not is_there(path):
             if is_there(folder / METADATA):
@@ -80,13 +74,7 @@ class Manifest:
 
 
 def check_unchanged(checksum: str, folder: Path, shard: ShardEntry) -> None:
-    """Refuse a store, of this checksum, that is not the one of the manifest.
-
-    Raises
-    ------
-    FormatError
-        Names the shard.
-    """
+    """Refuse (FormatError) a store whose checksum is not the one in the manifest."""
     if checksum != shard.store:
         raise FormatError(
             f"{folder / shard.name} was written again after {folder / MANIFEST}; preprocess the shards again."

@@ -1,6 +1,6 @@
-"""The memory of a padded batch: one stretch for all tensors of a dtype, which is sent and freed as a whole.
+"""The memory of a padded batch: one stretch for each dtype, sent and freed as one piece, or one for each tensor.
 
-Or one stretch for each tensor, for layers that free the storage of their input.
+Layers that free the storage of their input need a stretch for each tensor.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.graphs.schema import as_label
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
@@ -99,11 +100,10 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
     """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
-    labels = {name: tensors["label", None, name] for name in schema.labels}
     return PaddedBatch(
         node_types=node_types,
         edge_types=edge_types,
-        labels=(labels[""] if set(labels) == {""} else labels) if labels else None,
+        labels=as_label({name: tensors["label", None, name] for name in schema.labels}),
         graph_mask=tensors["mask", None],
         graph_ids=tensors["graph_ids", None],
         num_real_graphs=totals[None],

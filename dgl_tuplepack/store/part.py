@@ -14,7 +14,7 @@ from torch import Tensor
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
 from dgl_tuplepack.graphs.build import build_graph
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -45,13 +45,7 @@ class Part:
 
     @classmethod
     def open(cls, path: Path) -> Part:
-        """Open the store at `path`; try again if it is replaced meanwhile.
-
-        Raises
-        ------
-        FormatError
-            There is no store, or it is not as it was written.
-        """
+        """Open the store at `path`, again if it is replaced meanwhile; FormatError if it is not as it was written."""
         while True:
             metadata = StoreMetadata.load(path)
             try:
@@ -133,7 +127,7 @@ class Part:
             {e: {n: self._tensor("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
         )
         labels = {n: self._tensor("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
-        return (graph, labels[""] if set(labels) == {""} else labels) if labels else graph
+        return (graph, as_label(labels)) if labels else graph
 
     def _tensor(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
         """Return a copy of some rows, in the dtype that is handed out."""
@@ -145,13 +139,7 @@ class Part:
         return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out.
-
-        Raises
-        ------
-        FormatError
-            Offsets or endpoints are damaged.
-        """
+        """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out."""
         self.check_positions()
         for first in range(0, self.num_graphs, _BLOCK):
             yield self._block(slice(first, min(first + _BLOCK, self.num_graphs)))
@@ -178,13 +166,7 @@ class Part:
         )
 
     def verify(self) -> None:
-        """Compare every byte with its checksum, and the arrays with each other.
-
-        Raises
-        ------
-        FormatError
-            Names the first file that differs.
-        """
+        """Compare every byte with its checksum, and the arrays with each other; FormatError names the file."""
         for entry in self.metadata.arrays:
             check_bytes(self.path / self.metadata.data, entry)
         self.check_positions()
@@ -195,13 +177,7 @@ class Part:
                 self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
 
     def check_positions(self) -> None:
-        """Check all offsets and endpoints.
-
-        Raises
-        ------
-        FormatError
-            Names the file and the first graph that leads outside the store, or outside itself.
-        """
+        """Check all offsets and endpoints; FormatError names the file and the first graph that is wrong."""
         for t, most in self.rows.items():
             offsets = self.offsets(t)
             falling = np.flatnonzero(np.diff(offsets) < 0)
@@ -222,14 +198,8 @@ class Part:
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
     """Make a block of graphs of the schema.
 
-    Parameters
-    ----------
-    schema
-        Schema of the graphs.
-    lengths
-        Returns the number of nodes (edges) of a type in each graph.
-    values
-        Returns the rows of endpoints, a feature or a label, by content, type and name.
+    `lengths` returns the number of nodes (edges) of a type in each graph; `values` the rows of endpoints, a feature or
+    a label, by content, type and name.
     """
 
     def columns(content: str, t: GraphType | None, names: Iterable[str]) -> dict[str, Array]:

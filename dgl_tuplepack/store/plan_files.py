@@ -27,15 +27,10 @@ def plan_file(folder: Path, split: str) -> Path:
 
 
 def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
-    """Plans beside a store: for all of it, or named after one of its splits. What else is called a plan is not ours.
+    """Return the plans beside a store: for all of it, or named after one of its splits. Other files stay out.
 
-    Parameters
-    ----------
-    folder
-        Folder of the store.
-    new
-        Metadata of the store that is to be written there. Plans named after its splits are given, too. Where the
-        metadata of the present store cannot be read, nobody knows its splits: all plans in the folder are given.
+    `new` is the metadata of the store to be written there: plans named after its splits are included. If the metadata
+    of the present store cannot be read, its splits are unknown: all plans in the folder are included.
     """
     known = [] if new is None else [new]
     files: set[Path] = set()

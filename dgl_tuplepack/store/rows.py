@@ -54,12 +54,7 @@ class Finder:
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
         """Look up the graphs `ids` of the selection.
 
-        Raises
-        ------
-        SizesError, GraphTooLargeError
-            An id is not in 0..N-1, or the graphs exceed the packs.
-        FormatError
-            The offsets of a graph are damaged.
+        SizesError for an id outside 0..N-1, GraphTooLargeError for too many graphs, FormatError for damaged offsets.
         """
         graph_ids = np.ascontiguousarray(as_integers(ids), np.int64)
         number, types = len(graph_ids), len(self._types) + 1

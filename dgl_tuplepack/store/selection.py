@@ -37,11 +37,6 @@ class Selection:
         int64, the number of graphs before each part, and of all parts.
     chosen
         int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
-
-    Raises
-    ------
-    SchemaError
-        The schemas of the parts differ; names the parts and what differs.
     """
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
@@ -179,13 +174,7 @@ def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> 
 
 
 def check_same_schema(expected: Schema, found: Schema, where: str, other: str) -> None:
-    """Refuse graphs of another schema; messages call the two `where` and `other`.
-
-    Raises
-    ------
-    SchemaError
-        Names what differs.
-    """
+    """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
     for what in ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels"):
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:

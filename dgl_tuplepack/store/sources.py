@@ -16,13 +16,7 @@ from dgl_tuplepack.sources import Source
 
 
 def blocks_of(source: Source) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema and all graphs of a source, as blocks.
-
-    Raises
-    ------
-    SizesError, SchemaError, FormatError
-        The source has no graphs, they differ, or files are damaged (at once, or while iterating).
-    """
+    """Return the schema and all graphs of a source as blocks; errors may also come while iterating."""
     blocks = source.blocks()
     if blocks is None:
         return graph_blocks(source.items())

@@ -36,13 +36,7 @@ class StoreWriter:
         self._writers: dict[tuple[str, Any, str | None], ArrayWriter] = {}
 
     def begin(self) -> None:
-        """Create the files.
-
-        Raises
-        ------
-        SchemaError
-            A store cannot hold a dtype.
-        """
+        """Create the files; SchemaError if a store cannot hold a dtype."""
         schema = self._schema
         for t in schema.node_types:
             self._add("node_offsets", t)
@@ -76,13 +70,7 @@ class StoreWriter:
             self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
-        """Write the graphs of a block.
-
-        Raises
-        ------
-        SchemaError
-            An endpoint is not among the nodes of its graph; names the graph.
-        """
+        """Write the graphs of a block; SchemaError names a graph with an endpoint outside its nodes."""
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
             for name in self._schema.node_features[t]:

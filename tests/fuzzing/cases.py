@@ -141,7 +141,7 @@ def _check_same(specimen: Specimen, path: Path) -> None:
     assert {n: ids.tolist() for n, ids in found.splits.items()} == {n: i.tolist() for n, i in expected.splits.items()}
     room = (
         _ROOM
-        if found.schema.is_homogeneous
+        if found.schema.components == ("nodes", "edges")
         else tp.Limits.from_components(dict.fromkeys(found.sizes.components, 400), 30)
     )
     ids = range(len(found))

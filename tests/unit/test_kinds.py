@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,25 @@ class ChainSource(Source):
 
     def items(self) -> Iterable[Any]:
         return (dgl.graph((list(range(n - 1)), list(range(1, n))), num_nodes=n) for n in self.nodes)
+
+
+def test_a_kind_that_needs_a_package_tells_its_folders_apart() -> None:
+    for settings in ({"needs": "torch"}, {"needs": "no_such_extra", "signs": ("sign.json",)}):
+        with pytest.raises(ValueError, match="must have signs"):
+            kind.Kind(f"{__name__}:ChainSource", **settings)
+
+
+def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
+    def names(texts: Iterable[str]) -> set[str]:
+        return set(re.findall(r"\b[A-Z]\w+|\.bin|num_nodes", " ".join(texts)))
+
+    with_graphs = names(f"{known.path} {known.object}" for known in kind.KINDS if known.has_graphs)
+    sizes = names(known.object for known in kind.KINDS if not known.has_graphs)
+    concepts = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
+    assert {"GraphStore", "MultiStore", "OGB", ".bin", "OgbFolder", "DGLGraph"} <= with_graphs
+    for text, expected in ((tp.GraphStore.write, with_graphs), (tp.sizes_of, with_graphs | sizes)):
+        assert not [name for name in expected if name not in text.__doc__]
+    assert not [name for name in with_graphs | sizes if name not in concepts]
 
 
 def test_a_new_kind_is_taken_everywhere(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
