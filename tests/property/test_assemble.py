@@ -142,11 +142,12 @@ def fill(
 ) -> list[Filled]:
     """Run both forms of the kernel on one field; `spare` is how much padding each type has."""
     parts, rows, totals = drawn.found()
-    slots, width, fill_value = totals + spare, known.get("width", 1), np.array([known.get("fill", 0)], dtype)
-    size = np.dtype(dtype).itemsize
+    slots, width, size = totals + spare, known.get("width", 1), np.dtype(dtype).itemsize
+    # One row for all slots, or one for each.
+    padding = np.ascontiguousarray(known.get("padding", np.zeros((1, width), dtype)))
     number = int(slots[2 if kind in (PER_GRAPH, GRAPH_IDS) else t])
     code = CODES.get(dtype, OTHER)
-    field = (kind, t, 0, 1, 64, width, width * size, code, address_of(fill_value), size)
+    field = (kind, t, 0, 1, 64, width, width * size, code, address_of(padding), len(padding), 0)
     sources = np.zeros((1, len(drawn.cuts)), ARRAY)
     for i, array in enumerate(arrays):
         sources[0, i] = (address_of(array), width * array.itemsize, CODES.get(str(array.dtype), OTHER))
@@ -254,14 +255,17 @@ def test_rows_are_copied(drawn: Chosen, t: int, dtype: str, width: int, spare: i
     """Rows of the chosen graphs, one after the other, then the value of padding."""
     rng = np.random.default_rng(seed)
     source = values(rng, (int(drawn.offsets(t)[-1]), width), dtype)
-    padding = values(rng, (1,), dtype)[0]
     arrays, rows = drawn.spread(source, t, [dtype]), drawn.rows_of(source, t)
-    right = np.concatenate([*rows, np.full((spare, width), padding, dtype)])
-    for filled in fill(drawn, ROWS, t, dtype, spare, arrays, width=width, fill=padding):
-        assert filled.returned == 0
-        # By their bytes: not every value equals itself.
-        assert filled.values.shape == right.shape
-        assert filled.values.tobytes() == right.tobytes()
+    real = sum(map(len, rows))
+    # With two slots at least, since one row is for all slots.
+    for padding in (values(rng, (1, width), dtype), values(rng, (real + spare, width), dtype)):
+        behind = padding[real:] if len(padding) > 1 else np.repeat(padding, spare, axis=0)
+        right = np.concatenate([*rows, behind])
+        for filled in fill(drawn, ROWS, t, dtype, spare, arrays, width=width, padding=padding):
+            assert filled.returned == 0
+            # By their bytes: not every value equals itself.
+            assert filled.values.shape == right.shape
+            assert filled.values.tobytes() == right.tobytes()
 
 
 @given(st.data(), choices(), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 3]), st.integers(0, 2**31))
@@ -275,7 +279,7 @@ def test_narrowed_rows_are_widened(data: st.DataObject, drawn: Chosen, t: int, w
     source = np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), rng.integers(low, high, shape))
     arrays = drawn.spread(source, t, stored)
     right = np.concatenate([*drawn.rows_of(source, t), np.full((2, width), 5)])
-    for filled in fill(drawn, ROWS, t, given_, 2, arrays, width=width, fill=5):
+    for filled in fill(drawn, ROWS, t, given_, 2, arrays, width=width, padding=np.full((1, width), 5, given_)):
         assert filled.returned == 0
         assert filled.values.tolist() == right.tolist()
 
@@ -341,19 +345,23 @@ def test_every_pair_keeps_the_largest_endpoint(stored: str, given_: str, largest
         assert filled.values[:, 0].tolist() == [largest, 0]
 
 
-@given(st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from(["int32", "int64"]))
-def test_loops_are_even(padding: int, real_nodes: int, spare: int, given_: str) -> None:
+@given(
+    st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.integers(0, 1), st.sampled_from(["int32", "int64"])
+)
+def test_padding_edges_are_even(padding: int, real_nodes: int, spare: int, ahead: int, given_: str) -> None:
     """Padding edges of a graph without edges; padding nodes are `spare`, padding edges `padding`."""
+    ahead = min(ahead, spare - 1)
     drawn = Chosen(np.array([real_nodes]), np.array([0]), [0], [0])
     parts, rows, totals = drawn.found()
     slots, size = totals + np.array([spare, padding, 1]), np.dtype(given_).itemsize
-    field = np.array([(ENDPOINTS, 1, 0, 0, 0, 1, size, CODES[given_], 0, size)], FIELD)
+    field = np.array([(ENDPOINTS, 1, 0, 0, 0, 1, size, CODES[given_], 0, 1, ahead)], FIELD)
     for kernel in forms(assemble, assemble_module, gather_module):
         out = np.full(padding + 1, -7, given_)
         sources = np.array([[(address_of(out), 8, CODES["int64"])]], ARRAY)
         arguments = np.array([address_of(out)]), field, sources, slots, np.array([0]), parts, rows, totals
         assert kernel(*arguments) == 0
-        assert out.tolist() == [real_nodes + j * spare // padding for j in range(padding)] + [-7]
+        expected = [real_nodes + (j * spare // padding + ahead) % spare for j in range(padding)]
+        assert out.tolist() == [*expected, -7]
 
 
 @pytest.mark.parametrize("stored", STORED_ENDPOINTS)
@@ -388,7 +396,7 @@ def test_the_field_with_a_wrong_endpoint_is_told() -> None:
     parts, rows, totals = drawn.found()
     sound, damaged, slots = np.zeros(2, np.int64), np.array([0, 1]), totals + 1
     out = np.zeros(6, np.int64)
-    fields = [(ENDPOINTS, 1, 0, 0, first, 1, 8, CODES["int64"], 0, 8) for first in (0, 24)]
+    fields = [(ENDPOINTS, 1, 0, 0, first, 1, 8, CODES["int64"], 0, 1, 0) for first in (0, 24)]
     sources = np.array([[(address_of(array), 8, CODES["int64"])] for array in (sound, damaged)], ARRAY)
     for kernel in forms(assemble, assemble_module, gather_module):
         addresses = np.array([address_of(out)])
