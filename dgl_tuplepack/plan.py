@@ -107,7 +107,7 @@ class PackPlan:
 
     @property
     def is_optimal(self) -> bool:
-        """Whether the plan has proven to have the fewest packs possible."""
+        """Whether the lower bound proves that no plan has fewer packs."""
         return self.gap == 0
 
     @functools.cached_property
@@ -221,13 +221,7 @@ class PackPlan:
             raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
-        """Refuse limits that a pack of this plan exceeds.
-
-        Raises
-        ------
-        PlanError
-            Names the first such pattern and its content.
-        """
+        """Refuse limits that a pack of this plan exceeds; the PlanError names the first such pattern."""
         limits = limits.filled(self.histogram.components, self.histogram.totals())
         # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
         exceeded = self.pattern_contents > limits.array

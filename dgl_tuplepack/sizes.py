@@ -17,6 +17,7 @@ from dgl_tuplepack._files import JsonFormat, open_file, parse_json, write_bytes
 from dgl_tuplepack.errors import FormatError, SizesError
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 HOMOGENEOUS = ("nodes", "edges")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 
 import numpy as np
 
@@ -107,18 +108,9 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Refuse size classes that exceed the limits; the error names graphs where they are known, else sizes.
-
-    Raises
-    ------
-    GraphTooLargeError
-        At least one size exceeds the limits.
-    """
+    """Refuse size classes that exceed the limits with a GraphTooLargeError that names graphs if known, else sizes."""
     classes = GraphSizes(histogram.sizes, histogram.components)
-    fits = limits.fits(classes)
-    if fits.all():
-        return
-    if histogram.graph_classes is not None:
+    if histogram.graph_classes is not None and not limits.fits(classes).all():
         limits.check(classes.take(histogram.graph_classes))
     limits.check(classes, counts=histogram.counts)
 
@@ -126,17 +118,8 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
     """Return the histogram without the graphs that exceed the limits on their own, and the number of those graphs.
 
-    Parameters
-    ----------
-    oversize
-        "error" refuses such graphs, "drop" leaves them out.
-
-    Raises
-    ------
-    GraphTooLargeError
-        There are such graphs and `oversize` is "error", or all graphs exceed the limits.
-    LimitsError
-        `oversize` is neither.
+    They are left out, with a warning, if `oversize` is "drop"; a GraphTooLargeError if it is "error", or if no graph is
+    left.
     """
     check_oversize(oversize, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
@@ -145,4 +128,7 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
     if fits.all():
         return histogram, 0
     kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
-    return kept, histogram.num_graphs - kept.num_graphs
+    dropped = histogram.num_graphs - kept.num_graphs
+    # Blame the caller of `search_limits` or `write_report`.
+    warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
+    return kept, dropped

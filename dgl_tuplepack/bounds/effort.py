@@ -16,16 +16,7 @@ class Effort:
 
     A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search decides
     by what is left of its portion; the whole only stops it. So a search with a larger whole takes the same steps, and
-    more.
-
-    Parameters
-    ----------
-    work
-        Work units allowed.
-    deadline
-        ``time.monotonic()`` at which to stop as well, or None.
-    whole
-        The effort that this is a portion of, or None.
+    more. `deadline` is the ``time.monotonic()`` at which to stop as well.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -51,13 +42,7 @@ class Effort:
 
 
 def check_effort(effort: object, time_limit: object) -> None:
-    """Refuse an effort or a time limit that is not a finite number >= 0; a time limit may be None.
-
-    Raises
-    ------
-    MethodError
-        Names the value.
-    """
+    """Refuse with a MethodError what is not a finite number >= 0; a time limit may be None."""
     real_number("the effort", effort, least=0, hint="1 is the default of pack.", error=MethodError)
     if time_limit is not None:
         hint = "give seconds, or None for no time limit."

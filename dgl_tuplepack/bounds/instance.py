@@ -1,34 +1,26 @@
-"""The instance that algorithms work on: integers only, the cap as one more component, idle components left out."""
+"""The instance that algorithms work on: integers, the cap a component, and only components that decide packings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.sizes import IntArray, exact_sum
+from dgl_tuplepack.sizes import FloatArray, IntArray, exact_sum
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A vector packing problem: C size classes of d components, d >= 1, without a separate cap on graphs.
+    """A vector packing problem: C size classes of d components, d >= 1, without a separate cap on graphs."""
 
-    Parameters
-    ----------
-    sizes
-        int64 ``[C, d]``, each within `limits`.
-    counts
-        int64 ``[C]``, >= 1.
-    limits
-        int64 ``[d]``.
-    """
-
+    # int64 [C, d], each within `limits`.
     sizes: IntArray
+    # int64 [C], >= 1.
     counts: IntArray
+    # int64 [d].
     limits: IntArray
 
     @property
@@ -97,27 +89,20 @@ def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool
     return all(b * ours <= a * theirs for a, b in sizes[:, [column, other]].tolist())
 
 
-def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> NDArray[np.float64]:
+def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
     """Return the packs that the total of each component fills (approximately), float64 ``[d]``."""
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """An instance that needs no more packs than another one: every packing of that one is a packing of it.
+    """An instance that needs no more packs than another one: every packing of that one is a packing of it."""
 
-    Parameters
-    ----------
-    instance
-        Has its own size classes, C' of them.
-    rows
-        The class in `instance` of each class of the other one, int64 ``[C]``; -1 for graphs that are left out.
-    whole
-        Whether it heeds all components, so that its packings are packings of the other instance too.
-    """
-
+    # Has its own size classes.
     instance: Instance
+    # The class in `instance` of each class of the other one, int64 [C]; -1 for graphs that are left out.
     rows: IntArray
+    # Whether it heeds all components, so that its packings are packings of the other instance too.
     whole: bool
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
-from dgl_tuplepack.bounds.pricing import SHIFT, FloatArray, Priced, as_integers
+from dgl_tuplepack.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.kernels.pack_search import Classes, search_packs, tails
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Steps for the packs that begin with one class, and classes of a slice.
 _MOST_STEPS = 50_000
@@ -23,14 +23,9 @@ _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 @dataclass(frozen=True, eq=False)
 class Searched(Priced):
-    """Duals priced by search, with the packs that are worth more than 1.
+    """Duals priced by search, with the packs that are worth more than 1."""
 
-    Parameters
-    ----------
-    found
-        Patterns worth more than 1, the most valuable first, int64 ``[M, C]``.
-    """
-
+    # Patterns worth more than 1, the most valuable first, int64 [M, C].
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
@@ -44,8 +39,6 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     Each pack holds no more graphs of a class than there are, which makes the bound sharper than that of `price`. The
     bound is 0 where the search was cut off.
 
-    Notes
-    -----
     Exact in integers. Time: see ``kernels.pack_search``.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock

@@ -11,8 +11,8 @@ import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
-from dgl_tuplepack.bounds.pricing import FloatArray, Priced, Pricing, Tabulated, lifted, price
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 _COLUMNS_PER_ROUND = 200
 # Work of the simplex method for each row: of a round, and of an iteration. It runs in slices of few iterations.
@@ -27,17 +27,8 @@ _DUAL, _PRIMAL = 1, 4
 class PatternLP:
     """Minimise the packs of fractional patterns that hold every graph at least once.
 
-    Parameters
-    ----------
-    columns
-        Patterns to start with, int64 ``[M, C]``.
-    centre
-        Priced duals of the instance to start from.
-    pricing
-        How further duals are priced.
+    It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
 
-    Notes
-    -----
     Duals are smoothed towards those of the best bound so far, since those of the restricted LP jump about.
     Each round prices once or a few times and solves an LP of C rows, warm.
 
@@ -92,7 +83,7 @@ class PatternLP:
             len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
         )  # fmt: skip
         self._columns.append(columns)
-        # What was solved stays primal feasible.
+        # The last basis stays primal feasible, so that the simplex method continues from it.
         if self._hurry:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
@@ -105,7 +96,7 @@ class PatternLP:
         self._solver.changeRowsBounds(
             len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
         )  # fmt: skip
-        # What was solved stays dual feasible.
+        # The last basis stays dual feasible.
         self._solver.setOptionValue("simplex_strategy", _DUAL)
         self.bound, self.value, self.converged = 0, math.inf, False
 

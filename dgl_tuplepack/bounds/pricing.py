@@ -8,14 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.kernels.knapsack import best_content, fill_table, lift_values, values_with
-from dgl_tuplepack.sizes import IntArray, exact_sum
-
-FloatArray = NDArray[np.float64]
+from dgl_tuplepack.sizes import FloatArray, IntArray, exact_sum
 
 # Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are refused for packs of more than
 # 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
@@ -31,20 +28,12 @@ _CELLS_PER_WORK = 16
 
 @dataclass(frozen=True, eq=False)
 class Priced(ABC):
-    """Duals of an instance, the bound that they prove, and patterns for them.
-
-    Parameters
-    ----------
-    instance
-        The instance that the duals are for.
-    duals
-        Worth of a graph of each class in units of ``2**-SHIFT``, int64 ``[C]``.
-    most
-        No pack is worth more; 0 where that is not known.
-    """
+    """Duals of an instance, the bound that they prove, and patterns for them."""
 
     instance: Instance
+    # Worth of a graph of each class in units of 2**-SHIFT, int64 [C].
     duals: IntArray
+    # No pack is worth more; 0 where that is not known.
     most: int
 
     @property
@@ -119,8 +108,6 @@ def _cells(instance: Instance) -> int:
 def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
     """Find the packs that are worth most by a table, and with them the bound that the duals prove.
 
-    Notes
-    -----
     The duals are rounded down to integers and everything after is exact: if no pack is worth more than z, P packs
     are worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells) with one cell for each room.
 
@@ -142,8 +129,6 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
     """Raise duals one after the other, hardest classes first, as far as no pack becomes worth more than the best.
 
-    Notes
-    -----
     A class that no pack can hold without waste is charged for that waste. Time O(C cells), exact.
 
     Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here

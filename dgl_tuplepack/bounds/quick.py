@@ -17,8 +17,6 @@ def quick_bound(instance: Instance) -> int:
     They are the continuous bound and those from large graphs (see `large_bound`), for every component and for even
     mixtures of two components.
 
-    Notes
-    -----
     Time O(C log C d), exact integer arithmetic.
 
     Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
@@ -59,7 +57,7 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
-    # Room beside the graphs in (limit / 2, limit - a]: each leaves less than it takes, so nothing overflows.
+    # Room beside the graphs in (limit / 2, limit - a]: less than the sizes of these graphs, so the sum fits int64.
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))

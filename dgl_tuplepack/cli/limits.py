@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to, say
+from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.search import LimitsSearch, search_limits, way_of
 from dgl_tuplepack.search.evaluation import PACKERS
@@ -92,12 +92,7 @@ def limits(
         effort=effort, oversize=oversize,
     )  # fmt: skip
     save_to(save, search.save)
-    if as_json:
-        print_json(search.to_dict())
-    elif as_csv:
-        print_csv(search.to_csv())
-    else:
-        _show(search, rows)
+    print_result(search.to_dict, search.to_csv, lambda: _show(search, rows), as_json=as_json, as_csv=as_csv)
 
 
 def _target(texts: list[str] | None) -> float | dict[str, float] | None:

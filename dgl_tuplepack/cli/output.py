@@ -22,6 +22,23 @@ def print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=2))
 
 
+def print_result(
+    document: Callable[[], Mapping[str, Any]],
+    csv: Callable[[], str],
+    show: Callable[[], None],
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Print a result: `document` as JSON, `csv` as CSV, or what `show` prints for people."""
+    if as_json:
+        print_json(document())
+    elif as_csv:
+        print_csv(csv())
+    else:
+        show()
+
+
 def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
     """Save a result if a path is given, and say so."""
     if path is not None:

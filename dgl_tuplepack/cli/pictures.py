@@ -19,13 +19,12 @@ from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
-from dgl_tuplepack.packing.heuristics import NAMES
+from dgl_tuplepack.packing.heuristics import names_for
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.plots._drawing import SCALES
+from dgl_tuplepack.plots._drawing import SCALES, column_of
 from dgl_tuplepack.plots.saving import ENDINGS
 from dgl_tuplepack.report import check_destination, write_report
 from dgl_tuplepack.search import LimitsSearch, search_limits
-from dgl_tuplepack.sizes import components_of_kind
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,8 @@ class _Subject:
     def compared(self) -> dict[str, PackPlan]:
         """Return the plans of every method within the same limits."""
         plans = {"no packing": self.plan("none"), "next fit, random order": self.plan("next_fit")}
-        plans |= {f"best fit, {name}": self.plan("best_fit", name) for name in NAMES if _has(self.histogram, name)}
+        names = names_for(self.histogram.components)
+        plans |= {f"best fit, {name}": self.plan("best_fit", name) for name in names}
         return plans | {"auto": self.plan("auto")}
 
 
@@ -154,16 +154,12 @@ def plot(
         raise typer.BadParameter(f"there is no picture {picture!r}; choose one of {', '.join(PICTURES)}.")
     options.check_ending("--out", out, ENDINGS)
     limits = options.given_limits(nodes, edges, graphs, limit)
-    histogram, dropped = read_histogram(source, root, part), 0
+    histogram = read_histogram(source, root, part)
     if limits is not None:
-        histogram, dropped = without_oversize(histogram, limits, oversize)
-    if dropped:
-        note(f"{dropped:,} graphs exceed the limits and were left out")
-    unknown = [name for name in component or () if name not in histogram.components]
-    if unknown:
-        raise typer.BadParameter(
-            f"there is no component {unknown[0]!r}; choose one of {', '.join(histogram.components)}."
-        )
+        histogram, _ = without_oversize(histogram, limits, oversize)
+    with options.usage_errors():
+        for name in component or ():
+            column_of(histogram.components, name, source)
     subject = _Subject(histogram, limits, method, tuple(component or ()), scale, seed)
     plots.save_picture(PICTURES[picture](subject), out, dpi)
     _say(out, picture, as_json)
@@ -181,8 +177,3 @@ def _name(source: str) -> str:
     if source == "-":
         return "graphs from standard input"
     return Path(source.removeprefix("example:")).name or source
-
-
-def _has(histogram: SizeHistogram, heuristic: str) -> bool:
-    """Return whether a heuristic can be used: "node" and "edge" need components of that kind."""
-    return heuristic not in ("node", "edge") or bool(components_of_kind(histogram.components, heuristic + "s"))

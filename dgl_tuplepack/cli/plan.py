@@ -12,7 +12,7 @@ from rich.console import Console
 from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import percent, print_csv, print_json, print_table, save_to
+from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing import pack
@@ -53,12 +53,9 @@ def plan(
     seconds = time.perf_counter() - begin
     save_to(save, packed.save)
     summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
-    if as_json:
-        print_json(summary)
-    elif as_csv:
-        print_csv(csv_text([summary]))
-    else:
-        _show(summary)
+    print_result(
+        lambda: summary, lambda: csv_text([summary]), lambda: _show(summary), as_json=as_json, as_csv=as_csv
+    )  # fmt: skip
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -45,7 +45,7 @@ def _run_command() -> int:
             return run_app()
         except TuplepackError as error:
             streams.note(" ".join(str(error).split()))
-            # These two classes blame the options, never a file or a graph; graphs that are too large have their own.
+            # Only options raise these two; GraphTooLargeError, a subclass, exits with 1.
             return 2 if type(error) in (LimitsError, MethodError) else 1
         except ImportError as error:
             package = (error.name or "").partition(".")[0]

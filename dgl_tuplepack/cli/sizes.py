@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import print_csv, print_json, print_table, save_to
+from dgl_tuplepack.cli.output import print_result, print_table, save_to
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.histogram import SizeHistogram, quantiles
 
@@ -29,14 +29,12 @@ def sizes(
     histogram = read_histogram(source, root, part)
     save_to(save, histogram.save)
     summary = _summary(histogram)
-    if as_json:
-        print_json(summary)
-    elif as_csv:
-        print_csv(histogram.to_csv())
-    else:
-        title = f"{histogram.num_graphs:,} graphs of {len(histogram):,} distinct sizes"
-        rows = [[name, *figures.values()] for name, figures in summary["components"].items()]
-        print_table(title, ["component", "total", "mean", *_QUANTILES], rows)
+    title = f"{histogram.num_graphs:,} graphs of {len(histogram):,} distinct sizes"
+    rows = [[name, *figures.values()] for name, figures in summary["components"].items()]
+    headings = ["component", "total", "mean", *_QUANTILES]
+    print_result(
+        lambda: summary, histogram.to_csv, lambda: print_table(title, headings, rows), as_json=as_json, as_csv=as_csv
+    )
 
 
 def _summary(histogram: SizeHistogram) -> dict[str, Any]:

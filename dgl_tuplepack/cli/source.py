@@ -19,17 +19,7 @@ _EXAMPLE = "example:"
 
 
 def read_histogram(source: str, root: Path | None = None, part: str | None = None) -> SizeHistogram:
-    """Return the histogram of a SOURCE, or of its split `part`.
-
-    Raises
-    ------
-    FormatError
-        There is no such source, or it is damaged.
-    SizesError
-        It has no such split, or no graphs.
-    typer.BadParameter
-        A histogram was given together with `root` or `part`.
-    """
+    """Return the histogram of a SOURCE, or of its split `part`; histograms take neither `root` nor `part`."""
     opened = open_source(source, root)
     if part is None:
         return opened.histogram()
@@ -44,15 +34,7 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Return the source that a SOURCE stands for; nothing is read yet.
-
-    Raises
-    ------
-    FormatError
-        There is no such source.
-    typer.BadParameter
-        A histogram was given together with `root`.
-    """
+    """Return the source that a SOURCE stands for; nothing is read yet. Histograms do not take `root`."""
     counted = _counted(source)
     if counted is None:
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))

@@ -18,18 +18,8 @@ class MaskedGIN(nn.Module):
 
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
-    Parameters
-    ----------
-    encode_nodes
-        Module that maps node features ``[V, ...]`` to ``[V, width]``.
-    encode_edges
-        Function that returns a module from edge features ``[E, ...]`` to ``[E, width]``; called once for each layer.
-    feature
-        Name of the node and edge feature.
-    num_outputs
-        Outputs of each graph.
-    width, num_layers
-        Size of the network.
+    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once for each layer, and
+    returns a module from edge features ``[E, ...]`` to ``[E, width]``. `feature` names the node and edge feature.
     """
 
     def __init__(

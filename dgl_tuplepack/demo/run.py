@@ -16,12 +16,12 @@ from torch import nn
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack._text import printable
 from dgl_tuplepack.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.demo.model import MaskedGIN
 from dgl_tuplepack.errors import FormatError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_mean
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
@@ -39,25 +39,8 @@ _WIDTH = 48
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
     """Go all the way from sizes to training, and return the figures as plain data.
 
-    Parameters
-    ----------
-    console
-        Where tables go.
-    out
-        Folder for the two pictures; it is made if it does not exist.
-    num_graphs
-        How many of the 32,901 sizes to take; None: all.
-    epochs
-        Epochs of training, >= 1.
-    seed
-        Seed of everything random.
-
-    Raises
-    ------
-    FormatError
-        The folder cannot be made.
-    SizesError
-        `num_graphs` is out of range.
+    Tables go to `console`, two pictures to the folder `out`, which is made if it does not exist. `num_graphs` of the
+    32,901 sizes are taken, all if None.
     """
     _make_folder(out)
     torch.manual_seed(seed)
@@ -103,12 +86,11 @@ def _make_folder(out: Path) -> None:
 
 
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
-    rows = np.repeat(np.arange(len(histogram)), histogram.counts)
-    number = len(rows) if number is None else number
-    if not 1 <= number <= len(rows):
-        raise SizesError(f"the number of graphs must lie in 1..{len(rows)}, but is {number}; change --graphs.")
-    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(len(rows)))
-    shuffle_segments(rows, np.array([0, len(rows)]), key)
+    most = histogram.num_graphs
+    number = most if number is None else number
+    if not 1 <= number <= most:
+        raise SizesError(f"the number of graphs must lie in 1..{most}, but is {number}; change --graphs.")
+    rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
 

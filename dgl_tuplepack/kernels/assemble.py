@@ -13,10 +13,20 @@ from dgl_tuplepack.kernels.address import copy_bytes, pointer_at
 from dgl_tuplepack.kernels.gather import ARRAY, INT64, add_padding_ends, gather_endpoints, gather_rows, repeat_bytes
 from dgl_tuplepack.kernels.types import ConstIntCube, ConstIntVector, array_type
 
-# A tensor of the batch: what fills it, and its type of nodes or edges; for endpoints, the type of the nodes; its
-# stretch of memory, and its first byte there; values and bytes of a row, and code of the dtype; address of the padding,
-# and its number of rows, 1 or one for each slot; for endpoints, how many padding nodes further those of padding are.
-_NAMES = ("kind", "type", "nodes", "stretch", "first", "width", "row_bytes", "dtype", "fill", "fill_slots", "ahead")
+# A tensor of the batch.
+_NAMES = (
+    "kind",  # what fills it: ROWS, ENDPOINTS, ...
+    "type",  # its type of nodes or edges
+    "nodes",  # of endpoints: the type of the nodes
+    "stretch",  # its stretch of memory
+    "first",  # its first byte there
+    "width",  # values of a row
+    "row_bytes",  # bytes of a row
+    "dtype",  # code of the dtype
+    "fill",  # address of the rows that fill its padding
+    "fill_slots",  # number of those rows: 1, or one for each slot
+    "ahead",  # of endpoints: how many padding nodes further those of padding edges are
+)
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
 # The array of each field in each part.

@@ -51,7 +51,7 @@ def window_pair(
     components = len(low)
     begin, steps = len(right), 0
     for row in range(len(left)):
-        # Behind `begin` sums are large enough; the larger `left`, the earlier that is.
+        # right[begin:] is large enough for this row; `begin` falls as `left` rises.
         while begin > 0 and right[begin - 1, 0] >= low[0] - left[row, 0]:
             begin -= 1
             steps += 1

@@ -1,7 +1,10 @@
 """Columns of groups of identical packs, int64 ``[G, 4 + k]``.
 
-The group that it grew from, the size class that it added, how many packs it stands for, the graphs of each, and from
-REMAINDER on what is left of each limit.
+- PARENT: the group that it was made from.
+- ADDED: the size class that was added to it.
+- COUNT: its packs.
+- GRAPHS: graphs of each pack.
+- REMAINDER and on: what is left of each limit.
 """
 
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)

@@ -38,8 +38,7 @@ def shuffle_segments(values: IntVector, offsets: ConstIntVector, key: np.uint64)
     """Shuffle each segment ``values[offsets[s]:offsets[s + 1]]`` in place, uniformly.
 
     Fisher-Yates; bounded numbers by Lemire 2019, "Fast random integer generation in an interval"
-    (multiply, reject), from 32 random bits. So segments must be below 2**32 long, which nobody checks: their
-    values would take 32 GiB.
+    (multiply, reject), from 32 random bits. Unchecked limit: segments must be shorter than 2**32 (32 GiB).
     """
     counter = np.uint64(0)
     for segment in range(len(offsets) - 1):

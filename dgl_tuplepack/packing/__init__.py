@@ -20,6 +20,9 @@ from dgl_tuplepack.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
+# Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
+# "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
+# Methods that can plan candidates of a search are listed in `search.evaluation` too: PACKERS, and FITS.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dgl_tuplepack._random import key_of
 from dgl_tuplepack.bounds.effort import Effort, work_of
 from dgl_tuplepack.bounds.instance import Instance, as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import derive_key
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns, as_plan
@@ -53,12 +53,10 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     Minimum bin slack comes first and always finishes; the paper's heuristics, stronger bounds, and more and
     longer searches follow: the `stages`, turn by turn. The seed decides where samples start.
 
-    Notes
-    -----
-    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, goes the
-    same way further and gives no worse plan, on either side of 1: from an effort of 1 on, the gap of small instances
-    and of those with few graphs a pack is closed as well, with work of its own, and the search takes another way. Time
-    and memory: see the methods and ``docs/complexity.md``, which also shows what each stage is worth.
+    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, continues
+    the same search and is never worse, if both efforts are below 1 or both at least 1: from 1 on, the gap of small
+    instances and of those with few graphs a pack is closed as well, with work of its own. Time and memory: see the
+    methods and ``docs/complexity.md``, which also shows what each stage is worth.
     """
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
@@ -105,5 +103,4 @@ def first_patterns(instance: Instance, bound: int, seed: int) -> Patterns:
 
 def _first_sample(seed: int) -> float:
     """Where samples start."""
-    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(1))
-    return float(key >> np.uint64(44)) if seed else 0.0
+    return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

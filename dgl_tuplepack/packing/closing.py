@@ -19,17 +19,8 @@ def closed(
 ) -> tuple[int, Patterns]:
     """Return a bound that is at least `bound`, and patterns with at most as many packs as `patterns`.
 
-    Parameters
-    ----------
-    instance
-        Small, or with few graphs a pack; no graph has size 0.
-    seed
-        Determines how dives are disturbed.
-    dives
-        The largest number of dives.
+    The instance is small, or has few graphs a pack; no graph has size 0. At most `dives` dives are made.
 
-    Notes
-    -----
     Time: that of the pattern LP with searched packs, which grows with the number of contents that a pack may have, and
     of the dives.
 

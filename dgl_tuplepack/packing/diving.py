@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dgl_tuplepack._random import key_of
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
-from dgl_tuplepack.bounds.pricing import FloatArray
-from dgl_tuplepack.kernels.random import derive_key, random_bits
-from dgl_tuplepack.packing.patterns import Patterns, collected
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.kernels.random import random_bits
+from dgl_tuplepack.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 _NEARLY, _LIKELY = 0.95, 0.5
 _NOISE = 0.3
-# One pattern is fixed for each 2**_AT_ONCE packs that are left.
-_AT_ONCE = 5
+_PACKS_PER_PATTERN = 32
 _PURPOSE = 7
 
 
@@ -24,8 +23,6 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
     Whole numbers in the solution are fixed, else the pattern with the largest fraction; from the second trial on,
     fractions are disturbed at random.
 
-    Notes
-    -----
     Columns are generated for each LP, but only until the graphs that are left may fit into the packs that are left.
     There is at most one LP for each pack.
 
@@ -41,17 +38,14 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
         if not program.value <= left + 1e-6:
             return None
         columns, repeats = program.solution()
-        key = derive_key(np.uint64(seed), np.uint64(left), np.uint64(_PURPOSE + trial))
+        key = key_of(seed, left, _PURPOSE + trial)
         before = left
         for column, number in _fixed(columns, repeats, left, key, trial):
             # Patterns may hold more graphs than are left.
             content = np.minimum(column, remaining)
-            entries = np.flatnonzero(content)
-            if len(entries):
-                most = min(number, int((remaining[entries] // content[entries]).min()))
-                remaining -= most * content
-                left -= most
-                rows.append((dict(zip(entries.tolist(), content[entries].tolist(), strict=True)), most))
+            if content.any():
+                rows.append(taken_packs(remaining, content, number))
+                left -= rows[-1][1]
         if left < 0 or left == before:
             return None
     return collected(rows)
@@ -67,6 +61,6 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
     if trial:
         noise = [int(random_bits(key, np.uint64(at)) >> np.uint64(40)) for at in range(len(fractions))]
         fractions += _NOISE * np.array(noise) / (1 << 24)
-    # As long as many packs are left, several at once.
-    best = np.argsort(-fractions, kind="stable")[: max(1, left >> _AT_ONCE)]
+    # While many packs are left, fix one pattern for every 32 of them.
+    best = np.argsort(-fractions, kind="stable")[: max(1, left // _PACKS_PER_PATTERN)]
     return [(columns[row], 1) for row in best.tolist() if row == best[0] or repeats[row] > _LIKELY]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance
 from dgl_tuplepack.kernels.exact_split import subset_within
-from dgl_tuplepack.kernels.random import derive_key, random_bits, shuffle_segments
-from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
+from dgl_tuplepack.kernels.random import random_bits
+from dgl_tuplepack.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.sizes import IntArray
 
 # Above these the search would not end within a usual effort.
@@ -31,8 +32,6 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
 
     The emptiest packs are taken apart, as many as have room for the content of `fewer` packs, and a few others.
 
-    Notes
-    -----
     Time O(G d) for G graphs taken apart, at most some thousands, and that of `filled`.
     """
     if patterns.num_packs > _MOST_PACKS:
@@ -48,10 +47,9 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
     contents = filled(sizes, instance.limits, apart.num_packs - fewer, seed, effort)
     if contents is None:
         return None
-    left = patterns.repeats - np.bincount(single[taken], minlength=len(patterns))
-    kept = np.flatnonzero(left)
     numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
-    return joined([patterns.take(kept, left[kept]), of_packs(numbers, classes[np.concatenate(contents)])])
+    fresh = of_packs(numbers, classes[np.concatenate(contents)])
+    return patterns.replaced(np.bincount(single[taken], minlength=len(patterns)), fresh)
 
 
 def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
@@ -62,9 +60,7 @@ def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> 
     if not enough.any():
         return None
     number = int(enough.argmax()) + 1
-    others = emptiest[number:].copy()
-    key = derive_key(np.uint64(seed), np.uint64(0), np.uint64(_ORDERED))
-    shuffle_segments(others, np.array([0, len(others)]), key)
+    others = shuffled(emptiest[number:].copy(), key_of(seed, 0, _ORDERED))
     taken = np.zeros(len(packs), dtype=bool)
     taken[emptiest[:number]] = True
     taken[others[:_OTHERS]] = True
@@ -91,8 +87,6 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     packs are taken apart too. For two packs and at most 33 graphs the search is exact, unless scanning 2^22 pairs of
     sums does not suffice.
 
-    Notes
-    -----
     Time O(d 2^(n / 2)) for each try, n <= 33 graphs that are left to decide on; memory the same.
 
     Source: the principle of filling bins to an exact sum one by one is that of Gupta & Ho 1999 (see
@@ -109,7 +103,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
         if missing == 1 or not len(left):
             # The packs before wasted no more than they may, so the rest fits.
             return [members for members in [*done, left] if len(members)]
-        key = derive_key(np.uint64(seed), np.uint64(trial), np.uint64(_ORDERED))
+        key = key_of(seed, trial, _ORDERED)
         trial += 1
         low = _least(sizes[left], limits, missing)
         others = len(left) - 1
@@ -155,8 +149,7 @@ def _one_pack(
 ) -> IntArray | None:
     """Choose some of the graphs `left`, always the first, with a total within the window; None if none were found."""
     low, high = window
-    others = left[1:].copy()
-    shuffle_segments(others, np.array([0, len(others)]), key)
+    others = shuffled(left[1:].copy(), key)
     # Graphs that are put into the pack first, so that about half of the `free` ones fill it.
     mean = (sizes[left] / high).mean(axis=0)
     share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean

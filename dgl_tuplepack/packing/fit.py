@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.histogram_fit import Placing, fit_histogram, patterns_of
 from dgl_tuplepack.kernels.priority import priorities
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.packing.patterns import Patterns, as_plan
@@ -24,8 +24,6 @@ def best_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
     packs: once a graph of a size is placed, the search continues from the next higher priority; and where no open
     pack can take a size, every graph left of that size opens a pack of its own.
 
-    Notes
-    -----
     Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32, and near
     O(G log G) in practice, since whole blocks are passed over; G is near C, or C times a small factor. Memory
     O(G k). See ``docs/complexity.md``.
@@ -42,8 +40,6 @@ def first_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> P
     Packs are evenly filled, and usually more than those of `best_fit`. This is what the paper's companion code does:
     once a graph of a size is placed, the search continues from the next higher priority, as in `best_fit`.
 
-    Notes
-    -----
     Time and memory as in `best_fit`.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple shortest-pack-first histogram packing"; the paper
@@ -58,8 +54,6 @@ def first_fit_by_text(histogram: SizeHistogram, limits: Limits, settings: Settin
     So packs with exactly the priority of the size are not skipped. On ogbg-molhiv that saves 51 packs of 3,827
     with "maximum" or "edge", and costs 18 with "product".
 
-    Notes
-    -----
     Time and memory as in `best_fit`.
 
     Source: see `first_fit`; section 2.2 of the paper.
@@ -77,8 +71,7 @@ def fit_patterns(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
 ) -> Patterns:
     """Return the patterns of a method of this file, before they become a plan."""
-    # A kernel returns a key as a plain int.
-    key = np.uint64(derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(len(histogram))))
+    key = key_of(settings.seed, 0, len(histogram))
     groups = fit_histogram(
         histogram.sizes,
         histogram.counts,
@@ -94,10 +87,5 @@ def fit_patterns(
 def order_of(histogram: SizeHistogram, priority: Priority, key: np.uint64 | None = None) -> IntArray:
     """Return size classes by priority, then size, then count, all falling; with a key, equal priorities at random."""
     values = priorities(priority.rule, histogram.sizes)
-    if key is None:
-        columns = [histogram.counts, *histogram.sizes.T[::-1], values]
-    else:
-        ties = np.arange(len(histogram))
-        shuffle_segments(ties, np.array([0, len(ties)]), key)
-        columns = [ties, values]
-    return np.lexsort(columns)[::-1].astype(np.int64)
+    ties = [histogram.counts, *histogram.sizes.T[::-1]] if key is None else [shuffled(np.arange(len(histogram)), key)]
+    return np.lexsort([*ties, values])[::-1].astype(np.int64)

@@ -46,20 +46,11 @@ class Priority:
 
 
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
-    """Translate a heuristic into a priority.
+    """Translate a heuristic into a priority for remainders in 0..limit.
 
-    Parameters
-    ----------
-    heuristic
-        A name; or k weights >= 0 of a weighted sum; or a callable that takes k integers and returns an
-        integer >= 0, 0 where all are 0, and never smaller when one of them grows.
-    limits
-        Limits of the packs, aligned with the sizes: remainders lie in 0..limit.
-
-    Raises
-    ------
-    MethodError
-        The name is unknown, priorities could overflow int64, or a callable breaks its rules.
+    It is a name; or k weights >= 0 of a weighted sum; or a callable that takes k integers and returns an integer >= 0,
+    0 where all are 0, and never smaller when one of them grows. A MethodError if the name is unknown, priorities could
+    overflow int64, or a callable breaks these rules.
     """
     check_heuristic(heuristic)
     if callable(heuristic):
@@ -81,6 +72,11 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
             f"{list(limits.components)}; choose another heuristic or weights."
         )
     return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
+
+
+def names_for(components: Sequence[str]) -> list[str]:
+    """Return the names that apply to sizes with these components: "node" and "edge" need some of that kind."""
+    return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
 
 
 def check_heuristic(heuristic: object) -> None:

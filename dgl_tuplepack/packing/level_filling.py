@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from dgl_tuplepack.bounds.effort import Effort
-from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
+from dgl_tuplepack.bounds.instance import Instance, scarcity
 from dgl_tuplepack.kernels.levels import Packs, deal
-from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, joined, of_packs
+from dgl_tuplepack.packing.minimum_bin_slack import Tuning, completed
+from dgl_tuplepack.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.sizes import IntArray
 
 # More graphs are dealt as several equal shares.
@@ -25,8 +25,6 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     It is strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
     ones, so that all packs are full in content and in graphs. None if the effort did not suffice.
 
-    Notes
-    -----
     Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
 
     Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs
@@ -40,15 +38,7 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     dealt = _dealt(instance, counts, packs, effort)
     if dealt is None:
         return None
-    patterns = replace(dealt, repeats=dealt.repeats * shares)
-    remaining = instance.counts - patterns.packed(len(instance.counts))
-    if not remaining.any():
-        return patterns
-    rest, left = instance.with_counts(remaining)
-    packed = minimum_bin_slack(rest, needed_packs(rest), Tuning(), effort)
-    if packed is None:
-        return None
-    return joined([patterns, packed.with_classes(left[packed.classes])])
+    return completed(instance, replace(dealt, repeats=dealt.repeats * shares), Tuning(), effort)
 
 
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:

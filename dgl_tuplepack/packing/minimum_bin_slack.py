@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import SLICE, Effort
-from dgl_tuplepack.bounds.instance import Instance, scarcity
+from dgl_tuplepack.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.kernels.bin_slack import (
     BLOCK,
     ENTRIES,
@@ -23,7 +22,7 @@ from dgl_tuplepack.kernels.bin_slack import (
 )
 from dgl_tuplepack.kernels.fenwick import cumulated
 from dgl_tuplepack.packing.patterns import Patterns, joined
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 _MOST_PATTERNS = 1 << 15
 _SAMPLE_FROM = 1.5
@@ -32,31 +31,21 @@ _WORK_PER_SLICE = 10_000
 
 @dataclass(frozen=True)
 class Tuning:
-    """How `minimum_bin_slack` searches.
+    """How `minimum_bin_slack` searches."""
 
-    Parameters
-    ----------
-    steps
-        Most search steps for one pattern.
-    width
-        Choices tried at one level of the search, before it steps back further, in the first half of the steps.
-    kept
-        Graphs of a pack that are left to the search; the others come from a sample of all graphs left.
-        Infinity: no sample, the largest graphs are taken first.
-    doublings
-        How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
-        scarcest, raised to the power ``2**doublings``.
-    tolerance
-        Share of the average waste allowed; a pack that wastes no more is accepted without further search.
-    turn
-        Where samples start; other numbers give other plans.
-    """
-
+    # Most search steps for one pattern.
     steps: int = 2000
+    # Choices tried at one level of the search, before it steps back further, in the first half of the steps.
     width: int = 6
+    # Graphs of a pack that are left to the search; the others come from a sample of all graphs left. Infinity: no
+    # sample, the largest graphs are taken first.
     kept: float = 5.0
+    # How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
+    # scarcest, raised to the power 2**doublings.
     doublings: int = 6
+    # Share of the average waste allowed; a pack that wastes no more is accepted without further search.
     tolerance: float = 0.5
+    # Where samples start; other numbers give other plans.
     turn: float = 0.0
 
 
@@ -66,8 +55,6 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
     Components count by how scarce they are among the graphs still to be packed, so the search steers their
     ratio. `target` is the number of packs hoped for: room that it leaves over may be wasted.
 
-    Notes
-    -----
     Time O(C log C) for each stretch of packs with the same weights, and at most `tuning.steps` plus the entries of a
     pattern, times log C, for each pattern; memory O(C d) and the patterns.
 
@@ -89,6 +76,16 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
         alive = remaining > 0
         classes, remaining = classes[alive], remaining[alive]
     return joined(filled)
+
+
+def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
+    """Pack the graphs that are in no pack of `patterns` as well; None if the effort did not suffice."""
+    remaining = instance.counts - patterns.packed(len(instance.counts))
+    if not remaining.any():
+        return patterns
+    rest, left = instance.with_counts(remaining)
+    packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
+    return None if packed is None else joined([patterns, packed.with_classes(left[packed.classes])])
 
 
 class _Filling:
@@ -163,7 +160,7 @@ class _Filling:
         return patterns, int(state[WORK])
 
 
-def _weights(scarce: NDArray[np.float64], doublings: int) -> NDArray[np.float64]:
+def _weights(scarce: FloatArray, doublings: int) -> FloatArray:
     weights = scarce / max(float(scarce.max()), 1e-300)
     for _ in range(doublings):
         weights *= weights

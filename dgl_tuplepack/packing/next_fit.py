@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.patterns import Patterns, as_plan, joined, of_packs
 from dgl_tuplepack.packing.settings import Settings
@@ -25,15 +25,12 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 
     It is a baseline to compare with, not a way to save padding.
 
-    Notes
-    -----
     Time O(N k), memory O(N); at most 2^25 graphs.
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
     check_few_enough(histogram.num_graphs)
-    items = np.repeat(np.arange(len(histogram)), histogram.counts)
-    shuffle_segments(items, np.array([0, len(items)]), derive_key(np.uint64(settings.seed), np.uint64(0), np.uint64(0)))
+    items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
     slices: list[Patterns] = []
@@ -47,13 +44,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 
 
 def check_few_enough(graphs: int) -> None:
-    """Refuse more graphs than next fit takes.
-
-    Raises
-    ------
-    MethodError
-        There are more.
-    """
+    """Refuse more graphs than next fit takes with a MethodError."""
     if graphs > MOST_GRAPHS:
         raise MethodError(
             f"next fit takes graphs one by one, at most {MOST_GRAPHS:,} of them, but there are {graphs:,}; choose a "

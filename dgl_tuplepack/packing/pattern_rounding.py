@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.effort import Effort
-from dgl_tuplepack.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
-from dgl_tuplepack.packing.patterns import Patterns, collected, joined
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.bounds.instance import Instance
+from dgl_tuplepack.packing.minimum_bin_slack import Tuning, completed
+from dgl_tuplepack.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # A fraction is rounded up from here on; above 1: never.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
@@ -19,15 +18,13 @@ _STEPS = 20_000
 
 
 def rounded(
-    instance: Instance, columns: IntArray, repeats: NDArray[np.float64], turn: float, effort: Effort
+    instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
 ) -> Iterator[Patterns]:
     """Round the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``, in several ways.
 
     Minimum bin slack packs the graphs that the rounding leaves over. A pattern is not repeated beyond the graphs that
     are left, so that differences in the last digits of the LP do not matter.
 
-    Notes
-    -----
     Time O(M C) and that of minimum bin slack on at most one pack for each pattern used.
 
     Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
@@ -42,23 +39,19 @@ def rounded(
         if not remaining.any():
             yield kept
             continue
-        rest, left = instance.with_counts(remaining)
         for extra, tail in enumerate((5.0, float("inf"))):
-            tuning = Tuning(steps=_STEPS, kept=tail, turn=turn + extra)
-            packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
-            if packed is None:
+            patterns = completed(instance, kept, Tuning(steps=_STEPS, kept=tail, turn=turn + extra), effort)
+            if patterns is None:
                 return
-            yield joined([kept, packed.with_classes(left[packed.classes])])
+            yield patterns
 
 
-def _taken(counts: IntArray, columns: IntArray, wanted: NDArray[np.float64]) -> tuple[Patterns, IntArray]:
+def _taken(counts: IntArray, columns: IntArray, wanted: FloatArray) -> tuple[Patterns, IntArray]:
     """Repeat each pattern as often as wanted and as graphs allow; return the patterns, and the graphs left."""
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
     for column, number in zip(columns, wanted.tolist(), strict=True):
-        entries = np.flatnonzero(column)
-        most = min(int(number), int((remaining[entries] // column[entries]).min()))
-        if most > 0:
-            remaining[entries] -= most * column[entries]
-            rows.append((dict(zip(entries.tolist(), column[entries].tolist(), strict=True)), most))
+        content, packs = taken_packs(remaining, column, int(number))
+        if packs:
+            rows.append((content, packs))
     return collected(rows), remaining

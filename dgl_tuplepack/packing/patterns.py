@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack.bounds.instance import Instance, as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
@@ -14,7 +13,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import IntArray, exact_sum
+from dgl_tuplepack.sizes import FloatArray, IntArray, exact_sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +38,13 @@ class Patterns:
         """Graphs in a pack of each pattern, int64 ``[Q]``."""
         return np.add.reduceat(self.multiplicities, self.offsets[:-1])
 
-    def room(self, instance: Instance) -> NDArray[np.float64]:
+    def contents(self, sizes: IntArray) -> IntArray:
+        """Return the content of a pack of each pattern, int64 ``[Q, d]``, where `sizes` ``[C, d]`` are the classes."""
+        return np.add.reduceat(sizes[self.classes] * self.multiplicities[:, None], self.offsets[:-1], axis=0)
+
+    def room(self, instance: Instance) -> FloatArray:
         """Return the room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
-        held = instance.sizes[self.classes] * self.multiplicities[:, None]
-        return (instance.limits - np.add.reduceat(held, self.offsets[:-1], axis=0)) / instance.limits
+        return (instance.limits - self.contents(instance.sizes)) / instance.limits
 
     def packed(self, classes: int) -> IntArray:
         """Return the graphs of each of `classes` size classes in all packs, int64 ``[C]``."""
@@ -70,6 +72,12 @@ class Patterns:
         entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
+    def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
+        """Return the patterns with `fresh` ones in place of `chosen` packs of each, int64 ``[Q]``."""
+        left = self.repeats - chosen
+        kept = np.flatnonzero(left)
+        return joined([self.take(kept, left[kept]), fresh])
+
 
 def joined(parts: Iterable[Patterns]) -> Patterns:
     """Join lists of patterns, in order."""
@@ -96,6 +104,14 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
         np.array(multiplicities, dtype=np.int64),
         np.array([repeats for _, repeats in rows], dtype=np.int64),
     )
+
+
+def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
+    """Take up to `most` packs of `content` ``[C]`` from `remaining` graphs; return it by class, and their number."""
+    entries = np.flatnonzero(content)
+    packs = min(most, int((remaining[entries] // content[entries]).min()))
+    remaining -= packs * content
+    return dict(zip(entries.tolist(), content[entries].tolist(), strict=True)), packs
 
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:

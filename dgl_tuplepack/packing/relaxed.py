@@ -29,8 +29,6 @@ def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patt
     The graphs of merged classes are dealt in turn. The graphs that the relaxation leaves out have size 0 and go into
     the first pack.
 
-    Notes
-    -----
     Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
     """
     assert relaxation.whole

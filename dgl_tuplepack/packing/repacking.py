@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, scarcity
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.packing.subproblems import packed_again
@@ -16,11 +16,8 @@ from dgl_tuplepack.sizes import IntArray
 def repacked(instance: Instance, patterns: Patterns, tuning: Tuning, trial: int, effort: Effort) -> Patterns | None:
     """The patterns with some packs packed again, at least as well; None if that failed.
 
-    About half of the packs chosen are the emptiest ones, the others are drawn at random; they are the more, the more
-    packs would have to be saved for one to be won.
+    The packs are enough of the emptiest that their room makes 1.5 packs or more, and about as many others at random.
 
-    Notes
-    -----
     Time O(Q log Q) for Q patterns and that of minimum bin slack on the packs chosen.
 
     Source: the principle "ruin and recreate" of Schrimpf et al. 2000; emptiest bins first as in Alvim et al. 2004,
@@ -40,9 +37,7 @@ def _chosen(instance: Instance, patterns: Patterns, trial: int) -> IntArray | No
     # Room in the component with the least of it, among the scarce ones.
     room = np.where(scarce >= 0.9 * scarce.max(), patterns.room(instance), 1.0).min(axis=1)
     emptiest = np.argsort(-room, kind="stable")
-    drawn = np.arange(len(patterns))
-    key = derive_key(np.uint64(trial), np.uint64(0), np.uint64(2))
-    shuffle_segments(drawn, np.array([0, len(drawn)]), key)
+    drawn = shuffled(np.arange(len(patterns)), key_of(trial, 0, 2))
     # Enough of the emptiest for their room to make a pack and a half, more in later trials, and as many others.
     wanted = 1.5 + trial % 7
     most = np.full(len(patterns), 64, dtype=np.int64) << min(trial % 5, 5)

@@ -12,13 +12,7 @@ from dgl_tuplepack.packing.heuristics import Heuristic, check_heuristic
 
 @dataclass(frozen=True)
 class Settings:
-    """Checked settings; see `pack` for their meaning.
-
-    Raises
-    ------
-    MethodError
-        A setting is out of its range.
-    """
+    """Checked settings; see `pack` for their meaning."""
 
     heuristic: Heuristic = "product"
     seed: int = 0

@@ -15,7 +15,7 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.packing.closing import closed
 from dgl_tuplepack.packing.exact_split import exactly_split
 from dgl_tuplepack.packing.fit import fit_patterns
-from dgl_tuplepack.packing.heuristics import NAMES, as_priority
+from dgl_tuplepack.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.packing.level_filling import level_filling
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
@@ -24,7 +24,6 @@ from dgl_tuplepack.packing.repacking import repacked
 from dgl_tuplepack.packing.rounds import MOST_TURNS, Round
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.packing.subproblems import closed_by_subproblems
-from dgl_tuplepack.sizes import components_of_kind
 
 # Packs hold many graphs, on average, from here on.
 _MANY_GRAPHS = 4
@@ -44,9 +43,7 @@ def best_fits(current: Round) -> None:
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
     if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
         return
-    for name in NAMES if len(histogram) <= _MOST_FIT_CLASSES else ("product", "sum"):
-        if name in ("node", "edge") and not components_of_kind(limits.components, name + "s"):
-            continue
+    for name in names_for(limits.components) if len(histogram) <= _MOST_FIT_CLASSES else ("product", "sum"):
         try:
             priority = as_priority(name, limits)
         except MethodError:
@@ -188,7 +185,7 @@ def split_exactly(current: Round) -> None:
 
 
 def _split(current: Round, trial: int) -> None:
-    """Fill as many packs less as would meet the bound, else one pack less, as long as that works."""
+    """Try to reach the bound at once; if that fails, save one pack at a time."""
     best, effort = current.best, current.effort
     fewer = best.packs - best.bound
     if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
@@ -224,7 +221,7 @@ _REPACKED = "+repacking"
 
 
 def repack(current: Round) -> None:
-    """Every turn: repack near the bound with as much work as the search took, and with all where it was the last."""
+    """Every turn: repack. Near the bound, spend as much as the last search; after the last one, all that is left."""
     best, effort = current.best, current.effort
     least = effort.left - current.spent if best.packs - best.bound <= _NEAR else effort.left
     if current.growth < _LEAST_GROWTH:

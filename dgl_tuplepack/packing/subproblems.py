@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, needed_packs
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.packing.closing import closed
-from dgl_tuplepack.packing.patterns import Patterns, joined
+from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.sizes import IntArray
 
 # Least graphs of a subproblem; they grow with each failure, up to a factor.
@@ -38,9 +38,7 @@ def packed_again(instance: Instance, patterns: Patterns, chosen: IntArray, pack_
     fresh = pack_again(subproblem, taken.with_classes(np.searchsorted(classes, taken.classes)), target)
     if fresh is None or fresh.num_packs > taken.num_packs:
         return None
-    left = patterns.repeats - chosen
-    kept = np.flatnonzero(left)
-    return joined([patterns.take(kept, left[kept]), fresh.with_classes(classes[fresh.classes])])
+    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
 
 
 def closed_by_subproblems(
@@ -48,8 +46,6 @@ def closed_by_subproblems(
 ) -> Patterns:
     """Packs that are at most as many as those of `patterns`; ends after `patience` failures in a row.
 
-    Notes
-    -----
     Time: that of `closed` for some 60 to 300 graphs, each time.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
@@ -75,9 +71,7 @@ def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, tria
     """Packs of each pattern to take out, int64 ``[Q]``: in turn one at random, and one of those with most room."""
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
-    key = derive_key(np.uint64(seed), np.uint64(trial), np.uint64(_PURPOSE))
-    drawn = np.arange(len(packs))
-    shuffle_segments(drawn, np.array([0, len(drawn)]), key)
+    drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _PURPOSE))
     # Every other pack may come because of its room, so that subproblems differ.
     roomy, others = drawn[::2], drawn[1::2]
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]

@@ -1,4 +1,6 @@
-"""Pictures of histograms, plans and searches; every function draws into an Axes and returns it.
+"""Pictures of histograms, plans and searches.
+
+Every function draws into matplotlib Axes `ax`, those of a new figure if it is None, and returns them.
 
 All can be read in grey: colour maps are perceptually uniform, and lines differ in style and marker too.
 """

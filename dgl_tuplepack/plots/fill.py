@@ -38,14 +38,8 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     ----------
     plan
         Any number of components, two of which are shown.
-    ax
-        matplotlib Axes; a new figure's if None.
     components
         Names of the two shown, across and up; needed unless the plan has exactly two.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -123,12 +117,6 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
         Name in the legend -> plan.
     component
         The component whose content / limit is drawn.
-    ax
-        matplotlib Axes; a new figure's if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------
@@ -165,19 +153,7 @@ def plot_sorted_fill(plans: Mapping[str, PackPlan], component: str = "nodes", ax
 
 
 def plot_graphs_per_pack(plan: PackPlan, ax: Any = None) -> Any:
-    """Draw how many packs hold how many graphs, with the mean.
-
-    Parameters
-    ----------
-    plan
-        Any plan; its cap on graphs is drawn if packs come near it.
-    ax
-        matplotlib Axes; a new figure's if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-    """
+    """Draw how many packs hold how many graphs, with the mean, and the cap on graphs if packs come near it."""
     ax = drawing.axes_or_new(ax)
     edges = drawing.whole_cells(plan.pattern_graphs)
     # The last bar ends at the fullest pack.

@@ -25,15 +25,8 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     Parameters
     ----------
     plans
-        Name beside the axis -> plan; all of one histogram. Plans with looser limits than others (`node_only`, say), or
-        a looser cap on graphs, have open markers.
-    ax
-        matplotlib Axes; a new figure's if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        From top to bottom in the order given.
+        Name beside the axis -> plan, from top to bottom; all of one histogram. Plans with looser limits than others
+        (`node_only`, say), or a looser cap on graphs, have open markers.
 
     Raises
     ------

@@ -26,19 +26,14 @@ _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 
 def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
     """Draw what each of the limits tried has reached; the best and the Pareto front are marked.
 
+    It is a heat map if the candidates form a grid, and has a dot for each candidate otherwise.
+
     Parameters
     ----------
     search
         Any number of components, two of which are shown; if several candidates share a place, the best is shown.
-    ax
-        matplotlib Axes; a new figure's if None.
     components
         Names of the two shown, across and up; needed unless the search has exactly two.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With a heat map if the candidates form a grid, with a dot for each candidate otherwise.
 
     Raises
     ------
@@ -68,17 +63,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
 def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
     """Draw what each of the limits tried has reached against their slots per pack, for any number of components.
 
-    Parameters
-    ----------
-    search
-        Any search.
-    ax
-        matplotlib Axes; a new figure's if None.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With a dot for each candidate, the Pareto front as a line of steps, and the best as a star.
+    It has a dot for each candidate, the Pareto front as a line of steps, and the best as a star.
     """
     ax = drawing.axes_or_new(ax)
     ax.scatter(search.slots, search.scores, s=12, color="0.6", label=f"limits tried ({len(search):,})")

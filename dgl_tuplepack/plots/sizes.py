@@ -38,24 +38,19 @@ def plot_sizes(
 ) -> Any:
     """Draw the 2-D histogram of sizes, with both marginals, and the limits if given.
 
+    The marginals and the colour bar stand beside the Axes that it returns, in the same figure.
+
     Parameters
     ----------
     histogram
         Any number of components, two of which are shown.
     limits
         Drawn as lines; limits far beyond the largest size are only named.
-    ax
-        matplotlib Axes; a new figure's if None.
     components
         Names of the two shown, across and up; needed unless the histogram has exactly two.
     scale
         "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis); one
         for both axes, or two. Numbers of graphs always have logarithmic scales.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The central one; the marginals and the colour bar stand beside it in the same figure.
 
     Raises
     ------
@@ -116,16 +111,10 @@ def plot_distributions(
         Any number of components.
     limits
         Drawn as vertical lines in the style of their component.
-    ax
-        matplotlib Axes; a new figure's if None.
     components
         Names of those shown; all if None.
     scale
         "linear", "log" or "auto", as in `plot_sizes`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
 
     Raises
     ------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,10 +70,7 @@ def write_report(
 
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:
-        number = histogram.num_graphs
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
-        if dropped:
-            warnings.warn(f"{dropped} of {number} graphs exceed {limits!r} and are left out.", stacklevel=2)
     # `find` has three steps; the fourth is the page.
     with progress_bar(total=4, desc="report", delay=1) as bar:
         findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update)

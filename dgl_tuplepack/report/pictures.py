@@ -70,7 +70,7 @@ def _search_pictures(findings: Findings) -> Iterator[Picture]:
     yield _picture(
         plots.plot_tradeoff(search, _axes()),
         "Fuller packs need more slots",
-        "Each dot: limits that were tried. Line: no other ones are fuller with as few slots. Star: advised.",
+        "Each dot: limits that were tried. Line: the fullest limits for their slots. Star: advised.",
         f"Harmonic mean of efficiencies against slots of a pack, for {reached}",
     )
     if pair:

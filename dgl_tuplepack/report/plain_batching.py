@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.sizes import IntArray
 
-_PURPOSE = np.uint64(0x9A7C)
+_PURPOSE = 0x9A7C
 
 
 def padded_to_largest(histogram: SizeHistogram) -> dict[str, int]:
@@ -27,15 +27,8 @@ def padded_to_largest(histogram: SizeHistogram) -> dict[str, int]:
 def padded_by_batch(histogram: SizeHistogram, batch_size: int) -> dict[str, float]:
     """Return the expected slots if each graph is padded to the largest of its batch, in random order.
 
-    Parameters
-    ----------
-    histogram
-        Sizes of N graphs.
-    batch_size
-        Graphs in a batch, >= 1; the last batch takes the rest.
+    The last batch takes the rest of the N graphs.
 
-    Notes
-    -----
     Exact, up to rounding of floating-point numbers. The largest of B graphs drawn from N without replacement is at
     most v with probability C(n, B) / C(N, B), where n graphs are at most v. Time O(k V B) for V distinct values of
     a component.
@@ -61,24 +54,8 @@ def padded_by_batch(histogram: SizeHistogram, batch_size: int) -> dict[str, floa
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int = 0) -> tuple[dict[str, int], dict[str, int]]:
     """Return shape and slots if B graphs are joined, and every batch is padded to the fullest one of a random epoch.
 
-    Parameters
-    ----------
-    histogram
-        Sizes of N graphs.
-    batch_size
-        Graphs in a batch, >= 1; the last batch takes the rest.
-    seed
-        Seed of the order of the epoch.
-
-    Returns
-    -------
-    tuple
-        By component: content of the fullest batch, and slots of all batches at that shape. Another epoch can need
-        more than this shape.
-
-    Notes
-    -----
-    Simulated: time and memory O(N).
+    By component: content of the fullest batch, and slots of all batches at that shape. Another epoch can need more than
+    this shape. The last batch takes the rest of the N graphs. Simulated: time and memory O(N).
 
     Examples
     --------
@@ -86,9 +63,7 @@ def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int = 0) -> 
     ({'nodes': 9, 'edges': 12}, {'nodes': 18, 'edges': 24})
     """
     size = whole_number("the batch size", batch_size, 1, error=InputError)
-    order = np.repeat(np.arange(len(histogram)), histogram.counts)
-    key = derive_key(np.uint64(seed), np.uint64(0), _PURPOSE)
-    shuffle_segments(order, np.array([0, len(order)]), key)
+    order = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, _PURPOSE))
     contents = np.add.reduceat(histogram.sizes[order], np.arange(0, len(order), size), axis=0)
     shape = dict(zip(histogram.components, contents.max(axis=0).tolist(), strict=True))
     return shape, {name: len(contents) * most for name, most in shape.items()}

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.kernels.random import shuffle_segments
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
@@ -28,12 +29,12 @@ from dgl_tuplepack.sampler.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, FloatArray, deal, num_steps
+from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, deal, num_steps
 from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.position import Iteration, Progress
 from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
 from dgl_tuplepack.sampler.weights import Delivered, labels_of_graphs
-from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sizes import FloatArray, GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
 # Purposes of random streams, one number each; 3 seeds later plans.
@@ -181,9 +182,6 @@ class PackBatchSampler(Sampler[list[int]]):
         self.limits: Limits = limits.filled(components, plan.effective_limits.maxima).replace_graphs(plan.max_graphs)
         self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
-    def _key(self, purpose: int, epoch: int) -> np.uint64:
-        return np.uint64(derive_key(np.uint64(self.seed), np.uint64(epoch), np.uint64(purpose)))
-
     @property
     def epoch(self) -> int:
         """The current epoch, 0 at first; see `set_epoch`."""
@@ -230,7 +228,7 @@ class PackBatchSampler(Sampler[list[int]]):
         if self.shuffle:
             members = members.copy()
             content_epoch = 0 if self.content == "fixed" else epoch
-            shuffle_segments(members, self._class_offsets, self._key(_CONTENT, content_epoch))
+            shuffle_segments(members, self._class_offsets, key_of(self.seed, content_epoch, _CONTENT))
         return members[self._plans.of(epoch).graphs]
 
     def _dealt(self, epoch: int) -> IntArray:
@@ -238,9 +236,9 @@ class PackBatchSampler(Sampler[list[int]]):
         packs = self._plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
-            shuffle_segments(order, np.array([0, len(order)]), self._key(_ORDER, epoch))
+            shuffled(order, key_of(self.seed, epoch, _ORDER))
         balanced = self.shuffle and self.num_replicas > 1
-        key = self._key(_STEPS, epoch) if balanced else None
+        key = key_of(self.seed, epoch, _STEPS) if balanced else None
         # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
         most = len(order) // self.num_replicas + 2
         dealt = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels.random import shuffle_segments
+from dgl_tuplepack._random import shuffled
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import IntArray
-
-FloatArray = NDArray[np.float64]
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 NONE = -1
 # Packs whose work differs by less than this fraction of the heaviest count as equal, so that their order stays random.
@@ -31,18 +28,12 @@ def deal(
 
     The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
     them out. With a `key`, packs of near-equal work share a step and the least work is in the last one; full steps come
-    in the random order of the key. Without one, steps are runs of the given order.
+    in the random order of the key. Without one, steps are runs of the given order. Returns numbers of packs, int64
+    ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
 
-    Returns
-    -------
-    IntArray
-        Numbers of packs, int64 ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
-
-    Notes
-    -----
     Time O(P log P), memory O(P). The order of steps is drawn uniformly: ordered by their first packs, steps of rare
-    work would come early. Within a step packs are dealt to and fro by falling work, and the first rank moves on by one
-    with each step, so that no rank always gets the most work.
+    work would come early. Within a step packs are dealt by falling work in alternating directions; each step starts
+    one rank later, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
@@ -56,9 +47,7 @@ def deal(
         return np.sort(batches, axis=2)
     levels = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
     dealt.reshape(-1)[:packs] = np.argsort(-levels, kind="stable")
-    order = np.arange(full)
-    shuffle_segments(order, np.array([0, full]), key)
-    dealt[:full] = dealt[order]
+    dealt[:full] = dealt[shuffled(np.arange(full), key)]
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
     rows = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
     rows[:, 1::2] = rows[:, 1::2, ::-1].copy()

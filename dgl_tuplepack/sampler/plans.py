@@ -10,14 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dgl_tuplepack._random import key_of
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import derive_key
 from dgl_tuplepack.kernels.slots import expand_patterns
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sampler.dealing import FloatArray
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # A plan for a few epochs is worth less search than one for all of them.
 _EFFORT = 0.1
@@ -88,7 +87,7 @@ class Plans:
         return 0 if self._every is None else epoch // self._every
 
     def _make(self, period: int) -> Packs:
-        seed = derive_key(np.uint64(self._seed), np.uint64(period % 2**64), np.uint64(_TIES))
+        seed = key_of(self._seed, period % 2**64, _TIES)
         return Packs.of(pack(self._histogram, self._limits, seed=int(seed), effort=_EFFORT), self._class_offsets)
 
     def __getstate__(self) -> dict[str, Any]:

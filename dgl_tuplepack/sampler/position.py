@@ -32,7 +32,7 @@ class Progress:
     def __init__(self, content: str) -> None:
         self.epoch = 0
         self._content = content
-        # Of the iteration that began last, or of the state that was loaded since.
+        # Position of the latest iteration, or of a state loaded after it.
         self.latest = Position(0)
         self.resumes = False
         self.iterated_epoch: int | None = None

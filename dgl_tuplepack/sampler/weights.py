@@ -10,27 +10,20 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.sampler.dealing import NONE, FloatArray
+from dgl_tuplepack.sampler.dealing import NONE
 from dgl_tuplepack.sampler.plans import Packs
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """What all ranks deliver in one epoch.
+    """What all ranks deliver in one epoch."""
 
-    Parameters
-    ----------
-    packs
-        What the batches are made of.
-    graphs
-        Graph in each slot of the packs, int64 ``[N]``.
-    dealt
-        Packs of each batch of each rank, int64 ``[S, R, p]``; NONE where there is no pack.
-    """
-
+    # What the batches are made of.
     packs: Packs
+    # Graph in each slot of the packs, int64 [N].
     graphs: IntArray
+    # Packs of each batch of each rank, int64 [S, R, p]; NONE where there is no pack.
     dealt: IntArray
 
     @property
@@ -59,13 +52,7 @@ class Delivered:
 
 
 def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
-    """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there.
-
-    Raises
-    ------
-    SamplerError
-        The mask is not bool, or has not one row for each graph.
-    """
+    """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there."""
     mask = np.asarray(label_mask)
     if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
         raise SamplerError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import fields
@@ -159,7 +158,11 @@ def search_limits(
     check_oversize(oversize, SearchError)
     histogram = as_histogram(histogram)
     way = way.for_histogram(histogram)
-    kept, dropped = _kept(histogram, way, multiple_of, oversize)
+    kept, dropped = histogram, 0
+    smallest = way.smallest(space_of(histogram, multiple_of), oversize == "drop")
+    if smallest is not None:
+        limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))
+        kept, dropped = without_oversize(histogram, limits, oversize)
     with evaluating(kept.without_ids(), cap, method, settings, executor) as evaluation:
         way.search(evaluation, space_of(kept, multiple_of))
         best, order = way.order(evaluation)[0], np.lexsort(evaluation.limits.T[::-1])
@@ -173,10 +176,7 @@ def search_limits(
 def way_of(**asked: Any) -> Way:
     """Return the way that arguments of `search_limits` choose; those that are None count as not given.
 
-    Raises
-    ------
-    SearchError
-        The way does not take one of the arguments, or refuses its value.
+    A SearchError if the way does not take one of the arguments, or refuses its value.
     """
     given = {name: value for name, value in asked.items() if value is not None}
     way = next((way for name, way in _CHOSEN_BY.items() if name in given), Auto)
@@ -199,15 +199,3 @@ def _planning(method: str | None, heuristic: Heuristic | None, seed: int, effort
     if heuristic is not None and method not in FITS:
         raise MethodError(f"a heuristic is for {' and '.join(FITS)}, but the method is {method!r}; leave one out.")
     return method, Settings("product" if heuristic is None else heuristic, seed, effort=effort)
-
-
-def _kept(histogram: SizeHistogram, way: Way, multiple_of: int, oversize: str) -> tuple[SizeHistogram, int]:
-    """Return the histogram without oversize graphs, and their number."""
-    smallest = way.smallest(space_of(histogram, multiple_of), oversize == "drop")
-    if smallest is None:
-        return histogram, 0
-    limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))
-    kept, dropped = without_oversize(histogram, limits, oversize)
-    if dropped:
-        warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
-    return kept, dropped

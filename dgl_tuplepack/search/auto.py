@@ -21,8 +21,6 @@ _NEARLY_EQUAL, _SEVERAL = 1.5, 8
 class Auto(Scored):
     """Scale limits along the mean size, then refine around the best; advise as `Grid` does.
 
-    Notes
-    -----
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each,
     and leaves a derivative-free search as future work.
     """

@@ -28,7 +28,7 @@ from dgl_tuplepack.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.search.result import Candidate, effective_limits, efficiencies, harmonic_means
 from dgl_tuplepack.search.space import Row
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 Objective = Callable[[Candidate], float]
 
@@ -73,10 +73,8 @@ class Task:
         """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
         instance = as_instance(self.histogram, self.limits_of(row))
         patterns = first_patterns(instance, quick_bound(instance), self.settings.seed)
-        graphs = np.add.reduceat(patterns.multiplicities, patterns.offsets[:-1])
-        weighted = self.histogram.sizes[patterns.classes] * patterns.multiplicities[:, None]
-        used = np.add.reduceat(weighted, patterns.offsets[:-1], axis=0).max(axis=0)
-        return [patterns.num_packs, int(graphs.max()), *used.tolist()]
+        used = patterns.contents(self.histogram.sizes).max(axis=0)
+        return [patterns.num_packs, int(patterns.graphs.max()), *used.tolist()]
 
     def _plan(self, row: Row) -> list[int]:
         plan = METHODS[self.method](self.histogram, self.limits_of(row), self.settings)
@@ -187,23 +185,17 @@ class Evaluation:
         return self._arrays[1][:, 0]
 
     @property
-    def efficiency(self) -> NDArray[np.float64]:
+    def efficiency(self) -> FloatArray:
         """Efficiencies against the limits, float64 ``[M, k]``."""
         return efficiencies(self.totals, self.packs, self.limits)
 
     @property
-    def harmonic_means(self) -> NDArray[np.float64]:
+    def harmonic_means(self) -> FloatArray:
         """Harmonic mean of the efficiencies of every candidate, float64 ``[M]``."""
         return harmonic_means(self.efficiency)
 
-    def values_of(self, objective: Objective) -> NDArray[np.float64]:
-        """Return the objective of every candidate, float64 ``[M]``; it is called once for each candidate.
-
-        Raises
-        ------
-        SearchError
-            The objective does not return a finite number.
-        """
+    def values_of(self, objective: Objective) -> FloatArray:
+        """Return the objective of every candidate, float64 ``[M]``; it is called once for each candidate."""
         for row in self.results:
             if row not in self._values:
                 candidate = self.candidate(row)
@@ -218,19 +210,19 @@ class Evaluation:
         limits, results = (array[order] for array in self._arrays)
         return {"limits": limits, "packs": results[:, 0], "most_graphs": results[:, 1], "used": results[:, 2:]}
 
-    def bounds(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+    def bounds(self, rows: Sequence[Row]) -> FloatArray:
         """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         return efficiencies(self.totals, self.bounds_on_packs(rows), limits)
 
-    def bounds_on_packs(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+    def bounds_on_packs(self, rows: Sequence[Row]) -> FloatArray:
         """Return lower bounds on packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
         limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
         return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
 
-    def bounds_on_harmonic_means(self, rows: Sequence[Row]) -> NDArray[np.float64]:
+    def bounds_on_harmonic_means(self, rows: Sequence[Row]) -> FloatArray:
         """Return upper bounds on the harmonic means within limits, float64 ``[M]``."""
         return harmonic_means(self.bounds(rows))
 

@@ -16,7 +16,7 @@ _FEWEST_IN_ROUND = 8
 def explore_to_reach(evaluation: Evaluation, space: Space, way: Way, reach: float, plans: int) -> None:
     """Explore limits from what the largest graph needs up to `reach` times as much.
 
-    Limits below these along the mean size that exceed the largest graph in some component are tried as well.
+    Smaller scales are tried too, with each component raised to the largest graph.
     """
     below = space.ray(space.scale / reach, space.scale, max(2, plans // 25))
     explore(evaluation, space, way, space.scale, reach * space.scale, plans, (space.rounded(space.mean), *below))

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SearchError
@@ -15,7 +14,7 @@ from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
 from dgl_tuplepack.search.way import PLANS, Way
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Mean graphs of a pack may differ from the batch size by this fraction of it.
 TOLERANCE = 0.05
@@ -72,7 +71,7 @@ class GraphsPerBatch(Way):
         best = float(evaluation.harmonic_means[first])
         return evaluation.bounds_on_harmonic_means(rows) >= best
 
-    def _off(self, evaluation: Evaluation) -> NDArray[np.float64]:
+    def _off(self, evaluation: Evaluation) -> FloatArray:
         """Return how far the mean graphs of each candidate are from the batch size, as a fraction of it, ``[M]``."""
         graphs = evaluation.histogram.num_graphs / evaluation.packs
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

@@ -18,8 +18,6 @@ from dgl_tuplepack.search.way import Scored
 class Grid(Scored):
     """Plan every combination; advise the fewest slots per pack among those that score about highest.
 
-    Notes
-    -----
     Source: Krell et al. 2022 (arXiv 2209.06354), sections 2.5 and 3.2.
     """
 

@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import harmonic_mean
 from dgl_tuplepack.plan import library_versions
-from dgl_tuplepack.sizes import IntArray, as_int64, component_names
+from dgl_tuplepack.sizes import FloatArray, IntArray, as_int64, component_names
 
 _FILE = JsonFormat("dgl_tuplepack.limits_search", 1, "search", "repeat the search")
 
@@ -135,7 +135,7 @@ class LimitsSearch(Sequence[Candidate]):
     packs: IntArray
     most_graphs: IntArray
     used: IntArray
-    scores: NDArray[np.float64]
+    scores: FloatArray
     best_index: int
     method: str
     heuristic: str | None = None
@@ -208,12 +208,12 @@ class LimitsSearch(Sequence[Candidate]):
         return best
 
     @functools.cached_property
-    def efficiency(self) -> NDArray[np.float64]:
+    def efficiency(self) -> FloatArray:
         """Real content / (packs x limit), float64 ``[M, k]``, against the limits asked for."""
         return efficiencies(self.totals, self.packs, self.limits)
 
     @functools.cached_property
-    def harmonic_mean(self) -> NDArray[np.float64]:
+    def harmonic_mean(self) -> FloatArray:
         """Harmonic mean of the efficiencies of each candidate, float64 ``[M]``."""
         return harmonic_means(self.efficiency)
 
@@ -307,12 +307,12 @@ def effective_limits(components: Sequence[str], used: Sequence[int], most_graphs
     return Limits.from_components({n: max(1, v) for n, v in zip(components, used, strict=True)}, most_graphs)
 
 
-def efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> NDArray[np.float64]:
+def efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> FloatArray:
     """Return total / (packs x limit), float64 ``[M, k]``, for packs ``[M]`` and limits ``[M, k]``."""
     return np.asarray(totals / (packs[:, None].astype(np.float64) * limits), dtype=np.float64)
 
 
-def harmonic_means(efficiency: NDArray[np.float64]) -> NDArray[np.float64]:
+def harmonic_means(efficiency: FloatArray) -> FloatArray:
     """Return the harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` does."""
     present = efficiency[:, efficiency.any(axis=0)]
     if not present.size:

@@ -18,25 +18,15 @@ Value = TypeVar("Value")
 
 
 def checked(name: str, value: Any) -> Any:
-    """Return the setting `name` as plain data.
-
-    Raises
-    ------
-    SearchError
-        The value is of the wrong type, empty, or out of its range.
-    """
+    """Return the setting `name` as plain data; refuse a wrong value with a SearchError."""
     return _CHECKS[name](value)
 
 
 def in_order(name: str, values: Mapping[str, Value], components: Sequence[str]) -> dict[str, Value]:
     """Return the setting `name` under the names, and in the order, of `components`.
 
-    Edge types may go by their relation names.
-
-    Raises
-    ------
-    SearchError
-        Other components are named, or one is missing (a target may leave some out).
+    Edge types may go by their relation names. A SearchError if other components are named, or one is missing (a target
+    may leave some out).
     """
     names = {component: matching_name(component, values) for component in components}
     unknown = [given for given in values if given not in names.values()]
@@ -72,10 +62,6 @@ def _objective(objective: Any) -> Any:
             "objective=lambda candidate: -candidate.packs, say."
         )
     return objective
-
-
-def _ranges(ranges: object) -> dict[str, list[int]]:
-    return _by_component("ranges", ranges, _values)
 
 
 def _values(component: str, values: object) -> list[int]:
@@ -121,7 +107,7 @@ _PLURALS = {"ranges": "ranges", "target": "targets", "cost": "costs"}
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "objective": _objective,
     "tolerance": _number("tolerance", "0.005 accepts scores within 0.5 % of the highest.", least=0, below=1),
-    "ranges": _ranges,
+    "ranges": lambda ranges: _by_component("ranges", ranges, _values),
     "target": _target,
     "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
     "budget": _number("the budget", "give slots, or bytes together with costs (cost=, --cost).", above=0),

@@ -22,30 +22,19 @@ Row = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Space:
-    """A lattice of limits, k components each.
-
-    Parameters
-    ----------
-    components
-        k names.
-    mean
-        Mean size of a graph.
-    smallest
-        Smallest limits, each >= 1; they hold every graph.
-    largest
-        Limits with which one pack holds all graphs; larger ones change nothing.
-    steps, reserve
-        Limit plus reserve is a multiple of the step, in each component.
-    multiples
-        The multiples that were asked for: 1, or the same as the steps.
-    """
+    """A lattice of limits, k components each."""
 
     components: tuple[str, ...]
+    # Mean size of a graph.
     mean: tuple[float, ...]
+    # Smallest limits, each >= 1; they hold every graph.
     smallest: Row
+    # Limits with which one pack holds all graphs; larger ones change nothing.
     largest: Row
+    # Limit plus reserve is a multiple of the step, in each component.
     steps: Row
     reserve: Row
+    # The multiples that were asked for: 1, or the same as the steps.
     multiples: Row
 
     @property
@@ -64,10 +53,8 @@ class Space:
 
     def rounded_down(self, values: Iterable[float]) -> Row:
         """Return the largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
-        row = []
-        for value, step, reserve in zip(values, self.steps, self.reserve, strict=True):
-            row.append(max(1, math.floor(value + reserve) // step) * step - reserve)
-        return tuple(max(1, v) for v in row)
+        columns = zip(values, self.steps, self.reserve, strict=True)
+        return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 
     def ray(self, first: float, last: float, number: int) -> list[Row]:
         """Return distinct limits that hold `first` to `last` mean graphs, at most `number` of them, ascending.
@@ -109,12 +96,7 @@ def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
     """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
 
     The content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions,
-    say), so any other limit is as good as the multiple below it.
-
-    Raises
-    ------
-    SearchError
-        Slots overflow 64-bit integers.
+    say), so any other limit is as good as the multiple below it. A SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import SearchError
@@ -19,7 +18,7 @@ from dgl_tuplepack.search.result import harmonic_means
 from dgl_tuplepack.search.settings import Ranges
 from dgl_tuplepack.search.space import Row, Space
 from dgl_tuplepack.search.way import PLANS, REACH, Way
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Combinations of ranges are planned from few slots to many, this many at a time.
 _WAVE = 256
@@ -76,7 +75,7 @@ class Target(Way):
         # Limits that cannot reach the target may still come closest to it.
         evaluation.add(rows)
 
-    def _lacking(self, evaluation: Evaluation, efficiency: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _lacking(self, evaluation: Evaluation, efficiency: FloatArray) -> FloatArray:
         """Return how far rows of efficiencies ``[M, k]`` are below the target, ``[M]``; <= 0 if they reach it."""
         if not isinstance(self.target, Mapping):
             return self.target - harmonic_means(efficiency)

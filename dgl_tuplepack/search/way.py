@@ -8,14 +8,11 @@ from dataclasses import dataclass, fields, replace
 from itertools import compress
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation, Objective
 from dgl_tuplepack.search.settings import checked, in_order
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Defaults that several ways share: most candidates, and largest limits as a multiple of what the largest graph needs.
 PLANS, REACH = 200, 3.0
@@ -77,7 +74,7 @@ class Way(ABC):
         """Return limits around `row`, some of them `scale` mean graphs away."""
         return space.neighbours(row, scale)
 
-    def scores(self, evaluation: Evaluation) -> NDArray[np.float64]:
+    def scores(self, evaluation: Evaluation) -> FloatArray:
         """Return the score of every candidate, float64 ``[M]``."""
         return evaluation.harmonic_means
 
@@ -97,11 +94,11 @@ class Scored(Way):
         name = getattr(self.objective, "__name__", type(self.objective).__name__)
         return super().aim | ({} if self.objective is None else {"objective": name})
 
-    def scores(self, evaluation: Evaluation) -> NDArray[np.float64]:
+    def scores(self, evaluation: Evaluation) -> FloatArray:
         """Return the score of every candidate, float64 ``[M]``."""
         return evaluation.harmonic_means if self.objective is None else evaluation.values_of(self.objective)
 
-    def least(self, scores: NDArray[np.float64]) -> float:
+    def least(self, scores: FloatArray) -> float:
         """Return the lowest score within the tolerance of the highest."""
         highest = float(scores.max())
         return highest - self.tolerance * abs(highest)

@@ -10,8 +10,10 @@ from typing import Any
 
 import dgl
 import pytest
+import typer
 
 from dgl_tuplepack import GraphSizes, GraphStore, LimitsSearch, PackPlan, SizeHistogram, load_example, pack
+from dgl_tuplepack.cli.commands import app
 from dgl_tuplepack.limits import Limits
 from tests.ogb_folder import write_ogb_folder
 from tests.unit.conftest import Run
@@ -20,6 +22,7 @@ EXAMPLE = "example:ogbg-molhiv"
 BIG = ["--nodes", "222", "--edges", "502"]
 COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
 SMALL = SizeHistogram.from_csv(COUNTS)
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
 
 
 def records(text: str) -> list[dict[str, str]]:
@@ -78,7 +81,9 @@ def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
     assert "1 of 6 nodes, 10 edges" in refused.err
     done = json.loads(run(*arguments, "--oversize", "drop", "--json", text=COUNTS.encode()).out)
     assert (done["dropped"], done["graphs"]) == (1, 9)
-    assert "graphs left out" in run(*arguments, "--oversize", "drop", text=COUNTS.encode()).out
+    shown = run(*arguments, "--oversize", "drop", text=COUNTS.encode())
+    assert "graphs left out" in shown.out
+    assert "1 of 10 graphs exceed Limits(nodes=5, edges=9, graphs=None) and are left out." in shown.err
 
 
 def test_limits_advises_and_saves(run: Run, tmp_path: Path) -> None:
@@ -279,12 +284,18 @@ def test_bad_tables_on_standard_input(run: Run, command: list[str], text: bytes,
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["sizes", "plan", "limits"])
-def test_every_command_has_help(run: Run, command: str) -> None:
-    done = run(command, "--help")
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Narrow tables cut long names off.
+    monkeypatch.setenv("COLUMNS", "200")
+    done = run(name, "--help")
     assert done.code == 0
-    for part in ("SOURCE", "--json", "--csv", "--save", "--root"):
-        assert part in done.out
+    words = " ".join(done.out.replace("│", " ").split())
+    command = COMMANDS[name]
+    assert " ".join(command.help.split(".")[0].split()) in words
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+        assert (parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.metavar.split()[0]) in words
 
 
 def test_a_saved_search_or_plan_is_whole_or_not_there(run: Run, tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def test_a_picture_within_given_limits(run: Run, tmp_path: Path) -> None:
     done = run("plot", "graphs-per-pack", "-", "--out", out, *arguments, "--json", text=TEXT)
     assert done.code == 0, done.err
     assert json.loads(done.out) == {"kind": "graphs-per-pack", "path": str(out)}
-    assert done.err == "dgl-tuplepack: 1 graphs exceed the limits and were left out\n"
+    number = SizeHistogram.from_csv(TEXT.decode()).num_graphs
+    limits = "Limits(nodes=10, edges=20, graphs=3)"
+    assert done.err == f"dgl-tuplepack: 1 of {number} graphs exceed {limits} and are left out.\n"
 
 
 def test_a_report_within_given_limits(run: Run, tmp_path: Path) -> None:

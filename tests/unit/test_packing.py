@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, lower_bound, pack, search_limits
+from dgl_tuplepack.bounds.instance import as_instance
+from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError, SchemaError, SizesError
 from dgl_tuplepack.packing import METHODS
 from tests import reference
@@ -36,6 +38,15 @@ def pack_nodes(counts: dict[int, int], limit: int, **options: Any) -> Counter[tu
 
 def test_the_methods_are_those_of_the_design() -> None:
     assert {"auto", "best_fit", "first_fit", "none", "node_only", "edge_only", "next_fit"} <= set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_keeps_the_contract_of_the_registry(method: str) -> None:
+    limits = Limits(20, 30, 5)
+    plan = pack(SizeHistogram.from_counts({(9, 12): 7, (5, 8): 11, (2, 3): 13}), limits, method)
+    assert plan.method.startswith(method)
+    assert plan.limits == limits or method in ("node_only", "edge_only")
+    assert plan.lower_bound >= quick_bound(as_instance(plan.histogram, plan.limits))
 
 
 def test_best_fit_takes_the_fullest_pack_and_first_fit_the_emptiest() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.sampler import plans
 from tests.graphs import flat
@@ -150,7 +151,7 @@ def test_a_cap_that_later_plans_would_exceed() -> None:
     """The same searches without the cap put more graphs into a pack than batches have room for."""
     s = sampler(content="repack")
     assert s.limits.graphs is not None
-    seeds = [int(s._key(3, epoch)) for epoch in range(1, 6)]
+    seeds = [int(key_of(s.seed, epoch, 3)) for epoch in range(1, 6)]
     free = [tp.pack(tp.GraphSizes(ROWS), LIMITS, seed=seed, effort=0.1).max_graphs for seed in seeds]
     assert max(free) > s.limits.graphs
     for epoch in range(1, 6):
