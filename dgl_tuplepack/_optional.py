@@ -26,10 +26,8 @@ EXTRAS = {
 def load(name: str) -> ModuleType:
     """Import an optional package, such as torch or dgl, or a module inside it.
 
-    Raises
-    ------
-    MissingDependencyError
-        It is absent, or cannot be loaded, such as DGL 2.1.0 beside a newer torch; says how to install it.
+    MissingDependencyError, which says how to install it, if it is absent or cannot be loaded, as DGL 2.1.0 beside a
+    newer torch.
     """
     package = name.partition(".")[0]
     if package == "dgl":

@@ -40,13 +40,7 @@ def keep_compiled(dispatcher: Any, function: FunctionType) -> None:
 
 
 def cache_folder() -> Path:
-    """Folder of compiled kernels: in that of ``NUMBA_CACHE_DIR``, or else in the user's folder of caches.
-
-    Raises
-    ------
-    OSError
-        The user has no such folder.
-    """
+    """Folder of compiled kernels: in ``NUMBA_CACHE_DIR``, or in the user's cache folder; OSError without one."""
     chosen = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     return (Path(chosen) if chosen else _caches_of_user()).absolute() / "dgl_tuplepack"
 

@@ -46,16 +46,10 @@ def _sift_down(heap: IntVector, levels: FloatVector, length: int, at: int) -> No
 
 @jit
 def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
-    """Deal items; return the length of the heap after them.
+    """Deal items of the size classes `sizes` ``[C, d]``; return the length of the heap after them.
 
-    Parameters
-    ----------
-    sizes, items
-        Size classes ``[C, d]``, and the class of each item ``[N]``, largest first.
-    length
-        Packs in the heap: those that may take more.
-    assigned
-        Gets the pack of each item ``[N]``; -1 where the pack of the highest level had no room.
+    `items` ``[N]`` are the classes, largest first; `length` is the number of packs in the heap, which may take more;
+    `assigned` ``[N]`` gets the pack of each item, -1 where the pack of the highest level had no room.
     """
     room, heap, levels, weights, cap = packs
     components = sizes.shape[1]

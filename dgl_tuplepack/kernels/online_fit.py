@@ -102,29 +102,14 @@ def offer(
     A pack goes when nothing more fits into it; else the fullest one when `lookahead` graphs are held. One that has
     been open for `patience` graphs goes first: the graph is not taken then, and has to be offered again.
 
-    Parameters
-    ----------
-    size
-        Of the graph, int64 ``[k]``.
-    limits
-        Most of each component and most graphs of a pack, int64 ``[k + 1]``.
-    packs
-        ``[lookahead, k + 2]``: of each open pack its room, graphs that it may still take, and the number of graphs
-        taken when it was opened. Changes.
-    state
-        ``[4 + k]``: see OPEN to SMALLEST. Changes.
-    totals
-        Sum of ``size / limits`` so far, ``[k]``. Changes.
-    weights
-        Scratch, ``[k]``.
+    `size` ``[k]`` is that of the graph, `limits` ``[k + 1]`` the most of each component and of graphs in a pack. These
+    change: `packs` ``[lookahead, k + 2]``, for each open pack its room, the graphs that it may still take, and the
+    number of graphs taken when it was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; and `totals` ``[k]``, the sum
+    of ``size / limits`` so far. `weights` ``[k]`` is scratch.
 
-    Returns
-    -------
-    tuple
-        Number of the pack that took the graph, which is the former number of open packs where it opened one, or
-        OVERDUE; and number of the pack that goes, or -1; the last open pack takes the number of the one that went.
-        TOO_LARGE or NO_SIZE, twice, where the graph exceeds the limits alone or a number is below 0: nothing has
-        changed then.
+    Returns the number of the pack that took the graph (a new pack gets the former number of open packs), or OVERDUE;
+    and the number of the pack that goes, or -1: the last open pack takes its number. TOO_LARGE or NO_SIZE, twice,
+    where the graph exceeds the limits alone or a number is below 0; nothing has changed then.
     """
     components = len(size)
     for component in range(components):

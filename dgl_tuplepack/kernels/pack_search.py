@@ -92,8 +92,6 @@ def search_packs(
     `least`. Returns the steps taken, negative if a class took more than `most_steps`, so that its pack may not be the
     best.
 
-    Notes
-    -----
     Exact: branches are cut by what the limit of each component, the mixture of all, and the number of graphs that have
     room allow at most. Exponential at worst; packs of n graphs have at most C^n contents.
 
