@@ -38,25 +38,17 @@ def check_types(graph: Any, node_types: Sequence[str], edge_types: Sequence[Edge
 
 @dataclass(frozen=True)
 class GraphBlock:
-    """B graphs one after the other; V_t nodes and E_t edges in all of each type.
+    """B graphs one after the other; V_t nodes and E_t edges in all of each type."""
 
-    Attributes
-    ----------
-    num_nodes, num_edges
-        int64 ``[B]`` for each type.
-    endpoints
-        Source node and destination node of each edge, integers ``[E_t]``, counted from 0 in each graph.
-    node_features, edge_features
-        ``[V_t, ...]`` and ``[E_t, ...]`` by type and name.
-    labels
-        ``[B, ...]`` by name; the empty name for a single label, empty if there are no labels.
-    """
-
+    # int64 [B] for each type.
     num_nodes: Mapping[str, IntArray]
     num_edges: Mapping[EdgeType, IntArray]
+    # Source node and destination node of each edge, integers [E_t], counted from 0 in each graph.
     endpoints: Mapping[EdgeType, tuple[Array, Array]]
+    # [V_t, ...] and [E_t, ...] by type and name.
     node_features: Mapping[str, Mapping[str, Array]]
     edge_features: Mapping[EdgeType, Mapping[str, Array]]
+    # [B, ...] by name; the empty name for a single label, empty if there are no labels.
     labels: Mapping[str, Array]
 
     def __len__(self) -> int:

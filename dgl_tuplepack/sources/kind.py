@@ -117,29 +117,19 @@ class SizedSource(Source):
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of source in the registry.
+    """One kind of source in the registry."""
 
-    Parameters
-    ----------
-    where
-        Module and class, ``package.module:Class``; imported at first use.
-    path, object
-        What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
-    signs
-        For a module of a higher layer: every folder of this kind has one of these files. The module is imported only
-        for such a folder, and asked about objects only if its package is already imported.
-    needs
-        Optional package, one of `EXTRAS`, that the module imports; loaded before the kind is asked, so that such a kind
-        must have `signs`.
-    has_graphs
-        False for a kind with sizes only.
-    """
-
+    # Module and class, "package.module:Class"; imported at first use.
     where: str
+    # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
     path: str = ""
     object: str = ""
+    # For a module of a higher layer: every folder of this kind has one of these files. The module is imported only for
+    # such a folder, and asked about objects only if its package is already imported.
     signs: tuple[str, ...] = ()
+    # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
     needs: str = ""
+    # False for a kind with sizes only.
     has_graphs: bool = True
 
     def __post_init__(self) -> None:
