@@ -29,12 +29,22 @@ _LARGEST = 10**100
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `path`; see `write_bytes`."""
-    write_bytes(path, text.encode("utf-8"))
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FormatError(f"cannot write {path}: {error.object[error.start]!r} is not a character of UTF-8.") from error
+    write_bytes(path, content)
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` completely; FormatError if that fails, and no partial file is left."""
-    path = as_path(path)
+    """Write `content` to `path` completely; FormatError if that fails, and no partial file is left.
+
+    A link is followed. What exists must be a plain file: to rename a file to a device or a pipe would replace it.
+    """
+    path = Path(os.path.realpath(as_path(path)))
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe"
+        raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
     partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
     try:
         with open(partial, "xb") as file:

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn.masks import checked_rows
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -56,8 +58,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     -----
     UserWarning
         Some layers mix rows in other ways and are left as they are: PyG's PairNorm, MeanSubtractionNorm and
-        HeteroBatchNorm, lazy norms that have not seen a batch, and subclasses with a forward pass of their own. Norms
-        called as functions (`torch.nn.functional.batch_norm`) cannot be seen.
+        HeteroBatchNorm, scripted norms, lazy norms that have not seen a batch, and subclasses with a forward pass of
+        their own. Norms called as functions (`torch.nn.functional.batch_norm`) cannot be seen.
 
     Examples
     --------
@@ -69,6 +71,9 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
         raise SchemaError(
             f"convert() takes a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
         )
+    if not isinstance(rows or {}, Mapping):
+        raise SchemaError(f"rows must be a dict of names of norms to components, but is {shown(rows)}; give {{}}, say.")
+    true_or_false("verbose", verbose, SchemaError)
     modules = dict(model.named_modules())
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
@@ -78,11 +83,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
                 f"rows names {shown(name)}, which is not a batch norm of the model; give names of these: "
                 f"{shown(list(norms), 1000)}."
             )
-        if not isinstance(component, str):
-            raise SchemaError(
-                f"rows[{shown(name)}] must be the name of a component, but is {shown(component)}; give 'nodes', "
-                "'edges', 'graphs', 'nodes:TYPE' or 'edges:SRC:TYPE:DST'."
-            )
+        checked_rows(f"rows[{shown(name)}]", component)
     for module in plain.values():
         _become_masked(module)
     for name, component in (rows or {}).items():
@@ -113,6 +114,9 @@ def _become_masked(module: Any) -> None:
 
 def _mixes_rows(module: nn.Module) -> bool:
     kind = type(module)
+    # What is inside of a scripted layer cannot be told from here.
+    if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
+        return True
     if isinstance(module, _BatchNorm) and not isinstance(module, MaskedBatchNorm1d):
         return True
     return any(

@@ -27,7 +27,8 @@ def front_batch_norm(
     `torch.nn.functional.batch_norm`. Slicing, normalising and padding would copy the tensor once more in each
     direction.
     """
-    args = (input, weight, bias, running_mean, running_var, num_real, by_batch, momentum, eps)
+    # For other strides, torch's kernel that writes into a given tensor takes wrong statistics (seen in 2.13).
+    args = (input.contiguous(), weight, bias, running_mean, running_var, num_real, by_batch, momentum, eps)
     return cast(Tensor, _FrontBatchNorm.apply(*args)[0])  # type: ignore[no-untyped-call]
 
 
@@ -54,22 +55,24 @@ class _FrontBatchNorm(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        input, weight, _, running_mean, running_var, num_real, by_batch, _, eps = inputs
+        input, weight, bias, running_mean, running_var, num_real, by_batch, _, eps = inputs
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(input, weight, running_mean, running_var, *output[1:])
-        ctx.settings = num_real, by_batch, eps
+        # By the statistics of a batch, the running ones have no part, and a later batch may move them in place.
+        running = (None, None) if by_batch else (running_mean, running_var)
+        ctx.save_for_backward(input, weight, *running, *output[1:])
+        ctx.settings = num_real, by_batch, eps, bias is not None
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if gradient is None:
             return (None,) * 9
         input, weight, running_mean, running_var, mean, scale = ctx.saved_tensors
-        num_real, by_batch, eps = ctx.settings
+        num_real, by_batch, eps, has_bias = ctx.settings
         of_front, of_weight, of_bias = _ops.native_batch_norm_backward(
             gradient[:num_real], input[:num_real], weight, running_mean, running_var, mean, scale, by_batch, eps,
             [True, weight is not None, weight is not None],
         )  # fmt: skip
         # Padding is concatenated, since that can be differentiated again, as forces are.
         padding = input.new_zeros((len(input) - num_real, *input.shape[1:]))
-        return torch.cat([of_front, padding]), of_weight, of_bias, *(None,) * 6
+        return torch.cat([of_front, padding]), of_weight, of_bias if has_bias else None, *(None,) * 6

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 
 
@@ -66,21 +67,32 @@ class masked:
     """
 
     def __init__(self, batch: HasRowMasks | None) -> None:
-        if batch is not None and not hasattr(batch, "row_masks"):
+        if batch is not None and (isinstance(batch, type) or not hasattr(batch, "row_masks")):
             raise SchemaError(
                 f"masked() takes a PaddedBatch, or None where nothing is padding, but got {type(batch).__name__}; give "
                 "what PaddedCollate or a store's padded view returns."
             )
         self._masks: Mapping[str, RowMask] = {} if batch is None else batch.row_masks()
-        self._before: Mapping[str, RowMask] | None = None
+        self._before: list[Mapping[str, RowMask] | None] = []
 
     def __enter__(self) -> None:
-        self._before, _Current.masks = _Current.masks, self._masks
+        self._before.append(_Current.masks)
+        _Current.masks = self._masks
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.masks = self._before
+        _Current.masks = self._before.pop()
+
+
+def checked_rows(what: str, rows: object) -> str | None:
+    """Return the name of a component that a norm is bound to, or None; SchemaError if it is neither."""
+    if rows is not None and not isinstance(rows, str):
+        raise SchemaError(
+            f"{what} must be the name of a component, but is {shown(rows)}; give 'nodes', 'edges', 'graphs', "
+            "'nodes:TYPE' or 'edges:SRC:TYPE:DST'."
+        )
+    return rows
 
 
 def current_mask(input: Tensor, rows: str | None) -> RowMask | None:

@@ -65,9 +65,9 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     if count is None:
         total, number = _masked_sum(values, mask)
         return (total / number.clamp(min=1)).to(values.dtype)
-    _check_count(count)
+    divisor = _checked_count(count)
     total, _ = _masked_sum(values, mask)
-    return (total / (count * math.prod(values.shape[mask.ndim :]))).to(values.dtype)
+    return (total / (divisor * max(1, math.prod(values.shape[mask.ndim :])))).to(values.dtype)
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
@@ -117,16 +117,17 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     return (total / number.clamp(min=1)).to(values.dtype)
 
 
-def _check_count(count: float | Tensor) -> None:
+def _checked_count(count: float | Tensor) -> float | Tensor:
     hint = "give sampler.graphs_per_batch, or sampler.count_tensor in compiled code."
     if not isinstance(count, Tensor):
-        if not torch.compiler.is_compiling():
-            real_number("count", count, above=0, hint=hint, error=SchemaError)
-    elif count.ndim or count.is_complex() or count.dtype == torch.bool:
+        compiling = torch.compiler.is_compiling()
+        return count if compiling else float(real_number("count", count, above=0, hint=hint, error=SchemaError))
+    if count.ndim or count.is_complex() or count.dtype == torch.bool:
         raise SchemaError(
             f"count must be a positive number or a 0-dimensional tensor of one, but is a tensor of {count.dtype} with "
             f"shape {tuple(count.shape)}; {hint}"
         )
+    return count
 
 
 def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.front_norm import front_batch_norm
-from dgl_tuplepack.nn.masks import RowMask, as_row_mask, current_mask
+from dgl_tuplepack.nn.masks import RowMask, as_row_mask, checked_rows, current_mask
 from dgl_tuplepack.nn.means import statistics_dtype
 
 
@@ -28,7 +28,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     Parameters
     ----------
-    num_features, eps, momentum, affine, track_running_stats, device, dtype
+    num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         As in the base.
     across_ranks
         Whether statistics in training are those of the real rows of all ranks, so that outputs and gradients are those
@@ -68,17 +68,22 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
         *,
+        bias: bool = True,
         across_ranks: bool = False,
         group: dist.ProcessGroup | None = None,
         rows: str | None = None,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        # Older releases of torch have no such argument.
+        without = {} if true_or_false("bias", bias, SchemaError) else {"bias": False}
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, **without)
         self.across_ranks = true_or_false("across_ranks", across_ranks, SchemaError)
         self.group = group
-        self.rows = rows
+        self.rows = checked_rows("rows", rows)
 
     def forward(self, input: Tensor, mask: Tensor | None = None) -> Tensor:
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
+        if not isinstance(input, Tensor):
+            raise SchemaError(f"the input must be a tensor, but is {type(input).__name__}; give [N, C] or [N, C, L].")
         self._check_input_dim(input)
         if input.shape[1] != self.num_features:
             raise SchemaError(
@@ -151,10 +156,10 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             mean, variance = self.running_mean.to(exact), self.running_var.to(exact)
             deviation = x - mean.reshape(shape)
         scale = torch.rsqrt(variance + self.eps)
-        if self.affine:
+        if self.weight is not None:
             scale = scale * self.weight
         result = deviation * scale.reshape(shape)
-        if self.affine:
+        if self.bias is not None:
             result = result + self.bias.reshape(shape)
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 

@@ -26,13 +26,14 @@ def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mappin
             f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give "
             'coordinates=("pos",), say.'
         )
-    given: dict[Any, Any] = dict(coordinates if isinstance(coordinates, Mapping) else dict.fromkeys(coordinates, 1.0))
     names = sorted({name for specs in specs_by_type for name in specs})
-    for name, distance in given.items():
+    pairs = coordinates.items() if isinstance(coordinates, Mapping) else ((name, 1.0) for name in coordinates)
+    given: dict[Any, Any] = {}
+    for name, distance in pairs:
         if name not in names:
             raise SchemaError(f"coordinates names {shown(name)}, but the node features are {names}; correct the name.")
-        hint = "give a length beyond the cutoff of the model."
-        real_number(f"the distance of coordinates {name!r}", distance, above=0, hint=hint, error=SchemaError)
+        hint, what = "give a length beyond the cutoff of the model.", f"the distance of coordinates {name!r}"
+        given[name] = real_number(what, distance, above=0, hint=hint, error=SchemaError)
         for spec in (specs[name] for specs in specs_by_type if name in specs):
             if not spec.dtype.is_floating_point or 0 in spec.shape:
                 raise SchemaError(

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dgl_tuplepack._checks import INT64_MAX, shown, true_or_false, whole_number
+from dgl_tuplepack._checks import INT64_MAX, as_array, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.schema import ArraySpec, Column, Schema
@@ -153,7 +153,7 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
             "has no name); correct the names or give one number."
         )
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
-    values = {name: _plain(value) for name, value in values.items()}
+    values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
         shape = np.shape(values[name]) if isinstance(values[name], list) else ()
         if shape not in ((), spec.shape):
@@ -176,11 +176,11 @@ def _as_torch_takes(value: Any) -> Any:
     return value if -(2**63) <= value < 2**63 else float(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, what: str) -> Any:
     """Return a number, or nested lists of numbers, whatever held them; what is neither stays."""
-    if isinstance(value, Tensor | np.ndarray | np.generic):
-        return value.tolist()
-    return list(map(_plain, value)) if isinstance(value, list | tuple) else value
+    if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
+        return as_array(value, what, SchemaError).tolist()
+    return value
 
 
 def _numbers(value: Any) -> Iterator[Any]:

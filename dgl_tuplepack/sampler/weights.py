@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import as_array, shown
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.sampler.dealing import NONE
 from dgl_tuplepack.sampler.plans import Packs
@@ -53,7 +53,7 @@ class Delivered:
 
 def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
     """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there."""
-    mask = np.asarray(label_mask)
+    mask = as_array(label_mask, "label_mask", SamplerError)
     if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
         raise SamplerError(
             f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "

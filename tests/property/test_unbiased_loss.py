@@ -113,6 +113,15 @@ def test_masks_of_another_shape_or_dtype(mask: Any, part: str) -> None:
         sampler.labels_per_batch(mask)
 
 
+@pytest.mark.parametrize(
+    "mask", [np.ma.masked_array([True] * 4, [0, 0, 0, 1]), [[True], [True, False]], torch.ones(4, device="meta")]
+)
+def test_masks_that_do_not_tell_all_values(mask: Any) -> None:
+    sampler = tp.PackBatchSampler(tp.GraphSizes([[1, 1]] * 4), tp.Limits(nodes=2, edges=2))
+    with refused(SamplerError, "label_mask"):
+        sampler.labels_per_batch(mask)
+
+
 # The gradient itself -------------------------------------------------------------------------------------------------
 
 

@@ -97,7 +97,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    with refused(FormatError, "cannot write", "Is a directory"):
+    with refused(FormatError, "cannot write", "it is a folder"):
         _files.write_text(tmp_path / "folder", "x")
     assert os.listdir(tmp_path) == ["folder"]
 
@@ -264,3 +264,30 @@ def test_a_value_of_another_kind_anywhere_is_refused_or_read(
         load(kind, folder / kind)
     except InputError as error:
         assert len(str(error)) < 2000  # noqa: PT017
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+def test_what_is_not_a_file_is_never_replaced(tmp_path: Path) -> None:
+    """Run as root, a renaming would replace /dev/null."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name, what in (("pipe", "a device or a pipe"), ("folder", "a folder"), ("link", "a device or a pipe")):
+        with refused(FormatError, "cannot write", what):
+            _files.write_text(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
+
+
+def test_a_link_keeps_leading_to_its_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    _files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_text_beyond_utf_8_is_refused(tmp_path: Path) -> None:
+    with refused(FormatError, "cannot write", "'\\ud800'", "UTF-8"):
+        _files.write_text(tmp_path / "file", "a\ud800")
+    assert not list(tmp_path.iterdir())

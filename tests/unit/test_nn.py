@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -478,3 +479,9 @@ def test_the_count_keeps_the_dtype(dtype: torch.dtype) -> None:
 def test_a_count_must_be_positive_and_finite(count: Any, part: str) -> None:
     with refused(SchemaError, "count", part, "sampler.graphs_per_batch"):
         masked_mean(torch.ones(2), torch.ones(2, dtype=torch.bool), count=count)
+
+
+def test_fractions_and_entries_without_values() -> None:
+    mask = torch.ones(3, dtype=torch.bool)
+    assert masked_mean(torch.ones(3), mask, count=Fraction(3, 2)) == 2  # type: ignore[arg-type]
+    assert masked_mean(torch.zeros(3, 0), mask, count=2.0) == 0

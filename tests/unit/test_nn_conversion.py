@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -238,3 +239,86 @@ def test_second_derivatives(pattern: str) -> None:
     for training in (True, False):
         norm = tp.nn.MaskedBatchNorm1d(3, dtype=torch.float64).train(training)
         assert torch.autograd.gradgradcheck(lambda x, norm=norm: norm(x, mask).square() * weights, (x,))
+
+
+# What an attack found -------------------------------------------------------------------------------------------------
+
+
+def views() -> dict[str, Tensor]:
+    """Inputs ``[9, 8]`` or ``[9, 8, 2]`` of unusual strides."""
+    wide = torch.randn(18, 16, 2, generator=generator(0), dtype=torch.float64)
+    return {
+        "columns": wide[:9, :8, 0], "every second": wide[:9, ::2, 0], "rows": wide[::2, :8, 0],
+        "transposed": wide[:8, :9, 0].t(), "lengths": wide[:9, :8].transpose(1, 2)[:, :, :].transpose(1, 2),
+        "expanded": wide[:1, :8, 0].expand(9, 8),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", views())
+@pytest.mark.parametrize("tracked", [True, False])
+def test_any_strides(name: str, tracked: bool) -> None:
+    x = views()[name]
+    plain = nn.BatchNorm1d(8, dtype=torch.float64, track_running_stats=tracked)
+    masked = tp.nn.convert(copy.deepcopy(plain), verbose=False)
+    mask = torch.arange(9) < 6
+    for given, used in ((x, x[:6]), (x.detach().clone(), x[:6])):
+        torch.testing.assert_close(masked(given, mask)[:6], plain(used))
+    for key, value in plain.state_dict().items():
+        torch.testing.assert_close(masked.state_dict()[key], value)
+
+
+def test_one_backward_over_batches_of_many_rows_and_of_few() -> None:
+    """The second one moves the running statistics in place."""
+    norm = tp.nn.MaskedBatchNorm1d(3)
+    x = torch.randn(5, 3, generator=generator(0), requires_grad=True)
+    for few in (0, 1):
+        loss = sum(norm(x, torch.arange(5) < number).square().sum() for number in (4, few))
+        loss.backward()  # type: ignore[union-attr]
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+
+
+@pytest.mark.skipif("bias" not in inspect.signature(nn.BatchNorm1d).parameters, reason="an older torch")
+@pytest.mark.parametrize("number", [1, 4])
+def test_norms_without_a_bias(number: int) -> None:
+    plain = nn.BatchNorm1d(3, bias=False)
+    converted = tp.nn.convert(copy.deepcopy(plain), verbose=False)
+    made = tp.nn.MaskedBatchNorm1d(3, bias=False)
+    x = torch.randn(5, 3, generator=generator(0))
+    for norm in (converted, made):
+        out = norm(x, torch.arange(5) < number)
+        out.square().sum().backward()
+        assert norm.bias is None
+        assert norm.weight.grad.isfinite().all()
+        if number > 1:
+            torch.testing.assert_close(out[:number], plain(x[:number]))
+
+
+def test_one_scope_entered_twice() -> None:
+    scope = tp.nn.masked(padded(graphs()))
+    with scope, scope:
+        pass
+    with refused(SchemaError, "has no mask"):
+        tp.nn.convert(nn.BatchNorm1d(WIDTH), verbose=False)(torch.ones(41, WIDTH))
+
+
+def test_a_scripted_norm_is_told() -> None:
+    model = nn.Sequential(torch.jit.script(nn.BatchNorm1d(3)))
+    with pytest.warns(UserWarning, match="leaves 0"):
+        tp.nn.convert(model, verbose=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda: tp.nn.convert(nn.BatchNorm1d(2), rows=["x"]), ("rows must be a dict", "['x']")),
+        (lambda: tp.nn.convert(nn.BatchNorm1d(2), verbose="x"), ("verbose must be True or False", "'x'")),
+        (lambda: tp.nn.masked(tp.PaddedBatch), ("PaddedBatch", "type")),
+        (lambda: tp.nn.MaskedBatchNorm1d(2, rows=5), ("rows must be the name", "5")),
+        (lambda: tp.nn.MaskedBatchNorm1d(2, bias=5), ("bias must be True or False", "5")),
+        (lambda: tp.nn.MaskedBatchNorm1d(2)(None, torch.ones(2, dtype=torch.bool)), ("must be a tensor", "NoneType")),
+    ],
+)
+def test_arguments_of_other_types(call: Callable[[], object], parts: tuple[str, ...]) -> None:
+    with refused(SchemaError, *parts):
+        call()
