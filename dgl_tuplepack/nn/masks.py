@@ -61,9 +61,15 @@ class masked:
 
     Examples
     --------
-    >>> model = dgl_tuplepack.nn.convert(torch.nn.BatchNorm1d(8), verbose=False)
-    >>> with dgl_tuplepack.nn.masked(batch):
-    ...     h = model(batch.node_features["x"])
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits, PaddedCollate, nn
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> pair.ndata["x"] = torch.tensor([[1.0], [3.0]])
+    >>> batch = PaddedCollate(Limits(nodes=3, edges=2, graphs=1), example=pair)([pair])
+    >>> norm = nn.convert(torch.nn.BatchNorm1d(1), verbose=False)
+    >>> with masked(batch):
+    ...     norm(batch.node_features["x"]).detach().round().flatten().tolist()
+    [-1.0, 1.0, 0.0, 0.0]
     """
 
     def __init__(self, batch: HasRowMasks | None) -> None:
