@@ -41,7 +41,9 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
     A link is followed. What exists must be a plain file: to rename a file to a device or a pipe would replace it.
     """
-    path = Path(os.path.realpath(as_path(path)))
+    path = as_path(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "a device or a pipe"
         raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
