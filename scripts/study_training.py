@@ -26,7 +26,7 @@ from study.training import LIMITS, Data, train
 
 import dgl_tuplepack as tp
 from dgl_tuplepack._files import write_text
-from dgl_tuplepack.errors import TuplepackError
+from dgl_tuplepack.errors import FormatError, TuplepackError
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
@@ -80,7 +80,10 @@ def pairs(epochs: Annotated[int, typer.Option(min=1)] = 50, out: OutOption = RES
 @app.command()
 def page(out: OutOption = RESULTS) -> None:
     """Write the page and its picture."""
-    write_page(list(read_runs(out / "training.csv")), out)
+    runs = list(read_runs(out / "training.csv"))
+    if not runs:
+        raise FormatError(f"{out / 'training.csv'} has no runs; run `study_training.py run` first.")
+    write_page(runs, out)
 
 
 if __name__ == "__main__":

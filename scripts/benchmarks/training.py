@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import statistics
 import tempfile
 import time
@@ -46,6 +47,9 @@ def training(
     All ways have the same mean number of graphs a batch. Ratios are medians over interleaved rounds, to DGL's loader
     and layers and to PyG's, where it is installed.
     """
+    names = network or ["2x32", "5x64", "5x300"]
+    if wrong := [name for name in names if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", name)]:
+        raise typer.BadParameter(f"{wrong[0]!r} is not LAYERSxWIDTH, such as 5x64.", param_hint="--network")
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         store = tp.GraphStore.write(folder, source or _Molecules(32_901), compact=True)
@@ -53,7 +57,7 @@ def training(
         data = Data.of(train)
         for number in threads or [1, 2]:
             torch.set_num_threads(number)
-            for name in network or ["2x32", "5x64", "5x300"]:
+            for name in names:
                 layers, width = map(int, name.split("x"))
                 rows = _compare(data, layers, width, rounds, steps)
                 show(f"{name}, {number} threads, {data.size} graphs a batch", rows)
