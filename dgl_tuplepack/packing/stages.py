@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dgl_tuplepack.bounds import lifted_bound
-from dgl_tuplepack.bounds.instance import Instance, projected
+from dgl_tuplepack.bounds.instance import Instance, Relaxation, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.packing.closing import closed
@@ -19,6 +19,7 @@ from dgl_tuplepack.packing.heuristics import as_priority, names_for
 from dgl_tuplepack.packing.level_filling import level_filling
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
+from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.packing.relaxed import merged, spread
 from dgl_tuplepack.packing.repacking import repacked
 from dgl_tuplepack.packing.rounds import MOST_TURNS, Round
@@ -135,7 +136,13 @@ def close_gap(current: Round) -> None:
             bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
         patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
     best.bound = bound
-    best.offer(spread(patterns, relaxation, instance.counts), "diving")
+    _offer_relaxed(current, patterns, relaxation, "diving")
+
+
+def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
+    """Offer patterns of a whole relaxation; those that are not fewer need not be spread, which keeps their number."""
+    if patterns.num_packs < current.best.packs:
+        current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
 def raise_bound(current: Round) -> None:
@@ -170,7 +177,7 @@ def round_lp(current: Round) -> None:
         columns, repeats = program.solution()
         if relaxation.whole and len(columns) and not current.done:
             for patterns in rounded(relaxed, columns, repeats, current.start, current.effort):
-                best.offer(spread(patterns, relaxation, instance.counts), "pattern_lp")
+                _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
 # Packs above the bound, and graphs in a pack, up to which packs are filled exactly.
