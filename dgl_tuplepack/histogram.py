@@ -6,7 +6,6 @@ import csv
 import functools
 import importlib
 import io
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,11 @@ from typing import Any, cast
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, as_path, is_one_of, shown
-from dgl_tuplepack._files import check_header, read_json, read_text, write_text
+from dgl_tuplepack._files import JsonFormat, read_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
-_FORMAT, _VERSION = "dgl_tuplepack.histogram", 1
+_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "take it from the graphs again")
 _EXAMPLES = ("ogbg-molhiv",)
 # Recognises kinds of sources. It lies above this layer, so it is imported only for something other than sizes.
 _SOURCES = "dgl_tuplepack.sources"
@@ -220,8 +219,7 @@ class SizeHistogram:
         if _suffix(path) == ".csv":
             write_text(path, self.to_csv())
         else:
-            document = {"format": _FORMAT, "version": _VERSION, **self.to_dict()}
-            write_text(path, json.dumps(document) + "\n")
+            _FILE.write(path, self.to_dict())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
@@ -230,24 +228,18 @@ class SizeHistogram:
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer or damaged; names the first bad line.
+            The file is missing, foreign, newer, altered or damaged; names the first bad line.
         """
         if _suffix(path) == ".csv":
             return cls.from_csv(read_text(path), str(path))
         document = read_json(path)
         if isinstance(document, list):
-            document = {"components": (), "rows": document}
-        else:
-            check_header(document, path, _FORMAT, _VERSION)
-        try:
+            document = _FILE.document({"components": (), "rows": document})
+        with _FILE.checking(document, path):
             cells = len(document["components"] or HOMOGENEOUS) + 1
             for number, row in enumerate(document["rows"], start=1):
-                _check_row(row, cells, f"row {number} of {path}")
+                _check_row(row, cells, f"row {number}")
             return cls.from_dict(document)
-        except KeyError as error:
-            raise FormatError(f"{path} holds no valid histogram: {error!s:.100} is missing; it is damaged.") from error
-        except (SizesError, TypeError) as error:
-            raise FormatError(f"{path} holds no valid histogram: {error!s:.500}") from error
 
     def to_csv(self) -> str:
         """CSV table of the components and ``count``, one line for each size class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +19,7 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import remove_partial, writing_to
+from dgl_tuplepack.store.folder import locked, remove_partial, writing_to
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
 from dgl_tuplepack.store.plan_files import plan_files as plan_files
 
@@ -153,15 +154,28 @@ def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
 
 
 def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
-    """Pack each split of a store and save the plans beside it, in place of older ones; errors are those of `pack`."""
+    """Pack each split of a store and save the plans beside it, in place of older ones.
+
+    Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.
+    """
     plans = {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
-    with writing_to(store.path):
-        remove_partial(store.path)
-        for file in plan_files(store.path):
-            file.unlink()
-    for split, plan in plans.items():
-        plan.save(plan_file(store.path, split))
+    check = functools.partial(_check_current, store)
+    with locked(store.path, check):
+        # Another process may have finished its store since the first check.
+        check()
+        with writing_to(store.path):
+            remove_partial(store.path)
+            for file in plan_files(store.path):
+                file.unlink()
+        for split, plan in plans.items():
+            plan.save(plan_file(store.path, split))
     return plans
+
+
+def _check_current(store: GraphStore) -> None:
+    """Refuse (FormatError) a store whose folder holds another one by now."""
+    if GraphStore(store.path).checksum != store.checksum:
+        raise FormatError(f"another process has replaced the store {store.path}; open it again.")
 
 
 @contextmanager

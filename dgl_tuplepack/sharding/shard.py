@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import cannot
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.sharding.members import (
     Member,
     copy_members,
@@ -111,7 +111,11 @@ class Shard:
             copy = Path(folder) / target_name(path, self.source)
             files, found = _found(self.source)
             copy_members(files, found, copy, self.source)
-            yield resolve(copy, self.settings)
+            try:
+                yield resolve(copy, self.settings)
+            except InputError as error:
+                # The copy is gone when the message is read.
+                raise type(error)(str(error).replace(str(copy), self.source)) from error
 
 
 def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, Any]) -> list[Shard]:

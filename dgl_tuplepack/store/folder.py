@@ -31,7 +31,7 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
     If the caller fails before that, an existing store stays as it was, and the new data is removed. Afterwards older
     data folders, also those of killed processes, are removed. FormatError as in `locked`.
     """
-    check, created = functools.partial(check_place, path, overwrite), not os.path.isdir(path)
+    check = functools.partial(check_place, path, overwrite)
     data = path / f"{_DATA}{secrets.token_hex(8)}"
     with locked(path, check):
         try:
@@ -50,12 +50,6 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
             # An interrupt may come when the new store is complete already.
             if not _is_current(path, data):
                 shutil.rmtree(data, ignore_errors=True)
-            if not is_there(path / METADATA):
-                # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
-                with contextlib.suppress(OSError):
-                    (path / LOCK).unlink()
-                    if created:
-                        path.rmdir()
             raise
 
 
@@ -63,8 +57,10 @@ def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
 def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
     """Make the folder `path` and keep other processes out of it; FormatError if one is in it, or the system refuses.
 
-    `check` refuses a folder with other content, before a lock file is put there.
+    `check` refuses a folder with other content, before a lock file is put there. If the caller fails and leaves nothing
+    in the folder, the lock file is removed, and so is the folder if it was made here.
     """
+    created = not os.path.isdir(path)
     with writing_to(path):
         check()
         path.mkdir(parents=True, exist_ok=True)
@@ -72,6 +68,14 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
         lock.acquire()
     try:
         yield
+    except BaseException:
+        # Unlinked while held: the next process makes a lock, and perhaps the folder, of its own.
+        with contextlib.suppress(OSError):
+            if os.listdir(path) == [LOCK]:
+                (path / LOCK).unlink()
+                if created:
+                    path.rmdir()
+        raise
     finally:
         lock.release()
 

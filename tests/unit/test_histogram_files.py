@@ -141,6 +141,16 @@ def test_every_truncation_of_a_json_file_is_refused(tmp_path: Path) -> None:
             SizeHistogram.load(tmp_path / "h.json")
 
 
+@pytest.mark.parametrize("change", [("[3, 4, 2]", "[3, 4, 3]"), ('"nodes"', '"modes"'), ("[12, 30, 1], ", "")])
+def test_an_altered_json_file_is_refused(tmp_path: Path, change: tuple[str, str]) -> None:
+    SizeHistogram.from_counts({(1, 0): 7, (3, 4): 2, (12, 30): 1, (13, 1): 1}).save(tmp_path / "h.json")
+    text = (tmp_path / "h.json").read_text()
+    assert change[0] in text
+    (tmp_path / "h.json").write_text(text.replace(*change))
+    with refused(FormatError, "h.json was altered", "checksum"):
+        SizeHistogram.load(tmp_path / "h.json")
+
+
 @pytest.mark.parametrize("name", ["h.txt", "h", "h.json.gz"])
 def test_another_ending_is_refused(tmp_path: Path, name: str) -> None:
     with refused(FormatError, ".json or .csv", name):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -263,6 +264,22 @@ def test_left_overs_of_plans_go_with_the_next_plans(folder: Path, tmp_path: Path
         (tmp_path / "out" / name).touch()
     write_plans(made.store, made.limits, 0)
     assert [path.name for path in (tmp_path / "out").glob(".plan*")] == [".plan-notes.txt.partial"]
+
+
+def test_plans_are_not_written_beside_another_store(folder: Path, tmp_path: Path) -> None:
+    """Another process may replace the store while its plans are made."""
+    ours = tp.GraphStore.write(tmp_path / "out", folder)
+    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), overwrite=True)
+    with refused(FormatError, "another process has replaced the store", str(tmp_path / "out")):
+        write_plans(ours, tp.Limits(100, 200), 0)
+    assert plans_in(tmp_path / "out") == []
+
+
+def test_plans_wait_for_no_one_who_writes_the_store(folder: Path, tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "out", folder)
+    with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process is writing to"):
+        write_plans(store, tp.Limits(100, 200), 0)
+    assert plans_in(tmp_path / "out") == []
 
 
 def test_a_store_that_is_written_over_takes_its_plans_with_it(folder: Path, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import tempfile
 import threading
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -373,6 +375,26 @@ def test_two_runs_at_once_are_refused(bins: list[Path], tmp_path: Path) -> None:
         run(bins, tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     run(bins, tmp_path / "out")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_run_that_writes_nothing_leaves_nothing(tmp_path: Path, exists: bool) -> None:
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+    with refused(ShardsError, "absent.bin"):
+        run([tmp_path / "absent.bin"], out)
+    assert list(tmp_path.iterdir()) == ([out] if exists else [])
+    assert not exists or not list(out.iterdir())
+
+
+def test_a_failure_names_the_url_and_not_its_copy(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "parts.zip", "w") as archive:
+        archive.writestr("part.bin", b"damaged")
+    url = f"zip://part.bin::{tmp_path / 'parts.zip'}"
+    with pytest.raises(ShardsError, match=re.escape(url)) as caught:
+        run([url], tmp_path / "out")
+    assert tempfile.gettempdir() + "/dgl-tuplepack-" not in str(caught.value)
 
 
 def test_a_folder_holds_a_store_or_shards_never_both(bins: list[Path], tmp_path: Path) -> None:
