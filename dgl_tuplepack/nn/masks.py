@@ -137,17 +137,13 @@ def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
-    """A mask given by hand; the number of real rows is looked up where that costs no wait for a device."""
+    """A mask given by hand; the number of real rows is known if it is a mask of the current batch."""
     check_mask(input, mask)
     if mask.ndim != 1:
         raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
     for known in (_Current.masks or {}).values():
         if known.mask is mask:
             return known
-    if mask.is_cpu and not torch.compiler.is_compiling():
-        number = int(mask.sum())
-        if bool(mask[:number].all()):
-            return RowMask(mask, number)
     return RowMask(mask, None)
 
 

@@ -1,4 +1,4 @@
-"""`torch.nn.BatchNorm1d` over real rows alone: by torch's own kernels where they apply, by masked sums elsewhere."""
+"""`torch.nn.BatchNorm1d` over real rows alone: by kernels on the CPU, by torch's norm or by masked sums elsewhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from torch.autograd.function import once_differentiable
 
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.nn.front_norm import front_batch_norm
+from dgl_tuplepack.nn.kernel_norm import has_kernel, kernel_norm
 from dgl_tuplepack.nn.masks import RowMask, as_row_mask, checked_rows, current_mask
 from dgl_tuplepack.nn.means import statistics_dtype
+from dgl_tuplepack.nn.sums_norm import normalised, row_statistics
 
 
 class MaskedBatchNorm1d(nn.BatchNorm1d):
@@ -42,9 +43,10 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     Notes
     -----
-    In a padded batch the real rows come first. Where their number is known on the host, torch's kernels run on these
-    rows. A mask given by hand is read on the CPU; on other devices that would be a synchronisation, and in compiled
-    code a graph break, so statistics are masked sums there.
+    On the CPU, with one or two threads, kernels of this package take any mask. Elsewhere torch's norm runs on the front
+    of a padded batch, whose number of real rows is known on the host. A mask given by hand is not read on other
+    devices, which would be a synchronisation, nor in compiled code, where it would be a graph break: there the
+    statistics are masked sums.
 
     With `across_ranks`, the forward pass takes two all-reduces of C numbers, and so does the backward pass. Do not
     apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
@@ -95,73 +97,49 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
         if row_mask is None:
             row_mask = RowMask(torch.ones(len(input), dtype=torch.bool, device=input.device), len(input))
-        number = row_mask.num_real
-        if not self._has_kernel(input) or (number is None and not input.is_cpu):
+        if torch.compiler.is_compiling() or self._sums_over_ranks():
             return self._by_sums(input, row_mask.mask)
-        if number is not None:
-            # Of a single row torch's kernels take an unbiased variance, which is NaN.
-            return self._by_kernel(input, number) if number > 1 else self._by_sums(input, row_mask.mask)
-        positions = row_mask.mask.nonzero().squeeze(1)
-        if len(positions) < 2:
-            return self._by_sums(input, row_mask.mask)
-        normed = self._by_kernel(input.index_select(0, positions), len(positions))
-        return torch.zeros_like(input).index_copy(0, positions, normed)
+        if has_kernel(input, (self.weight, self.bias, self.running_mean, self.running_var)):
+            return self._by_kernel(input, row_mask.mask)
+        if row_mask.num_real is not None and row_mask.num_real > 1 and self._has_dtype(input):
+            return self._by_torch(input, row_mask.num_real)
+        return self._by_sums(input, row_mask.mask)
 
     def extra_repr(self) -> str:
         """Settings of the base, and what differs from the defaults here."""
         own = [f"rows={self.rows!r}"] * (self.rows is not None) + ["across_ranks=True"] * self.across_ranks
         return ", ".join([super().extra_repr(), *own])  # type: ignore[no-untyped-call]
 
-    def _has_kernel(self, input: Tensor) -> bool:
-        """Whether torch's kernels give what is asked for: statistics of this rank, in the dtype of the parameters."""
-        if torch.compiler.is_compiling() or self._sums_over_ranks():
-            return False
+    def _has_dtype(self, input: Tensor) -> bool:
+        """Whether torch's norm computes in the dtype of parameters and statistics, with as many digits as ours."""
         others = (self.weight, self.bias, self.running_mean, self.running_var)
         return input.dtype in (torch.float32, torch.float64) and all(
             other is None or other.dtype == input.dtype for other in others
         )
 
-    def _by_kernel(self, input: Tensor, num_real: int) -> Tensor:
-        """Normalise the first rows, two at least."""
-        momentum = self.momentum
-        if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
-            if momentum is None:
-                momentum = 1.0 / float(self.num_batches_tracked)
+    def _by_kernel(self, input: Tensor, mask: Tensor) -> Tensor:
+        """Normalise by our kernels on the CPU."""
+        running = self.running_mean, self.running_var, self.num_batches_tracked
         by_batch = self.training or self.running_mean is None
-        # Statistics of a batch are only noted in training.
-        running = (self.running_mean, self.running_var) if self.training or not by_batch else (None, None)
-        return front_batch_norm(
-            input, num_real, self.weight, self.bias, *running, by_batch, 0.0 if momentum is None else momentum, self.eps
-        )
+        return kernel_norm(input, mask, self.weight, self.bias, running, by_batch, self.momentum, self.eps)
+
+    def _by_torch(self, input: Tensor, num_real: int) -> Tensor:
+        """Normalise the first rows, two at least, by torch's own norm: of a single row it would return NaN."""
+        front = super().forward(input[:num_real])
+        padding = (0, 0) * (input.ndim - 1) + (0, len(input) - num_real)
+        return nn.functional.pad(front, padding)
 
     def _by_sums(self, input: Tensor, mask: Tensor) -> Tensor:
-        """Normalise the rows of any mask, whatever their number, without a look at values on the host."""
-        shape = (1, -1) + (1,) * (input.ndim - 2)
-        real = mask.reshape((-1,) + (1,) * (input.ndim - 1))
-        exact = statistics_dtype(input.dtype)
-        x = torch.where(real, input, torch.zeros((), dtype=input.dtype, device=input.device)).to(exact)
+        """Normalise by masked sums."""
         if self.training or self.running_mean is None or self.running_var is None:
-            dims = [dim for dim in range(input.ndim) if dim != 1]
-            rows = mask.sum() * (input.shape[2] if input.ndim == 3 else 1)
-            total = self._over_ranks(torch.cat([x.sum(dims), rows.to(exact).reshape(1)]))
-            rows = total[-1].detach()
-            mean = total[:-1] / rows.clamp(min=1)
-            deviation = torch.where(real, x - mean.reshape(shape), torch.zeros_like(x))
-            # A second sum, since squares minus the square of the mean would lose digits.
-            variance = self._over_ranks(deviation.square().sum(dims)) / rows.clamp(min=1)
+            statistics = row_statistics(input, mask, self._over_ranks)
             if self.training:
-                self._update_statistics(mean.detach(), variance.detach(), rows)
+                self._update_statistics(*(each.detach() for each in statistics))
+            _, mean, variance = statistics
         else:
+            exact = statistics_dtype(input.dtype)
             mean, variance = self.running_mean.to(exact), self.running_var.to(exact)
-            deviation = x - mean.reshape(shape)
-        scale = torch.rsqrt(variance + self.eps)
-        if self.weight is not None:
-            scale = scale * self.weight
-        result = deviation * scale.reshape(shape)
-        if self.bias is not None:
-            result = result + self.bias.reshape(shape)
-        return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
+        return normalised(input, mask, mean, torch.rsqrt(variance + self.eps), self.weight, self.bias)
 
     def _sums_over_ranks(self) -> bool:
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
@@ -172,7 +150,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
         return sums
 
-    def _update_statistics(self, mean: Tensor, variance: Tensor, rows: Tensor) -> None:
+    def _update_statistics(self, rows: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Move the running statistics, without reading values on the host."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
