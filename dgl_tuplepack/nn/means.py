@@ -62,12 +62,10 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     >>> masked_mean(losses, mask, count=8.0)
     tensor(0.5000)
     """
-    if count is None:
-        total, number = _masked_sum(values, mask)
-        return (total / number.clamp(min=1)).to(values.dtype)
-    divisor = _checked_count(count)
-    total, _ = _masked_sum(values, mask)
-    return (total / (divisor * max(1, math.prod(values.shape[mask.ndim :])))).to(values.dtype)
+    _check_values(values, mask)
+    entries = max(1, math.prod(values.shape[mask.ndim :]))
+    number = mask.sum().clamp(min=1) if count is None else _checked_count(count)
+    return (_masked_sum(values, mask) / (number * entries)).to(values.dtype)
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
@@ -110,7 +108,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
     >>> distributed_masked_mean(torch.tensor([1.0, 3.0, 100.0]), torch.tensor([True, True, False]))
     tensor(2.)
     """
-    total, number = _masked_sum(values, mask)
+    _check_values(values, mask)
+    total, number = _masked_sum(values, mask), mask.sum() * math.prod(values.shape[mask.ndim :])
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(number, group=group)
         total = total * dist.get_world_size(group)
@@ -130,17 +129,18 @@ def _checked_count(count: float | Tensor) -> float | Tensor:
     return count
 
 
-def _masked_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the real entries, and their number."""
+def _check_values(values: Tensor, mask: Tensor) -> None:
     if not isinstance(values, Tensor):
         raise SchemaError(f"the values must be a tensor of floats, but are {type(values).__name__}; give a tensor.")
     if not (values.is_floating_point() or values.is_complex()):
         raise SchemaError(f"the values must be floats, but are {values.dtype}; give values.float().")
     check_mask(values, mask)
-    real = mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim)).expand_as(values)
-    exact = statistics_dtype(values.dtype)
-    total = torch.where(real, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=exact)
-    return total, real.sum()
+
+
+def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
+    """Sum of the real entries."""
+    padding = ~mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
+    return values.masked_fill(padding, 0).sum(dtype=statistics_dtype(values.dtype))
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
