@@ -41,12 +41,16 @@ def run(
     epochs: Annotated[int, typer.Option(min=1)] = 20,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ...")] = 3,
     threads: Annotated[int, typer.Option(min=1)] = 1,
+    packs: Annotated[
+        list[int] | None, typer.Option(help="Only runs of so many packs a batch; may be repeated.")
+    ] = None,
     out: OutOption = RESULTS,
 ) -> None:
-    """Train all runs that are not in the file yet, seed by seed."""
+    """Train all runs that are not in the file yet, seed by seed. Processes with other --packs may run side by side."""
+    arms = [arm for arm in ARMS if packs is None or arm.packs in packs]
     torch.set_num_threads(threads)
     done = {(each.arm, each.seed, each.epochs) for each in read_runs(out / "training.csv")}
-    missing = [(arm, seed) for seed in range(seeds) for arm in ARMS if (arm, seed, epochs) not in done]
+    missing = [(arm, seed) for seed in range(seeds) for arm in arms if (arm, seed, epochs) not in done]
     if not missing:
         typer.echo("all runs are in the file")
         return

@@ -43,7 +43,7 @@ def lower_bound(
     Raises
     ------
     SizesError
-        There are no graphs, or sizes are malformed.
+        The histogram is empty, or sizes are malformed.
     LimitsError
         The limits are for other components than the histogram.
     GraphTooLargeError

@@ -17,7 +17,7 @@ _MOST_STEPS = 50_000
 _CLASSES_PER_SLICE = 64
 # The first packs are full at least up to the inverse of this.
 _FULL = 1.1
-# Duals of the LP's solution are not exact to the last digit: packs worth less than this are no improvement.
+# Duals of the LP's solution are not exact to the last digit: packs worth less than this do not improve it.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 

@@ -151,7 +151,7 @@ def plot(
     take those that a search advises.
     """
     if picture not in PICTURES:
-        raise typer.BadParameter(f"there is no picture {picture!r}; choose one of {', '.join(PICTURES)}.")
+        raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
     options.check_ending("--out", out, ENDINGS)
     limits = options.given_limits(nodes, edges, graphs, limit)
     histogram = read_histogram(source, root, part)

@@ -48,8 +48,8 @@ class Goal(NamedTuple):
     """What packs should be like, and how they are searched for.
 
     Room below `limits` ``[d]`` counts by `weights` ``[d]``; a pack with no more than `tolerance` of it is full. A
-    search takes at most `steps`, and tries `width` choices at a level at first. `graphs_per_pack` are expected in a
-    pack, of which `kept` are not sampled, but left to the search. Samples start where `turn` >= 0 says.
+    search takes at most `steps`, and tries `width` choices at a level at first. Of the `graphs_per_pack` expected in a
+    pack, the last `kept` are left to the search; the others are a sample. `turn` >= 0 chooses where samples start.
     """
 
     limits: IntVector

@@ -84,7 +84,7 @@ def pack(
     Raises
     ------
     SizesError
-        There are no graphs, or sizes are malformed.
+        The histogram is empty, or sizes are malformed.
     SchemaError, FormatError
         As in `sizes_of`.
     GraphTooLargeError

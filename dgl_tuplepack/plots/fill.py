@@ -37,7 +37,7 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
     Parameters
     ----------
     plan
-        Any number of components, two of which are shown.
+        The picture shows two of its components.
     components
         Names of the two shown, across and up; needed unless the plan has exactly two.
 

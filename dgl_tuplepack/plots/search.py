@@ -31,7 +31,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     Parameters
     ----------
     search
-        Any number of components, two of which are shown; if several candidates share a place, the best is shown.
+        The picture shows two of its components; if several candidates share a point, it shows the best.
     components
         Names of the two shown, across and up; needed unless the search has exactly two.
 

@@ -43,7 +43,7 @@ def plot_sizes(
     Parameters
     ----------
     histogram
-        Any number of components, two of which are shown.
+        The picture shows two of its components.
     limits
         Drawn as lines; limits far beyond the largest size are only named.
     components

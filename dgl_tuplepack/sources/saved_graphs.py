@@ -295,5 +295,5 @@ class _Reader:
     def _integers(self) -> IntArray:
         array = self._array()
         if array.ndim != 1 or array.dtype not in (np.int32, np.int64):
-            self._refuse(f"edges before byte {self._at} are no list of integers")
+            self._refuse(f"edges before byte {self._at} are not a list of integers")
         return array

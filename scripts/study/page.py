@@ -114,8 +114,7 @@ def _pairs(out: Path) -> str:
         "|---|---|---|",
     ]
     for row in rows:
-        name = f"plain, as many graphs as {row['packs']} packs" if row["batches"] == "plain" else ""
-        name = name or f"{row['packs']} packs, {row['content']}"
+        name = str(Arm(row["batches"], int(row["packs"]), row["content"])).removesuffix(", unbiased loss")
         lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")
     return "\n".join(lines)
 

@@ -23,9 +23,10 @@ class Arm:
     loss: str = "unbiased"
 
     def __str__(self) -> str:
+        packs = "1 pack" if self.packs == 1 else f"{self.packs} packs"
         if self.batches == "plain":
-            return f"plain, as many graphs as {self.packs} packs"
-        return f"{self.packs} packs, {self.content}, {self.loss} loss"
+            return f"plain, as many graphs as {packs}"
+        return f"{packs}, {self.content}, {self.loss} loss"
 
 
 # Plain batches have the mean number of graphs of so many packs; their mean is unbiased, since all have equally many.
