@@ -84,6 +84,7 @@ PICTURES: dict[str, Callable[[_Subject], Any]] = {
         s.beside_next_fit(), s.components[0] if s.components else s.histogram.components[0]
     ),
     "graphs-per-pack": lambda s: plots.plot_graphs_per_pack(s.plan()),
+    "weights": lambda s: plots.plot_weights(s.plan(), s.components[0] if s.components else s.histogram.components[0]),
     "methods": lambda s: plots.plot_methods(s.compared()),
 }
 
@@ -146,9 +147,9 @@ def plot(
 ) -> None:
     """Draw one picture of SOURCE.
 
-    KIND is sizes or distributions; search or tradeoff, of a search for limits; fill, sorted-fill or graphs-per-pack,
-    of a plan; or methods, which compares the plans of all methods. Without limits (--nodes, --edges, --limit), plans
-    take those that a search advises.
+    KIND is sizes or distributions; search or tradeoff, of a search for limits; fill, sorted-fill, graphs-per-pack or
+    weights, of a plan; or methods, which compares the plans of all methods. Without limits (--nodes, --edges, --limit),
+    plans take those that a search advises.
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")

@@ -10,6 +10,7 @@ from dgl_tuplepack.plots.methods import plot_methods
 from dgl_tuplepack.plots.saving import save_picture
 from dgl_tuplepack.plots.search import plot_search, plot_tradeoff
 from dgl_tuplepack.plots.sizes import plot_distributions, plot_sizes
+from dgl_tuplepack.plots.weights import plot_weights
 
 __all__ = [
     "plot_distributions",
@@ -20,5 +21,6 @@ __all__ = [
     "plot_sizes",
     "plot_sorted_fill",
     "plot_tradeoff",
+    "plot_weights",
     "save_picture",
 ]

@@ -108,6 +108,14 @@ def _pack_pictures(findings: Findings) -> Iterator[Picture]:
         "How many packs hold how many graphs.",
         f"Bars; mean {mean:.2f}, at most {plan.max_graphs:,} graphs in a pack.",
     )
+    lines = plots.plot_weights(plan, first, ax=_axes())
+    weights = "; ".join(text.get_text() for text in lines.get_legend().get_texts())
+    yield _picture(
+        lines,
+        "What a graph weighs in training",
+        "If each batch divides its loss by its own graphs. Divided by sampler.graphs_per_batch, every graph weighs 1.",
+        f"Mean weight of a graph by its {first}; {weights}.",
+    )
     yield _picture(
         plots.plot_methods(plans, _axes(2.9)),
         "Methods against what is possible",

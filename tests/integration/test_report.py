@@ -219,7 +219,7 @@ def test_a_browser_shows_it(browser: Any, page: Path, width: int, scheme: str) -
     widths = browser.execute_script(
         "return [...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth, i.alt.length])"
     )
-    assert len(widths) == 8
+    assert len(widths) == 9
     for complete, natural, shown, described in widths:
         assert complete
         assert natural > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack import (
+    GraphSizes,
+    Limits,
+    PackBatchSampler,
+    PackPlan,
+    SizeHistogram,
+    load_example,
+    pack,
+    search_limits,
+)
 from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SizesError
 from dgl_tuplepack.plots import (
     plot_distributions,
@@ -24,11 +34,14 @@ from dgl_tuplepack.plots import (
     plot_sizes,
     plot_sorted_fill,
     plot_tradeoff,
+    plot_weights,
     save_picture,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
+from dgl_tuplepack.plots.weights import class_weights
 from scripts.benchmarks.shapes import SHAPES
 from tests.messages import refused
+from tests.strategies import Problem, problems
 
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
@@ -401,6 +414,65 @@ def test_the_tradeoff_is_score_against_slots() -> None:
     assert len(plot_tradeoff(one).collections[0].get_offsets()) == 25
 
 
+# --- weights
+
+
+@given(problem=problems(), seed=st.integers(0, 99))
+def test_weights_are_those_of_a_sampler(problem: Problem, seed: int) -> None:
+    """With one pack a batch nothing is left to chance."""
+    plan = pack(problem.histogram, problem.limits, "best_fit")
+    histogram = plan.histogram
+    classes = np.repeat(np.arange(len(histogram)), histogram.counts)
+    sizes = GraphSizes(histogram.sizes[classes], histogram.components)
+    weights = PackBatchSampler(sizes, problem.limits, plan=plan, seed=seed).graph_weights()
+    expected = np.bincount(classes, weights=weights) / histogram.counts
+    np.testing.assert_allclose(class_weights(plan, 1), expected)
+    # All packs in one batch: every graph weighs 1.
+    np.testing.assert_allclose(class_weights(plan, plan.num_packs), 1)
+
+
+def test_weights_of_several_packs_a_batch() -> None:
+    """The mean of many epochs of a sampler."""
+    ids = np.repeat(np.arange(len(HISTOGRAM)), HISTOGRAM.counts)
+    sampler = PackBatchSampler(GraphSizes(HISTOGRAM.sizes[ids]), LIMITS, plan=PLAN, packs_per_batch=4)
+    epochs = []
+    for epoch in range(40):
+        sampler.set_epoch(epoch)
+        epochs.append(np.bincount(ids, weights=sampler.graph_weights()) / HISTOGRAM.counts)
+    found, expected = class_weights(PLAN, 4), np.mean(epochs, axis=0)
+    for low, high in itertools.pairwise((0, 20, 30, 50, 100, 223)):
+        chosen = (low <= HISTOGRAM.sizes[:, 0]) & (HISTOGRAM.sizes[:, 0] < high)
+        means = [np.average(each[chosen], weights=HISTOGRAM.counts[chosen]) for each in (found, expected)]
+        np.testing.assert_allclose(*means, rtol=0.02)
+
+
+@pytest.mark.parametrize("packs", [1, 8, 10**6])
+def test_weights_in_a_plan_of_a_billion_packs(packs: int) -> None:
+    plan = pack(SizeHistogram.from_counts({(3, 4): 10**9, (9, 9): 10**9}), Limits(9, 12), "best_fit")
+    assert plan.num_packs > 10**9
+    small, large = class_weights(plan, packs)
+    assert small <= 1 <= large
+    np.testing.assert_allclose((small + large) / 2, 1, rtol=0.02)
+
+
+def test_the_picture_of_weights_spans_what_it_says() -> None:
+    ax = plot_weights(PLAN, "edges", (1, 2))
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert [text.partition(":")[0] for text in texts] == ["1 pack a batch", "2 packs a batch"]
+    for text, steps in zip(texts, ax.patches, strict=True):
+        values, edges, _ = steps.get_data()
+        assert f"{values.min():.2f} to {values.max():.2f}" in text
+        assert (np.diff(edges) > 0).all()
+        assert edges[0] <= HISTOGRAM.sizes[:, 1].min()
+        assert edges[-1] > HISTOGRAM.sizes[:, 1].max()
+    with refused(PlanError, "packs_per_batch", "0"):
+        plot_weights(PLAN, packs_per_batch=[0])
+    with refused(PlanError, "none"):
+        plot_weights(PLAN, packs_per_batch=[])
+    with refused(SizesError, "triplets"):
+        plot_weights(PLAN, "triplets")
+
+
 # --- all of them
 
 
@@ -409,7 +481,7 @@ def drawn() -> list[Any]:
     plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
     return [
         plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_sorted_fill(plans),
-        plot_graphs_per_pack(PLAN), plot_methods(plans), plot_search(GRID), plot_tradeoff(GRID),
+        plot_graphs_per_pack(PLAN), plot_methods(plans), plot_search(GRID), plot_tradeoff(GRID), plot_weights(PLAN),
     ]  # fmt: skip
 
 
