@@ -45,7 +45,10 @@ def as_int64(values: Any, what: str) -> IntArray:
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
-        others = np.array([not _is_integer(value) for value in array.reshape(-1)]).reshape(array.shape)
+        truths, integers = bool | np.bool_, int | np.integer
+        others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
+            array.shape
+        )
         if others.any():
             # Among floats, one with a fraction tells more than the first one.
             odd = np.array([isinstance(v, float) and not v.is_integer() for v in array.reshape(-1)])
@@ -61,10 +64,6 @@ def as_int64(values: Any, what: str) -> IntArray:
             "correct or remove it."
         )
     return array.astype(np.int64)
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.bool_)
 
 
 def _first(bad: BoolArray) -> int | tuple[int, ...]:

@@ -36,7 +36,10 @@ class MaskedGIN(nn.Module):
         self.feature = feature
         self.encode_nodes = encode_nodes
         self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
-        self.layers = nn.ModuleList(convolution(_perceptron(width)) for _ in range(num_layers))
+        perceptrons = (
+            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) for _ in range(num_layers)
+        )
+        self.layers = nn.ModuleList(map(convolution, perceptrons))
         self.norms = nn.ModuleList(MaskedBatchNorm1d(width) for _ in range(num_layers))
         self.head = nn.Linear(width, num_outputs)
 
@@ -51,7 +54,3 @@ class MaskedGIN(nn.Module):
             graph.ndata["x"] = x
             result: Tensor = self.head(load("dgl").mean_nodes(graph, "x"))
         return result
-
-
-def _perceptron(width: int) -> nn.Module:
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))

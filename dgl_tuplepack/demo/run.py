@@ -20,7 +20,7 @@ from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack._text import printable
 from dgl_tuplepack.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.demo.model import MaskedGIN
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_mean
@@ -30,6 +30,7 @@ from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill, save_pi
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
+from dgl_tuplepack.store.folder import writing_to
 
 LIMITS = Limits(nodes=222, edges=502, graphs=256)
 PACKS_PER_BATCH = 8
@@ -42,7 +43,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     Tables go to `console`, two pictures to the folder `out`, which is made if it does not exist. `num_graphs` of the
     32,901 sizes are taken, all if None.
     """
-    _make_folder(out)
+    with writing_to(out):
+        out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
     histogram = SizeHistogram.from_sizes(sizes)
@@ -76,13 +78,6 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
         "training": {"plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last},
         "pictures": [str(path) for path in pictures],
     }
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
 
 
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:

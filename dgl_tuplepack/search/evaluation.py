@@ -92,7 +92,7 @@ def evaluating(
     """Provide an empty `Evaluation`, with threads on all cores unless an executor is given, and a progress bar."""
     with ExitStack() as stack:
         if executor is None:
-            executor = ThreadPoolExecutor(_cores())
+            executor = ThreadPoolExecutor(available_cores())
             # Plans that still wait when the search is interrupted are not made.
             stack.callback(executor.shutdown, cancel_futures=True)
         bar = progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR)
@@ -131,7 +131,8 @@ class Evaluation:
         if not fresh:
             return
         self._cover(fresh)
-        step = self._rows_per_piece()
+        alone = self._task.method == "auto" and self._task.settings.effort > 0
+        step = 1 if alone else max(1, min(_MOST_ROWS_PER_PIECE, _CLASSES_PER_PIECE // len(self.histogram)))
         pieces = [fresh[i : i + step] for i in range(0, len(fresh), step)]
         futures: list[Future[IntArray]] = []
         try:
@@ -143,11 +144,6 @@ class Evaluation:
         finally:
             for future in futures:
                 future.cancel()
-
-    def _rows_per_piece(self) -> int:
-        if self._task.method == "auto" and self._task.settings.effort > 0:
-            return 1
-        return max(1, min(_MOST_ROWS_PER_PIECE, _CLASSES_PER_PIECE // len(self.histogram)))
 
     def _cover(self, rows: Sequence[Row]) -> None:
         """Prepare the priority for limits up to the largest of `rows`; priorities of smaller sizes stay the same."""
@@ -235,6 +231,6 @@ class Evaluation:
         return replace(candidate, score=candidate.harmonic_mean)
 
 
-def _cores() -> int:
+def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

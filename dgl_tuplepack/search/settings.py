@@ -88,15 +88,14 @@ def _fraction(what: str, value: object) -> float:
 
 
 def _costs(costs: object) -> dict[str, float]:
-    each = _by_component("cost", costs, _cost)
+    def cost(component: str, value: object) -> float:
+        hint = "give the bytes of one slot, say."
+        return real_number(f"the cost of {component}", value, least=0, hint=hint, error=SearchError)
+
+    each = _by_component("cost", costs, cost)
     if not any(each.values()):
         raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
     return each
-
-
-def _cost(component: str, value: object) -> float:
-    hint = "give the bytes of one slot, say."
-    return real_number(f"the cost of {component}", value, least=0, hint=hint, error=SearchError)
 
 
 def _number(what: str, hint: str, **bounds: float) -> Callable[[object], float]:

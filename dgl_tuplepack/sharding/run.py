@@ -19,6 +19,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import checked_settings, timed
 from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, Workers
@@ -273,4 +274,4 @@ def _processes(workers: int | None) -> int:
     """Return the number of processes: `workers`, or one for each core."""
     if workers is not None:
         return whole_number("workers", workers, 1, 4096, InputError)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cores()

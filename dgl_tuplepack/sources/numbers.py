@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +29,13 @@ class Numbers(Source):
         """Recognise sizes, arrays, tuples without graphs, and lists whose first item is a row of numbers."""
         if isinstance(given, GraphSizes):
             return cls(given)
-        if hasattr(given, "__array__") or _is_torch_tensor(given):
+        if hasattr(given, "__array__"):
             graphs = isinstance(given, np.ndarray) and given.dtype == object and any(map(_holds_graph, given.flat))
             return None if graphs else cls(given)
         if isinstance(given, tuple):
             return cls(given) if given and not any(map(_holds_graph, given)) else None
-        return cls(given) if isinstance(given, list) and given and _is_row(given[0]) else None
+        first = given[0] if isinstance(given, list) and given else []
+        return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
     def sizes(self, cache: Path | None = None) -> GraphSizes:
         """Return the checked numbers; `GraphSizes` are returned as they are."""
@@ -80,15 +80,6 @@ def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
     return GraphSizes(np.stack(arrays, axis=1))
 
 
-def _is_row(item: Any) -> bool:
-    return not (isinstance(item, list | tuple) and not item) and is_row(item)
-
-
 def _holds_graph(item: Any) -> bool:
     item = item.item if isinstance(item, Identified) else item
     return is_graph(item) or (isinstance(item, tuple | list) and bool(item) and is_graph(item[0]))
-
-
-def _is_torch_tensor(item: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(item, cast(Any, torch).Tensor)

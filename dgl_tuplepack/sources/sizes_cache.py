@@ -23,7 +23,8 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
     `read` returns the sizes of all items, or of the items that its third argument names. FormatError if the file is
     damaged, cannot be written, or does not match the samples of the dataset.
     """
-    origin = _origin(source)
+    kind, name = type(source), getattr(source, "name", None)
+    origin = {"class": f"{kind.__module__}.{kind.__qualname__}", "name": name if isinstance(name, str) else ""}
     if not is_there(path):
         sizes = read(source, number)
         sizes.save(path, origin)
@@ -46,11 +47,6 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
 
 
 _REMOVE = "; the dataset was changed, remove the file."
-
-
-def _origin(source: Any) -> dict[str, str]:
-    kind, name = type(source), getattr(source, "name", None)
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "name": name if isinstance(name, str) else ""}
 
 
 def _sample(number: int) -> list[int]:

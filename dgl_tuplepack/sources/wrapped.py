@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import itertools
 from typing import Any
 
 from dgl_tuplepack.graphs.items import Identified, WithIds
@@ -21,9 +21,5 @@ class Wrapped(Source):
         inner = resolve(given.dataset)
         source = copy.copy(inner)
         # Positions replace ids inside items; blocks count graphs by position.
-        source.items = lambda: _identified(inner.items())  # type: ignore[method-assign]
+        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
         return source
-
-
-def _identified(items: Iterable[Any]) -> Iterable[Identified]:
-    return (Identified(position, item) for position, item in enumerate(items))

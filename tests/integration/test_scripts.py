@@ -66,7 +66,7 @@ def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
         (["demo", "--colour", "red"], 2, "--colour"),
         (["dance"], 2, "dance"),
         (["demo", "--graphs", "40000"], 2, "32901"),
-        (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot make the folder"),
+        (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot write"),
         (["plan", "example:ogbg-molhiv", "--nodes", "9", "--edges", "9"], 1, "of 32901 graphs exceed"),
         (["limits", "/no/such/place"], 1, "there is no /no/such/place"),
     ],
