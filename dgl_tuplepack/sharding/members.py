@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dgl_tuplepack._files import open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 
@@ -30,6 +31,11 @@ class Member:
 def file_system(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
     fsspec = load("fsspec")
+    within, _, archive = url.rpartition("::")
+    protocol, _, path = archive.rpartition("://")
+    if within and protocol in ("", "file", "local"):
+        # The archive is opened at once, and a pipe would wait for a writer.
+        open_file(path).close()
     with failures_of(url):
         # Names of files are asked for again each time: sources may change.
         files, path = fsspec.core.url_to_fs(url, use_listings_cache=False)

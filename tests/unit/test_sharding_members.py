@@ -276,3 +276,11 @@ def test_a_copy_that_finds_no_space_names_both_places(tmp_path: Path, monkeypatc
     files, path = file_system("hostile://set")
     with refused(FormatError, "cannot copy hostile://set", str(tmp_path / "copy"), "No space left on device"):
         copy_members(files, members(files, path, "u"), tmp_path / "copy", "hostile://set")
+
+
+@pytest.mark.parametrize("protocol", ["", "file://"])
+def test_an_archive_that_is_a_pipe_is_not_waited_for(tmp_path: Path, protocol: str) -> None:
+    os.mkfifo(tmp_path / "pipe.zip")
+    with refused(ShardsError, "pipe.zip", "not a plain file"):
+        tp.preprocess_shards([f"zip://set::{protocol}{tmp_path / 'pipe.zip'}"], tmp_path / "out", workers=1)
+    assert not (tmp_path / "out").exists()
