@@ -107,10 +107,13 @@ def _normalise(norm: Norm, statistics: Statistics, out: int, rows: int, channels
     variance = np.zeros(channels)
     if statistics.by_batch:
         number = _mean_and_variance(x, mask, mean, variance)
-        if statistics.running_mean != 0 and statistics.num_batches != 0 and number > 0:
-            tracked = carray(pointer_at(statistics.num_batches, np.int64), 1)
-            tracked[0] += 1
-            step = 1 / tracked[0] if np.isnan(statistics.momentum) else statistics.momentum
+        if statistics.running_mean != 0 and number > 0:
+            # As in torch: without a number of batches, a mean of all of them cannot be taken.
+            step = 0.0 if np.isnan(statistics.momentum) else statistics.momentum
+            if statistics.num_batches != 0:
+                tracked = carray(pointer_at(statistics.num_batches, np.int64), 1)
+                tracked[0] += 1
+                step = 1 / tracked[0] if np.isnan(statistics.momentum) else step
             unbiased = number / max(number - 1, 1)
             for c in range(channels):
                 running_mean[c] += step * (mean[c] - running_mean[c])

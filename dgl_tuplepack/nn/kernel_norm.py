@@ -12,33 +12,52 @@ from torch.autograd.graph import increment_version
 from dgl_tuplepack.kernels.masked_norm import Gradients, Norm, Statistics, differentiate_rows, normalise_rows
 from dgl_tuplepack.nn.sums_norm import normalised, row_statistics
 
+# Weight, bias, running mean, running variance, number of batches.
+Parameters = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
+
+_DTYPES = (torch.float32, torch.float64)
 # Our kernels run on one thread; with more threads than this, torch's are faster.
 _MOST_THREADS = 2
 
 
-def has_kernel(input: Tensor, parameters: tuple[Tensor | None, ...]) -> bool:
+def has_kernel(input: Tensor, mask: Tensor, parameters: Parameters) -> bool:
     """Whether `kernel_norm` takes this input: a plain matrix on the CPU, with parameters and statistics of its dtype.
 
     What traces or transforms operations of torch, such as ``torch.func`` or forward-mode AD, does not see our kernels.
     """
-    return (
-        type(input) in (Tensor, torch.nn.Parameter)
-        and input.ndim == 2
-        and input.is_cpu
-        and input.dtype in (torch.float32, torch.float64)
-        and all(each is None or _fits(each, input) for each in parameters)
-        and torch.get_num_threads() <= _MOST_THREADS
-        and not torch._C._is_tracing()
-        and not _is_transformed()
-    )
+    dtype = input.dtype
+    if input.ndim != 2 or dtype not in _DTYPES or torch.get_num_threads() > _MOST_THREADS:
+        return False
+    if torch._C._is_tracing() or _is_transformed() or not _has_memory(input) or not _has_memory(mask):
+        return False
+    *floats, num_batches = parameters
+    channels = input.shape[1]
+    for each in floats:
+        if each is not None and not _fits(each, dtype, channels):
+            return False
+    return num_batches is None or _fits(num_batches, torch.int64, 1)
 
 
-def _fits(parameter: Tensor, input: Tensor) -> bool:
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor is its memory on the CPU, and nothing else: not a subclass, fake, freed, or a negative view."""
+    try:
+        return (
+            type(tensor) in (Tensor, torch.nn.Parameter)
+            and tensor.is_cpu
+            and not tensor.is_neg()
+            and (tensor.data_ptr() != 0 or tensor.numel() == 0)
+        )
+    except RuntimeError:
+        # Batches of tensors, for instance, have no memory of their own.
+        return False
+
+
+def _fits(parameter: Tensor, dtype: torch.dtype, numbers: int) -> bool:
     return (
-        parameter.dtype == input.dtype
-        and parameter.is_cpu
-        and parameter.numel() == input.shape[1]
+        parameter.dtype == dtype
+        and parameter.numel() == numbers
         and parameter.is_contiguous()
+        and _has_memory(parameter)
     )
 
 
@@ -54,22 +73,15 @@ def _is_transformed() -> bool:
 
 
 def kernel_norm(
-    input: Tensor,
-    mask: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running: tuple[Tensor | None, Tensor | None, Tensor | None],
-    by_batch: bool,
-    momentum: float | None,
-    eps: float,
+    input: Tensor, mask: Tensor, parameters: Parameters, by_batch: bool, momentum: float | None, eps: float
 ) -> Tensor:
     """Normalise the rows of `input` ``[N, C]`` where `mask` bool ``[N]`` is true, and set the others to 0.
 
-    `running` are mean, variance and number of batches, or None for each. `by_batch`: normalise by the statistics of the
-    real rows, and move the running ones, if there are any, towards them; else normalise by the running ones.
+    `by_batch`: normalise by the statistics of the real rows, and move the running ones, if there are any, towards them;
+    else normalise by the running ones.
     """
-    plain = input.contiguous().resolve_neg()
-    args = (plain, mask.contiguous(), weight, bias, running, by_batch, momentum, eps)
+    weight, bias, *running = parameters
+    args = (input.contiguous(), mask.contiguous(), weight, bias, running, by_batch, momentum, eps)
     return cast(Tensor, _KernelNorm.apply(*args))  # type: ignore[no-untyped-call]
 
 
@@ -86,7 +98,7 @@ class _KernelNorm(torch.autograd.Function):
         mask: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        running: tuple[Tensor | None, Tensor | None, Tensor | None],
+        running: list[Tensor | None],
         by_batch: bool,
         momentum: float | None,
         eps: float,
@@ -94,54 +106,59 @@ class _KernelNorm(torch.autograd.Function):
         rows, channels = input.shape
         out, mean, scale = torch.empty_like(input), input.new_empty(channels), input.new_empty(channels)
         norm = Norm(input.data_ptr(), mask.data_ptr(), _address(weight), mean.data_ptr(), scale.data_ptr())
-        step = math.nan if momentum is None else momentum
+        step = math.nan if momentum is None else float(momentum)
         running_mean, running_var, num_batches = map(_address, running)
-        statistics = Statistics(_address(bias), running_mean, running_var, num_batches, by_batch, step, eps)
+        statistics = Statistics(_address(bias), running_mean, running_var, num_batches, by_batch, step, float(eps))
         normalise_rows(norm, statistics, out.data_ptr(), rows, channels, input.dtype == torch.float64)
         for tensor in running if by_batch else ():
             if tensor is not None and not tensor.is_inference():
                 increment_version(tensor)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(input, mask, weight, bias, mean, scale)
-        ctx.settings = by_batch, eps
+        ctx.save_for_backward(input, mask, weight, mean, scale)
+        ctx.settings = by_batch, eps, bias is not None
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
         if gradient is None:
             return (None,) * 8
-        input, mask, weight, bias, mean, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            # It will be differentiated again, as forces are.
-            return _differentiable(input, mask, weight, bias, mean, scale, gradient, *ctx.settings)
-        gradient = gradient.contiguous().resolve_neg()
+        input, mask, weight, mean, scale = ctx.saved_tensors
+        by_batch, eps, has_bias = ctx.settings
+        if torch.is_grad_enabled() or _is_transformed() or not _has_memory(gradient):
+            # It will be differentiated again, as forces are, or it is of many results at once.
+            statistics = None if by_batch else (mean, scale)
+            return _by_operations(input, mask, weight, has_bias, statistics, eps, gradient)
+        gradient = gradient.contiguous()
         of_input, of_weight, of_bias = torch.empty_like(input), torch.empty_like(mean), torch.empty_like(mean)
         norm = Norm(input.data_ptr(), mask.data_ptr(), _address(weight), mean.data_ptr(), scale.data_ptr())
         gradients = Gradients(gradient.data_ptr(), of_input.data_ptr(), of_weight.data_ptr(), of_bias.data_ptr())
         rows, channels = input.shape
-        differentiate_rows(norm, gradients, ctx.settings[0], rows, channels, input.dtype == torch.float64)
-        return of_input, None, None if weight is None else of_weight, None if bias is None else of_bias, *(None,) * 4
+        differentiate_rows(norm, gradients, by_batch, rows, channels, input.dtype == torch.float64)
+        return of_input, None, None if weight is None else of_weight, of_bias if has_bias else None, *(None,) * 4
 
 
-def _differentiable(
+def _by_operations(
     input: Tensor,
     mask: Tensor,
     weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor,
-    scale: Tensor,
-    gradient: Tensor,
-    by_batch: bool,
+    has_bias: bool,
+    statistics: tuple[Tensor, Tensor] | None,
     eps: float,
+    gradient: Tensor,
 ) -> tuple[Tensor | None, ...]:
-    """The gradients by operations of torch."""
-    if by_batch:
-        _, mean, variance = row_statistics(input, mask)
-        scale = torch.rsqrt(variance + eps)
-    out = normalised(input, mask, mean, scale, weight, bias)
-    wanted = [each for each in (input, weight, bias) if each is not None and each.requires_grad]
-    found = iter(torch.autograd.grad(out, wanted, gradient, create_graph=True))
-    of_input, of_weight, of_bias = (
-        next(found) if each is not None and each.requires_grad else None for each in (input, weight, bias)
-    )
-    return of_input, None, of_weight, of_bias, *(None,) * 4
+    """The gradients by operations of torch; `statistics` are mean and scale if they are not those of the rows."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Views, since the gradient must not go on to what input and weight were computed from.
+        x, w = (None if each is None else each.view_as(each) for each in (input, weight))
+        assert x is not None
+        # No gradient depends on the value of the bias.
+        b = torch.zeros_like(input[0]).requires_grad_() if has_bias else None
+        if statistics is None:
+            _, mean, variance = row_statistics(x, mask)
+            statistics = mean, torch.rsqrt(variance + eps)
+        out = normalised(x, mask, *statistics, w, b)
+    wanted = [each for each in (x, w, b) if each is not None and each.requires_grad]
+    results = iter(torch.autograd.grad(out, wanted, gradient, create_graph=again))
+    of_x, of_w, of_b = (next(results) if each is not None and each.requires_grad else None for each in (x, w, b))
+    return of_x, None, of_w, of_b, *(None,) * 4

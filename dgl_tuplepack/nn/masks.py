@@ -114,19 +114,19 @@ def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
         )
     if not masks:
         return None
-    slots = ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
     if rows is not None:
-        if rows not in masks or len(masks[rows].mask) != number:
+        bound = masks.get(rows)
+        if bound is None or bound.mask.shape[0] != number:
             raise SchemaError(
-                f"a norm is bound to {rows!r} and has {number} rows, but the batch has the slots {slots}; bind it to "
-                "another one with convert(model, rows={...})."
+                f"a norm is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; bind "
+                "it to another one with convert(model, rows={...})."
             )
-        return masks[rows]
-    fitting = [name for name, row_mask in masks.items() if len(row_mask.mask) == number]
+        return bound
+    fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
     if len(fitting) != 1:
         problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
         raise SchemaError(
-            f"a norm has {number} rows, and {problem} as many slots: {slots}; "
+            f"a norm has {number} rows, and {problem} as many slots: {_slots(masks)}; "
             + (
                 "give it rows of the batch."
                 if not fitting
@@ -134,6 +134,10 @@ def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
             )
         )
     return masks[fitting[0]]
+
+
+def _slots(masks: Mapping[str, RowMask]) -> str:
+    return ", ".join(f"{name} ({len(row_mask.mask)})" for name, row_mask in masks.items())
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
@@ -156,3 +160,5 @@ def check_mask(values: Tensor, mask: Tensor) -> None:
             f"the mask must be bool with a leading part of the shape {tuple(values.shape)}, but is {mask.dtype} with "
             f"shape {tuple(mask.shape)}; use batch.node_mask, batch.edge_mask or batch.graph_mask."
         )
+    if mask.device != values.device:
+        raise SchemaError(f"the mask is on {mask.device}, but the values are on {values.device}; move one of them.")

@@ -99,8 +99,14 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             row_mask = RowMask(torch.ones(len(input), dtype=torch.bool, device=input.device), len(input))
         if torch.compiler.is_compiling() or self._sums_over_ranks():
             return self._by_sums(input, row_mask.mask)
-        if has_kernel(input, (self.weight, self.bias, self.running_mean, self.running_var)):
-            return self._by_kernel(input, row_mask.mask)
+        # Torch notes statistics in training alone, and where they are tracked.
+        moves = self.training and self.track_running_stats
+        uses = moves or not self.training
+        running = (self.running_mean, self.running_var, self.num_batches_tracked) if uses else (None, None, None)
+        parameters = (self.weight, self.bias, *running)
+        if has_kernel(input, row_mask.mask, parameters):
+            by_batch = self.training or self.running_mean is None
+            return kernel_norm(input, row_mask.mask, parameters, by_batch, self.momentum, self.eps)
         if row_mask.num_real is not None and row_mask.num_real > 1 and self._has_dtype(input):
             return self._by_torch(input, row_mask.num_real)
         return self._by_sums(input, row_mask.mask)
@@ -117,12 +123,6 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             other is None or other.dtype == input.dtype for other in others
         )
 
-    def _by_kernel(self, input: Tensor, mask: Tensor) -> Tensor:
-        """Normalise by our kernels on the CPU."""
-        running = self.running_mean, self.running_var, self.num_batches_tracked
-        by_batch = self.training or self.running_mean is None
-        return kernel_norm(input, mask, self.weight, self.bias, running, by_batch, self.momentum, self.eps)
-
     def _by_torch(self, input: Tensor, num_real: int) -> Tensor:
         """Normalise the first rows, two at least, by torch's own norm: of a single row it would return NaN."""
         front = super().forward(input[:num_real])
@@ -133,7 +133,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         """Normalise by masked sums."""
         if self.training or self.running_mean is None or self.running_var is None:
             statistics = row_statistics(input, mask, self._over_ranks)
-            if self.training:
+            if self.training and self.track_running_stats:
                 self._update_statistics(*(each.detach() for each in statistics))
             _, mean, variance = statistics
         else:
@@ -152,11 +152,14 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
 
     def _update_statistics(self, rows: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Move the running statistics, without reading values on the host."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+        if self.running_mean is None or self.running_var is None:
             return
         any_row = rows > 0
-        self.num_batches_tracked.add_(any_row)
+        if self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(any_row)
         if self.momentum is None:
+            if self.num_batches_tracked is None:
+                return
             weight = 1.0 / self.num_batches_tracked.clamp(min=1).to(mean.dtype)
         else:
             weight = torch.full((), self.momentum, dtype=mean.dtype, device=mean.device)

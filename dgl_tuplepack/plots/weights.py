@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots import _drawing as drawing
@@ -24,7 +24,7 @@ _MOST_PACKS = 100_000
 def plot_weights(
     plan: PackPlan,
     component: str = "nodes",
-    packs_per_batch: Sequence[int] | None = None,
+    packs_per_batch: int | Sequence[int] | None = None,
     ax: Any = None,
     *,
     seed: int = 0,
@@ -53,13 +53,15 @@ def plot_weights(
     """
     column = drawing.column_of(plan.histogram.components, component, "the plan")
     given = sorted({1, min(8, plan.num_packs)}) if packs_per_batch is None else packs_per_batch
+    given, seed = [given] if isinstance(given, int) else given, whole_number("seed", seed, 0, UINT64_MAX)
     numbers = [whole_number("packs_per_batch", packs, 1, plan.num_packs, PlanError) for packs in given]
     if not numbers:
         raise PlanError("a picture of weights needs a number of packs a batch, but got none; give (1, 8), say.")
     ax = drawing.axes_or_new(ax)
     sizes, counts = plan.histogram.sizes[:, column], plan.histogram.counts
     edges = _intervals(sizes, counts)
-    interval = np.searchsorted(edges, sizes, side="right") - 1
+    # The last edge is a float, which very large sizes can exceed.
+    interval = np.minimum(np.searchsorted(edges, sizes, side="right"), len(edges) - 1) - 1
     graphs = np.bincount(interval, weights=counts, minlength=len(edges) - 1)
     for number, packs in enumerate(numbers):
         weights = class_weights(plan, packs, seed)

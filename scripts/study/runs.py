@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 from collections.abc import Iterator
@@ -97,11 +98,14 @@ def read_runs(path: Path) -> Iterator[Run]:
 def append_run(path: Path, run: Run) -> None:
     """Add a run; a process that is stopped leaves whole lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.is_file()
+    if not path.is_file():
+        # Linked into place, so that of two processes one alone writes the header, before any row.
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        partial.write_text(",".join((*_COLUMNS, *_SCORES, *_CURVES)) + "\n", encoding="utf-8")
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, path)
+        partial.unlink()
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow((*_COLUMNS, *_SCORES, *_CURVES))
-        writer.writerow(run.row())
+        csv.writer(file, lineterminator="\n").writerow(run.row())
         file.flush()
         os.fsync(file.fileno())

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 import dgl_tuplepack.nn.norm as layers
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d
 from dgl_tuplepack.nn.masks import RowMask
 from tests.graphs import generator
+from tests.messages import refused
 
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
 
@@ -37,7 +39,7 @@ class Rows:
 def without_kernel() -> Iterator[None]:
     """Take the other ways, as on a device or with many threads."""
     has_kernel = layers.has_kernel
-    layers.has_kernel = lambda input, parameters: False
+    layers.has_kernel = lambda input, mask, parameters: False
     try:
         yield
     finally:
@@ -201,3 +203,103 @@ def test_any_number_of_threads(example_rows: Any, threads: int) -> None:
         torch.testing.assert_close(norm(x, mask), expected)
     finally:
         torch.set_num_threads(before)
+
+
+# What an attack found -------------------------------------------------------------------------------------------------
+
+
+def test_a_norm_used_twice_under_create_graph(example_rows: Any) -> None:
+    norm, x, mask, _ = example_rows
+    x.requires_grad_()
+    weights = torch.randn(7, 3, generator=generator(2), dtype=torch.float64)
+    out = torch.tanh(norm(torch.tanh(norm(x, mask)), mask))
+    wanted = (x, norm.weight, norm.bias)
+    once = torch.autograd.grad(out, wanted, weights, retain_graph=True)
+    again = torch.autograd.grad(out, wanted, weights, create_graph=True)
+    for first, second in zip(once, again, strict=True):
+        torch.testing.assert_close(second.detach(), first)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_hooks_run_once_under_create_graph(example_rows: Any) -> None:
+    norm, x, mask, _ = example_rows
+    x.requires_grad_()
+    calls = []
+    y = x * 2
+    weights = torch.randn(7, 3, generator=generator(2), dtype=torch.float64)
+    (expected,) = torch.autograd.grad(norm(y, mask), y, weights, create_graph=True)
+    y.register_hook(lambda gradient: calls.append(1))
+    y.retain_grad()
+    norm(y, mask).backward(weights, create_graph=True)
+    assert len(calls) == 1
+    torch.testing.assert_close(y.grad, expected)
+
+
+def test_many_gradients_at_once(example_rows: Any) -> None:
+    norm, x, mask, _ = example_rows
+    jacobian = torch.autograd.functional.jacobian
+    loop, vectorised = (jacobian(lambda x: norm(x, mask), x, vectorize=vectorize) for vectorize in (False, True))
+    torch.testing.assert_close(vectorised, loop)
+
+
+def test_a_mask_on_another_device_is_refused(example_rows: Any) -> None:
+    norm, x, mask, _ = example_rows
+    with refused(SchemaError, "meta", "cpu"):
+        norm(x, mask.to("meta"))
+    with refused(SchemaError, "meta", "cpu"):
+        tp.nn.masked_mean(x, mask.to("meta"))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.float64])
+def test_a_number_of_batches_of_another_dtype(example_rows: Any, dtype: torch.dtype) -> None:
+    _, x, mask, _ = example_rows
+    norm = MaskedBatchNorm1d(3, momentum=None, dtype=torch.float64)
+    norm.num_batches_tracked = torch.tensor(4, dtype=dtype)
+    norm(x, mask)
+    assert norm.num_batches_tracked == 5
+    torch.testing.assert_close(norm.running_mean, x[mask].mean(0) / 5)
+
+
+@pytest.mark.parametrize("settings", [{"momentum": 1}, {"momentum": 0}, {"eps": 1}], ids=str)
+def test_whole_numbers_as_settings(example_rows: Any, settings: dict[str, Any]) -> None:
+    _, x, mask, _ = example_rows
+    masked, plain = (kind(3, dtype=torch.float64, **settings) for kind in (MaskedBatchNorm1d, nn.BatchNorm1d))
+    torch.testing.assert_close(masked(x, mask)[mask], plain(x[mask]))
+    torch.testing.assert_close(masked.running_var, plain.running_var)
+
+
+def test_a_negative_view_as_weight(example_rows: Any) -> None:
+    norm, x, mask, expected = example_rows
+    negative = copy.deepcopy(norm)
+    negative.weight = nn.Parameter(torch._neg_view(-norm.weight.detach()))
+    torch.testing.assert_close(negative(x, mask), expected)
+
+
+def test_a_bias_may_change_before_the_backward_pass(example_rows: Any) -> None:
+    norm, x, mask, _ = example_rows
+    out = norm(x, mask)
+    with torch.no_grad():
+        norm.bias.add_(1)
+    out.sum().backward()
+    torch.testing.assert_close(norm.bias.grad, torch.full((3,), 5.0, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("attribute", ["num_batches_tracked", "track_running_stats"])
+@pytest.mark.parametrize("momentum", [0.3, None])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_statistics_are_noted_as_by_torch(
+    example_rows: Any, attribute: str, momentum: float | None, kernel: bool
+) -> None:
+    _, x, mask, _ = example_rows
+    masked, plain = (kind(3, momentum=momentum, dtype=torch.float64) for kind in (MaskedBatchNorm1d, nn.BatchNorm1d))
+    for norm in (masked, plain):
+        setattr(norm, attribute, None if attribute == "num_batches_tracked" else False)
+    plain(x[mask])
+    if kernel:
+        masked(x, mask)
+    else:
+        with without_kernel():
+            masked(x, mask)
+    torch.testing.assert_close(masked.running_mean, plain.running_mean)
+    torch.testing.assert_close(masked.running_var, plain.running_var)
+    assert masked.num_batches_tracked == plain.num_batches_tracked

@@ -469,6 +469,11 @@ def test_the_picture_of_weights_spans_what_it_says() -> None:
         plot_weights(PLAN, packs_per_batch=[0])
     with refused(PlanError, "none"):
         plot_weights(PLAN, packs_per_batch=[])
+    assert len(plot_weights(PLAN, packs_per_batch=3).patches) == 1
+    with refused(InputError, "seed", "-1"):
+        plot_weights(PLAN, seed=-1)
+    huge = SizeHistogram.from_counts({(2**60, 1): 2, (1, 2): 3})
+    plot_weights(pack(huge, Limits(2**60, 2), "best_fit"))
     with refused(SizesError, "triplets"):
         plot_weights(PLAN, "triplets")
 
