@@ -87,4 +87,4 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
     (tmp_path / "saved" / "ogbg-molhiv.json").write_text("[[1, 2]]")
     done = reproduce("--out", tmp_path / "out", "--histograms", tmp_path / "saved")
     assert done.returncode == 1
-    assert "row 1 of" in done.stderr
+    assert "row 1 is" in done.stderr
