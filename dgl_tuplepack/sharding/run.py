@@ -272,6 +272,4 @@ def _remove_new(out: Path) -> None:
 
 def _processes(workers: int | None) -> int:
     """Return the number of processes: `workers`, or one for each core."""
-    if workers is not None:
-        return whole_number("workers", workers, 1, 4096, InputError)
-    return available_cores()
+    return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)
