@@ -20,6 +20,7 @@ from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import locked, remove_partial, writing_to
+from dgl_tuplepack.store.format import StoreMetadata
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
 from dgl_tuplepack.store.plan_files import plan_files as plan_files
 
@@ -174,7 +175,7 @@ def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackP
 
 def _check_current(store: GraphStore) -> None:
     """Refuse (FormatError) a store whose folder holds another one by now."""
-    if GraphStore(store.path).checksum != store.checksum:
+    if StoreMetadata.load(store.path).checksum != store.checksum:
         raise FormatError(f"another process has replaced the store {store.path}; open it again.")
 
 

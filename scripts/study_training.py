@@ -48,7 +48,9 @@ def run(
 ) -> None:
     """Train all runs that are not in the file yet, seed by seed. Processes with other --packs may run side by side."""
     if unknown := sorted({*(packs or ())} - {arm.packs for arm in ARMS}):
-        raise typer.BadParameter(f"there are no runs of {unknown[0]} packs a batch; give 1 or 8.", param_hint="--packs")
+        raise typer.BadParameter(
+            f"the study has runs of 1 and of 8 packs a batch, not of {unknown[0]}.", param_hint="--packs"
+        )
     arms = [arm for arm in ARMS if packs is None or arm.packs in packs]
     torch.set_num_threads(threads)
     done = {(each.arm, each.seed, each.epochs) for each in read_runs(out / "training.csv")}

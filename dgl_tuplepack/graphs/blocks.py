@@ -48,7 +48,7 @@ class GraphBlock:
     # [V_t, ...] and [E_t, ...] by type and name.
     node_features: Mapping[str, Mapping[str, Array]]
     edge_features: Mapping[EdgeType, Mapping[str, Array]]
-    # [B, ...] by name; the empty name for a single label, empty if there are no labels.
+    # [B, ...] by name. A single label has the empty name; a block without labels has an empty dict.
     labels: Mapping[str, Array]
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ _GRAPHS = 512
 def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    SizesError if there are no items; SchemaError, also while iterating, names an item that is not a graph or differs.
+    SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
     first = next(iterator, None)

@@ -15,7 +15,7 @@ from dgl_tuplepack.nn.sums_norm import normalised, row_statistics
 # Weight, bias, running mean, running variance, number of batches.
 Parameters = tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None, Tensor | None]
 
-_DTYPES = (torch.float32, torch.float64)
+DTYPES = (torch.float32, torch.float64)
 # Our kernels run on one thread; with more threads than this, torch's are faster.
 _MOST_THREADS = 2
 
@@ -26,7 +26,7 @@ def has_kernel(input: Tensor, mask: Tensor, parameters: Parameters) -> bool:
     What traces or transforms operations of torch, such as ``torch.func`` or forward-mode AD, does not see our kernels.
     """
     dtype = input.dtype
-    if input.ndim != 2 or dtype not in _DTYPES or torch.get_num_threads() > _MOST_THREADS:
+    if input.ndim != 2 or dtype not in DTYPES or torch.get_num_threads() > _MOST_THREADS:
         return False
     if torch._C._is_tracing() or _is_transformed() or not _has_memory(input) or not _has_memory(mask):
         return False

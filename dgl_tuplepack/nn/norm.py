@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.nn.kernel_norm import has_kernel, kernel_norm
+from dgl_tuplepack.nn.kernel_norm import DTYPES, has_kernel, kernel_norm
 from dgl_tuplepack.nn.masks import RowMask, as_row_mask, checked_rows, current_mask
 from dgl_tuplepack.nn.means import statistics_dtype
 from dgl_tuplepack.nn.sums_norm import normalised, row_statistics
@@ -99,13 +99,13 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             row_mask = RowMask(torch.ones(len(input), dtype=torch.bool, device=input.device), len(input))
         if torch.compiler.is_compiling() or self._sums_over_ranks():
             return self._by_sums(input, row_mask.mask)
-        # Torch notes statistics in training alone, and where they are tracked.
-        moves = self.training and self.track_running_stats
-        uses = moves or not self.training
+        # In training, torch notes statistics only where they are tracked.
+        has_statistics = self.running_mean is not None and self.running_var is not None
+        uses = has_statistics and (self.track_running_stats or not self.training)
         running = (self.running_mean, self.running_var, self.num_batches_tracked) if uses else (None, None, None)
         parameters = (self.weight, self.bias, *running)
         if has_kernel(input, row_mask.mask, parameters):
-            by_batch = self.training or self.running_mean is None
+            by_batch = self.training or not has_statistics
             return kernel_norm(input, row_mask.mask, parameters, by_batch, self.momentum, self.eps)
         if row_mask.num_real is not None and row_mask.num_real > 1 and self._has_dtype(input):
             return self._by_torch(input, row_mask.num_real)
@@ -119,9 +119,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     def _has_dtype(self, input: Tensor) -> bool:
         """Whether torch's norm computes in the dtype of parameters and statistics, with as many digits as ours."""
         others = (self.weight, self.bias, self.running_mean, self.running_var)
-        return input.dtype in (torch.float32, torch.float64) and all(
-            other is None or other.dtype == input.dtype for other in others
-        )
+        return input.dtype in DTYPES and all(other is None or other.dtype == input.dtype for other in others)
 
     def _by_torch(self, input: Tensor, num_real: int) -> Tensor:
         """Normalise the first rows, two at least, by torch's own norm: of a single row it would return NaN."""

@@ -85,12 +85,9 @@ def class_weights(plan: PackPlan, packs_per_batch: int, seed: int = 0) -> FloatA
     A graph in a batch of g graphs weighs (mean graphs of a batch) / g. With several packs a batch, g is a sum over
     packs that meet by chance; the mean is taken over batches of random orders of the packs, or of a sample of them.
     """
-    weights = _pack_weights(plan, packs_per_batch, seed)[np.repeat(np.arange(len(plan.repeats)), np.diff(plan.offsets))]
-    repeats = np.repeat(plan.repeats, np.diff(plan.offsets))
-    totals = np.bincount(
-        plan.classes, weights=weights * plan.multiplicities * repeats, minlength=len(plan.histogram.counts)
-    )
-    return np.asarray(totals / plan.histogram.counts)
+    of_patterns = _pack_weights(plan, packs_per_batch, seed) * plan.repeats
+    entries = np.repeat(of_patterns, np.diff(plan.offsets)) * plan.multiplicities
+    return np.asarray(np.bincount(plan.classes, weights=entries) / plan.histogram.counts)
 
 
 def _pack_weights(plan: PackPlan, packs_per_batch: int, seed: int) -> FloatArray:

@@ -20,7 +20,7 @@ app = typer.Typer()
 SHAPES = ((1777, 64), (1777, 300), (14_200, 64))
 # Share of the rows that is real, as in packs of ogbg-molhiv.
 REAL = 0.97
-# Steps of each way in a round, of which the second half counts.
+# Each way takes so many steps in a round; the second half of them is measured.
 _STEPS = 10
 
 

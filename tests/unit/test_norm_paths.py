@@ -303,3 +303,11 @@ def test_statistics_are_noted_as_by_torch(
     torch.testing.assert_close(masked.running_mean, plain.running_mean)
     torch.testing.assert_close(masked.running_var, plain.running_var)
     assert masked.num_batches_tracked == plain.num_batches_tracked
+
+
+@pytest.mark.parametrize("missing", ["running_mean", "running_var"])
+@pytest.mark.parametrize("training", [True, False])
+def test_half_of_the_running_statistics_is_none(example_rows: Any, missing: str, training: bool) -> None:
+    norm, x, mask, expected = example_rows
+    setattr(norm, missing, None)
+    torch.testing.assert_close(norm.train(training)(x, mask), expected)
