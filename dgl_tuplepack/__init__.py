@@ -1,4 +1,7 @@
-"""Pack many small graphs into full, static-shape batches for DGL."""
+"""Pack many small graphs into full, static-shape batches for DGL.
+
+CONTRIBUTING.md says where a source, a packing method, a tensor of a batch or a command is added.
+"""
 
 from __future__ import annotations
 

@@ -22,10 +22,7 @@ def quick_bound(instance: Instance) -> int:
     Source: Martello & Toth 1990, "Knapsack Problems", chapter 8 (L1, L2), for one component; Caprara & Toth 2001,
     "Lower bounds and algorithms for the 2-dimensional vector packing problem", for mixtures of components.
     """
-    best = 1
-    for sizes, limit in _mixtures(instance):
-        best = max(best, large_bound(sizes, instance.counts, limit))
-    return best
+    return max(1, *(large_bound(sizes, instance.counts, limit) for sizes, limit in _mixtures(instance)))
 
 
 def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:

@@ -1,4 +1,7 @@
-"""The Typer application, and the list of its commands."""
+"""The Typer application, and the list of its commands.
+
+Every start imports all commands, so a command imports what needs torch or DGL inside its function.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class _Subject:
         return {"next fit, random order": self.plan("next_fit"), self.method: self.plan()}
 
     def compared(self) -> dict[str, PackPlan]:
-        """Return the plans of every method within the same limits."""
+        """Return the plans of the methods that a picture compares, within the same limits."""
         plans = {"no packing": self.plan("none"), "next fit, random order": self.plan("next_fit")}
         names = names_for(self.histogram.components)
         plans |= {f"best fit, {name}": self.plan("best_fit", name) for name in names}
@@ -148,7 +148,7 @@ def plot(
     """Draw one picture of SOURCE.
 
     KIND is sizes or distributions; search or tradeoff, of a search for limits; fill, sorted-fill, graphs-per-pack or
-    weights, of a plan; or methods, which compares the plans of all methods. Without limits (--nodes, --edges, --limit),
+    weights, of a plan; or methods, which compares the plans of several. Without limits (--nodes, --edges, --limit),
     plans take those that a search advises.
     """
     if picture not in PICTURES:

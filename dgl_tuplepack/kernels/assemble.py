@@ -82,7 +82,7 @@ def assemble(
             per_graph[:number] = rows[t, 1]
             per_graph[number:] = 0
             per_graph[slots[-1] - 1] = slots[t] - totals[t]
-        else:
+        elif kind == GRAPH_IDS:
             graph_ids = carray(pointer_at(out, np.int64), slots[-1])
             graph_ids[:number] = ids
             graph_ids[number:] = -1

@@ -35,17 +35,7 @@ def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
     """The same rows, twice as many if all are used."""
     if used < len(rows):
         return rows
-    larger = np.empty((2 * len(rows), rows.shape[1]), dtype=np.int64)
-    larger[:used] = rows[:used]
-    return larger
-
-
-@jit
-def _more_blocks(order: IntVector, blocks: int) -> IntVector:
-    """The same order, with the numbers of further blocks behind."""
-    larger = np.arange(blocks)
-    larger[: len(order)] = order
-    return larger
+    return np.concatenate((rows, np.empty_like(rows)))
 
 
 @jit
@@ -81,7 +71,7 @@ def fit_histogram(
             # Each of two groups that are put in may take a free block.
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
-                blocks_order = _more_blocks(blocks_order, len(pool))
+                blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
             new = groups[used]
             new[ADDED] = row
             if position >= 0:

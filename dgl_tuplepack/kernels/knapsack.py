@@ -27,13 +27,11 @@ def fill_table(
         step = sizes[row_class, components - 1]
         back = np.int64(0)
         stride = width
-        start = np.int64(0)
         for component in range(components - 2, -1, -1):
             at[component] = sizes[row_class, component]
             back += sizes[row_class, component] * stride
             stride *= limits[component] + 1
-        start = back // width
-        row = start
+        row = back // width
         while row < rows:
             target = table[row * width + step : (row + 1) * width]
             without = table[row * width - back : (row + 1) * width - back - step]
@@ -83,27 +81,22 @@ def best_content(
     limits: ConstIntVector,
     with_class: int,
     content: IntVector,
-) -> int:
-    """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before).
-
-    Returns the steps taken.
-    """
+) -> None:
+    """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before)."""
     content[with_class] = 1
     room = limits - sizes[with_class]
     left = table[cell_of(room, limits)]
-    row, steps = 0, 0
+    row = 0
     while left > 0 and row < len(sizes):
         fits = values[row] <= left
         for component in range(len(limits)):
             fits = fits and sizes[row, component] <= room[component]
-        steps += 1
         if fits and table[cell_of(room - sizes[row], limits)] + values[row] == left:
             room -= sizes[row]
             left -= values[row]
             content[row] += 1
         else:
             row += 1
-    return steps
 
 
 @jit

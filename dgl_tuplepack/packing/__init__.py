@@ -22,7 +22,8 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 # Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
 # "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# Methods that can plan candidates of a search are listed in `search.evaluation` too: PACKERS, and FITS.
+# Methods that can plan candidates of a search are listed in `search.evaluation` too: PACKERS, and FITS. Report, demo
+# and the picture that compares methods name theirs. The other files of this package are stages of "auto".
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

@@ -27,8 +27,9 @@ class PaddedBatch:
     Real nodes, edges and graphs come first, then empty graph slots. The last slot is the padding graph, which
     owns all padding nodes and edges. Masks are True where a slot is real.
 
-    Properties of nodes and edges are one value for homogeneous graphs, and a dict keyed by node type or by
-    canonical edge type for heterographs. Letters: V node slots, E edge slots, G graph slots.
+    What follows from other tensors is a property, so that all makers of batches have it. Properties of nodes and edges
+    are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge type for heterographs.
+    Letters: V node slots, E edge slots, G graph slots.
 
     The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
     the other too. Features move with the batch, and `unpad` returns them.

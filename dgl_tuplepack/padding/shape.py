@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -155,15 +155,17 @@ def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], wh
     values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
     values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}
     for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
-        shape = np.shape(values[name]) if isinstance(values[name], list) else ()
+        value = values[name]
+        shape = np.shape(value) if isinstance(value, list) else ()
         if shape not in ((), spec.shape):
             raise SchemaError(
                 f"{what} of {name or 'the label'} has shape {list(shape)}, but its entries have {list(spec.shape)}; "
                 "give one number, or an array with the shape of an entry."
             )
-        if not all(_representable(value, spec.dtype) for value in _numbers(values[name])):
+        numbers = np.array(value, object).flat if isinstance(value, list) else [value]
+        if not all(_representable(number, spec.dtype) for number in numbers):
             raise SchemaError(
-                f"{what} is {shown(values[name])} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                f"{what} is {shown(value)} for {name or 'the label'}, which {spec.dtype} cannot hold; "
                 "choose a value of that dtype."
             )
     return {name: _as_torch_takes(value) for name, value in values.items()}
@@ -181,14 +183,6 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
         return as_array(value, what, SchemaError).tolist()
     return value
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        for part in value:
-            yield from _numbers(part)
-    else:
-        yield value
 
 
 def _representable(value: Any, dtype: torch.dtype) -> bool:

@@ -17,11 +17,6 @@ MOST_COMBINATIONS = 1_000_000
 Value = TypeVar("Value")
 
 
-def checked(name: str, value: Any) -> Any:
-    """Return the setting `name` as plain data; refuse a wrong value with a SearchError."""
-    return _CHECKS[name](value)
-
-
 def in_order(name: str, values: Mapping[str, Value], components: Sequence[str]) -> dict[str, Value]:
     """Return the setting `name` under the names, and in the order, of `components`.
 
@@ -103,7 +98,8 @@ def _number(what: str, hint: str, **bounds: float) -> Callable[[object], float]:
 
 
 _PLURALS = {"ranges": "ranges", "target": "targets", "cost": "costs"}
-_CHECKS: Mapping[str, Callable[[Any], Any]] = {
+# Setting -> function that returns it as plain data, and refuses a wrong value with a SearchError.
+CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "objective": _objective,
     "tolerance": _number("tolerance", "0.005 accepts scores within 0.5 % of the highest.", least=0, below=1),
     "ranges": lambda ranges: _by_component("ranges", ranges, _values),

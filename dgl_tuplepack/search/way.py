@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation, Objective
-from dgl_tuplepack.search.settings import checked, in_order
+from dgl_tuplepack.search.settings import CHECKS, in_order
 from dgl_tuplepack.search.space import Row, Space
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
@@ -29,7 +29,7 @@ class Way(ABC):
 
     def __post_init__(self) -> None:
         for name, value in self._given().items():
-            object.__setattr__(self, name, checked(name, value))
+            object.__setattr__(self, name, CHECKS[name](value))
 
     def _given(self) -> dict[str, Any]:
         """Return the settings that are not None, by name."""

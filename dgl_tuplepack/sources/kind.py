@@ -26,7 +26,8 @@ class Source(ABC):
     The line goes before `Items`, which takes anything that can be iterated, and for folders that may hold ``raw/``
     before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
 
-    Making a source reads only what recognises it; the methods read the rest.
+    Making a source reads only what recognises it; the methods read the rest. Folders called ``processed`` or
+    ``mapping`` are left out of shards (`sharding.shard`).
 
     Attributes
     ----------
@@ -65,7 +66,10 @@ class Source(ABC):
 
     @abstractmethod
     def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Return the sizes of all graphs; if each graph must be fetched for that, they are kept in the file `cache`."""
+        """Return the sizes of all graphs.
+
+        A kind that must fetch each graph for that keeps them in the file `cache`, by `sizes_cache.cached_sizes`.
+        """
 
     def histogram(self) -> SizeHistogram:
         """Return the histogram of the sizes."""
@@ -84,7 +88,10 @@ class Source(ABC):
         return None
 
     def items(self) -> Iterable[Any]:
-        """Return all graphs in their order as items of a dataset, for kinds without `blocks`."""
+        """Return all graphs in their order, for kinds without `blocks`.
+
+        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), as `graphs.items.parts_of` takes it.
+        """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
             f"label) or (DGLGraph, label, id); give {_objects(graphs=True)}, or the path of {paths()}."
@@ -124,8 +131,8 @@ class Kind:
     # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
     path: str = ""
     object: str = ""
-    # For a module of a higher layer: every folder of this kind has one of these files. The module is imported only for
-    # such a folder, and asked about objects only if its package is already imported.
+    # Every folder of this kind has one of these files. The module is imported only for such a folder; about objects it
+    # is asked only if its package, and the one that it needs, are imported already.
     signs: tuple[str, ...] = ()
     # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
     needs: str = ""
@@ -153,7 +160,7 @@ class Kind:
         if not self.signs:
             return True
         if path is None:
-            return self.where.partition(":")[0].rpartition(".")[0] in sys.modules
+            return {self.where.partition(":")[0].rpartition(".")[0], self.needs} - {""} <= sys.modules.keys()
         return any(os.path.exists(path / sign) for sign in self.signs)
 
 

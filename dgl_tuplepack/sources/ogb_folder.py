@@ -28,7 +28,7 @@ Table = CsvTable | NpzTable
 
 # OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
-_KNOWN = {
+_KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
     **{f"ogbg-mol{name}": (True, "regression", "scaffold") for name in ("esol", "freesolv", "lipo")},
     "ogbg-ppa": (True, "classification", "species"),
@@ -87,11 +87,7 @@ class OgbFolder:
         self.labels = labels
         # OGB also calls folders of its DGL datasets ogbg_molhiv_dgl.
         self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
-        inverse: bool | None = None
-        self._task: str | None = None
-        self._usual_split: str | None = None
-        if self.name in _KNOWN:
-            inverse, self._task, self._usual_split = _KNOWN[self.name]
+        inverse, self._task, self._usual_split = _KNOWN.get(self.name, (None, None, None))
         if add_inverse_edge is not None:
             if self.is_binary and add_inverse_edge:
                 raise FormatError(f"{self.path} is in OGB's binary form, which lists both directions of each edge.")

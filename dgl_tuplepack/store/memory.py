@@ -1,6 +1,7 @@
 """The memory of a padded batch: one stretch for each dtype, sent and freed as one piece, or one for each tensor.
 
-Layers that free the storage of their input need a stretch for each tensor.
+Layers that free the storage of their input need a stretch for each tensor. `fields_of` lists the tensors of a batch,
+`batch_of_tensors` makes the batch of them, and `PaddedShape.nbytes` counts them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -39,18 +40,14 @@ class StoreWriter:
         """Create the files; SchemaError if a store cannot hold a dtype."""
         schema = self._schema
         for t in schema.node_types:
-            self._add("node_offsets", t)
+            self._add("node_offsets", t).append(np.zeros(1, np.int64))
             self._add_features("node_feature", t, schema.node_features[t])
         for edge_type in schema.edge_types:
-            self._add("edge_offsets", edge_type)
+            self._add("edge_offsets", edge_type).append(np.zeros(1, np.int64))
             for end in ENDS:
                 self._add(end, edge_type)
             self._add_features("edge_feature", edge_type, schema.edge_features[edge_type])
         self._add_features("label", None, schema.labels)
-        for content in ("node_offsets", "edge_offsets"):
-            for key, writer in self._writers.items():
-                if key[0] == content:
-                    writer.append(np.zeros(1, np.int64))
 
     def _add(
         self, content: str, type_: str | EdgeType | None, name: str | None = None, dtype: str = "int64",
@@ -129,8 +126,7 @@ def write_store(
     compact: bool,
 ) -> StoreMetadata:
     """Write all blocks into the folder `data`."""
-    writer = StoreWriter(data, schema, compact)
-    try:
+    with contextlib.closing(StoreWriter(data, schema, compact)) as writer:
         with writing_to(data.parent):
             writer.begin()
         for block in blocks:
@@ -138,5 +134,3 @@ def write_store(
                 writer.append(block)
         with writing_to(data.parent):
             return writer.finish(data.name, splits)
-    finally:
-        writer.close()

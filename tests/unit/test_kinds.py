@@ -263,6 +263,15 @@ def test_a_kind_that_needs_a_package_tells_its_folders_apart() -> None:
             kind.Kind(f"{__name__}:ChainSource", **settings)
 
 
+def test_a_kind_that_needs_an_absent_package_leaves_objects_of_other_kinds_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(kind.EXTRAS, "absent", "absent")
+    ours = kind.Kind("dgl_tuplepack.sources.absent:Absent", signs=("absent.json",), needs="absent")
+    monkeypatch.setattr(kind, "KINDS", [ours, *kind.KINDS])
+    assert tp.sizes_of([dgl.rand_graph(3, 4)]).array.tolist() == [[3, 4]]
+
+
 def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
     def names(texts: Iterable[str]) -> set[str]:
         return set(re.findall(r"\b[A-Z]\w+|\.bin|num_nodes", " ".join(texts)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import io
 import pickle
 from typing import Any
@@ -11,6 +12,7 @@ import dgl
 import numpy as np
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, SchemaError
@@ -248,12 +250,8 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors(heterogeneous: bool, idty
         limits = tp.Limits.from_components({name: 9 + i for i, name in enumerate(components)}, graphs=4)
     pad = tp.PaddedCollate(limits, Identified(0, example), packs_per_batch=3, idtype=idtype, cover_padding=cover)
     batch = pad([])
-    of_types = [
-        batch._node_masks, batch._edge_masks, batch._src, batch._dst, batch._nodes_per_graph, batch._edges_per_graph,
-        *batch._node_features.values(), *batch._edge_features.values(),
-    ]  # fmt: skip
-    tensors = [batch.graph_mask, batch.graph_ids, batch.labels, *(t for found in of_types for t in found.values())]
-    assert pad.shape.nbytes == sum(tensor.nbytes for tensor in tensors)
+    leaves = tree_leaves([getattr(batch, field.name) for field in dataclasses.fields(batch)])
+    assert pad.shape.nbytes == sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def test_as_many_bytes_as_there_are_addresses_and_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
