@@ -15,10 +15,10 @@ class OnDGL:
 
     graph: Any
 
-    def convolve(self, layer: nn.Module, x: Tensor, messages: Tensor) -> Tensor:
-        """Apply a layer of DGL."""
-        result: Tensor = layer(self.graph, x, messages)
-        return result
+    def convolve(self, layer: nn.Module, x: Tensor, *edges: Tensor) -> Tensor:
+        """Apply a layer of DGL; several heads stand side by side in the result."""
+        result: Tensor = layer(self.graph, x, *edges)
+        return result.flatten(1)
 
     def readout(self, x: Tensor) -> Tensor:
         """Mean over the nodes of each graph."""
@@ -38,9 +38,9 @@ class OnPyG:
     graph_slots: Tensor
     num_graphs: int
 
-    def convolve(self, layer: nn.Module, x: Tensor, messages: Tensor) -> Tensor:
+    def convolve(self, layer: nn.Module, x: Tensor, *edges: Tensor) -> Tensor:
         """Apply a layer of PyG."""
-        result: Tensor = layer(x, self.edge_index, messages)
+        result: Tensor = layer(x, self.edge_index, *edges)
         return result
 
     def readout(self, x: Tensor) -> Tensor:
@@ -51,32 +51,67 @@ class OnPyG:
         return result
 
 
-class Network(nn.Module):
-    """GINE with OGB's encoders, batch norm and residual connections; `framework` has the layers."""
+HEADS = 4
 
-    def __init__(self, layers: int, width: int, framework: str) -> None:
+
+def layer_of(framework: str, kind: str, width: int) -> nn.Module:
+    """Make a layer "GINE", "GCN", "SAGE" (mean) or "GAT" (4 heads) of width `width`, of DGL or PyG."""
+    if kind == "GINE":
+        perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+    layer: nn.Module
+    if framework == "dgl":
+        from dgl.nn import GATConv, GINEConv, GraphConv, SAGEConv
+
+        # Padding nodes may have no incoming edge.
+        match kind:
+            case "GINE":
+                layer = GINEConv(perceptron)
+            case "GCN":
+                layer = GraphConv(width, width, allow_zero_in_degree=True)
+            case "SAGE":
+                layer = SAGEConv(width, width, "mean")
+            case "GAT":
+                layer = GATConv(width, width // HEADS, HEADS, allow_zero_in_degree=True)
+        return layer
+    import torch_geometric.nn as pyg
+
+    match kind:
+        case "GINE":
+            layer = pyg.GINEConv(perceptron)
+        case "GCN":
+            layer = pyg.GCNConv(width, width, add_self_loops=False)
+        case "SAGE":
+            layer = pyg.SAGEConv(width, width)
+        case "GAT":
+            layer = pyg.GATConv(width, width // HEADS, HEADS, add_self_loops=False)
+    return layer
+
+
+LAYERS = ("GINE", "GCN", "SAGE", "GAT")
+
+
+class Network(nn.Module):
+    """Layers between OGB's encoders, batch norm and residual connections; `framework` has the layers.
+
+    Only GINE takes features of edges.
+    """
+
+    def __init__(self, layers: int, width: int, framework: str, kind: str = "GINE") -> None:
         super().__init__()
         from ogb.graphproppred.mol_encoder import AtomEncoder, BondEncoder
 
-        if framework == "dgl":
-            from dgl.nn import GINEConv
-        else:
-            from torch_geometric.nn import GINEConv
-
-        def perceptron() -> nn.Module:
-            return nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
-
         self.encode_nodes = AtomEncoder(width)
-        self.encode_edges = nn.ModuleList(BondEncoder(width) for _ in range(layers))
-        self.layers = nn.ModuleList(GINEConv(perceptron()) for _ in range(layers))
+        self.encode_edges = nn.ModuleList(BondEncoder(width) for _ in range(layers if kind == "GINE" else 0))
+        self.layers = nn.ModuleList(layer_of(framework, kind, width) for _ in range(layers))
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(layers))
         self.head = nn.Linear(width, 1)
 
     def forward(self, structure: OnDGL | OnPyG, x: Tensor, edges: Tensor) -> Tensor:
         """One output for each graph, ``[G, 1]``."""
         x = self.encode_nodes(x)
-        for encode, layer, norm in zip(self.encode_edges, self.layers, self.norms, strict=True):
-            x = x + torch.relu(norm(structure.convolve(layer, x, encode(edges))))
+        for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            on_edges = (self.encode_edges[i](edges),) if len(self.encode_edges) else ()
+            x = x + torch.relu(norm(structure.convolve(layer, x, *on_edges)))
         result: Tensor = self.head(structure.readout(x))
         return result
 

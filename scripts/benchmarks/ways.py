@@ -1,0 +1,216 @@
+"""The ways of a whole training step that `benchmark.py training` compares: loaders, layers, and what is compiled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import dgl_tuplepack as tp
+from benchmarks.networks import Network, OnDGL, OnPyG, losses_of
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
+from dgl_tuplepack.graphs.build import build_graph
+
+LIMITS, PACKS = tp.Limits(nodes=222, edges=502), 8
+STAGES = ("loader", "forward", "backward", "optimiser")
+
+# A batch as the loop of one way gets it, and the loss that it makes of it.
+Batches = Iterator[Any]
+Loss = Callable[[Any], Tensor]
+Compile = Callable[[Loss], Loss]
+
+
+@dataclass(frozen=True)
+class Data:
+    """The training graphs as each loader wants them, and the number of graphs a batch."""
+
+    store: Any
+    items: list[Any]
+    size: int
+
+    @classmethod
+    def of(cls, train: Any) -> Data:
+        """Graphs of a store, of which packs hold so many on average."""
+        sampler = tp.PackBatchSampler(train, LIMITS, packs_per_batch=PACKS)
+        return cls(train, list(train), round(len(train) / len(sampler)))
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to train.
+
+    Attributes
+    ----------
+    layers
+        Framework of the layers: "dgl" or "pyg".
+    batches
+        "plain": those of the framework's own loader; "packed": ours; "real part": ours without the padding.
+    tensors
+        Whether the step takes the tensors of a batch, and DGL's layers a `TensorGraph` on them.
+    compiler
+        "": eager; "torch": as `torch.compile` does it by itself; "ours": `tp.compile`.
+    """
+
+    layers: str
+    batches: str = "plain"
+    tensors: bool = False
+    compiler: str = ""
+
+
+WAYS = {
+    "DGL": Way("dgl"),
+    "packs, DGL's layers": Way("dgl", "packed"),
+    "packs, DGL's layers, real part": Way("dgl", "real part"),
+    "packs, DGL's layers on TensorGraph": Way("dgl", "packed", tensors=True),
+    "packs, DGL's layers on TensorGraph, tp.compile": Way("dgl", "packed", tensors=True, compiler="ours"),
+    "PyG": Way("pyg"),
+    "PyG, torch.compile(dynamic=True)": Way("pyg", compiler="torch"),
+    "PyG, tp.compile(dynamic=True)": Way("pyg", compiler="ours"),
+    "packs, PyG's layers": Way("pyg", "packed"),
+    "packs, PyG's layers, real part": Way("pyg", "real part"),
+    "packs, PyG's layers, tp.compile": Way("pyg", "packed", tensors=True, compiler="ours"),
+}
+
+
+def available_ways() -> list[str]:
+    """Return the names of the ways whose framework is installed."""
+    with_pyg = find_spec("torch_geometric") is not None
+    return [name for name, way in WAYS.items() if with_pyg or way.layers == "dgl"]
+
+
+class Training:
+    """A network in training, one step at a time; seconds of each stage add up."""
+
+    def __init__(self, data: Data, way: Way, layers: int, width: int, convolution: str = "GINE") -> None:
+        torch.manual_seed(0)
+        self.model = Network(layers, width, way.layers, convolution)
+        compiled = _compilers()[way.compiler](way.batches == "plain")
+        if way.batches != "plain":
+            tp.nn.convert(self.model, verbose=False)
+            self.batches, self.loss = _packed(data, way, self.model, compiled)
+        else:
+            self.batches, self.loss = (_plain_dgl if way.layers == "dgl" else _plain_pyg)(data, self.model, compiled)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    def step(self) -> int:
+        """One step; the number of graphs in it."""
+        times = [time.perf_counter()]
+        batch = next(self.batches)
+        times.append(time.perf_counter())
+        loss = self.loss(batch)
+        times.append(time.perf_counter())
+        self.optimiser.zero_grad()
+        loss.backward()
+        times.append(time.perf_counter())
+        self.optimiser.step()
+        times.append(time.perf_counter())
+        for stage, begin, end in zip(STAGES, times[:-1], times[1:], strict=True):
+            self.seconds[stage] += end - begin
+        return _graphs_in(batch)
+
+
+def _compilers() -> dict[str, Callable[[bool], Compile]]:
+    """Return what compiles a loss, for each compiler, given whether the shapes of batches differ."""
+    return {
+        "": lambda dynamic: lambda loss: loss,
+        "torch": lambda dynamic: lambda loss: torch.compile(loss, dynamic=dynamic),
+        "ours": lambda dynamic: lambda loss: tp.compile(loss, dynamic=dynamic, fullgraph=not dynamic),
+    }
+
+
+def _plain_dgl(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
+    from dgl.dataloading import GraphDataLoader
+
+    def loss(batch: Any) -> Tensor:
+        graph, labels = batch
+        return losses_of(model(OnDGL(graph), graph.ndata["feat"], graph.edata["feat"]), labels).mean()
+
+    return _for_ever(lambda _: GraphDataLoader(data.items, batch_size=data.size, shuffle=True)), compiled(loss)
+
+
+def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
+    from torch_geometric.data import Data as Graph
+    from torch_geometric.loader import DataLoader
+
+    graphs = [
+        Graph(g.ndata["feat"], torch.stack(g.edges()), g.edata["feat"], label.view(1, -1)) for g, label in data.items
+    ]
+
+    def loss(batch: Any) -> Tensor:
+        structure = OnPyG(batch.edge_index, batch.batch, batch.num_graphs)
+        return losses_of(model(structure, batch.x, batch.edge_attr), batch.y).mean()
+
+    return _for_ever(lambda _: DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
+
+
+def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
+    """Our batches, padded or cut to their real part, or their tensors."""
+    from dgl.dataloading import GraphDataLoader
+
+    sampler = tp.PackBatchSampler(data.store, LIMITS, packs_per_batch=PACKS)
+    view = data.store.padded(sampler.limits, PACKS)
+
+    def epoch(number: int) -> Any:
+        sampler.set_epoch(number)
+        return GraphDataLoader(view, sampler=sampler, batch_size=None)
+
+    if way.tensors:
+        step, count = compiled(_loss_of_tensors(way.layers, model)), sampler.count_tensor
+        return _for_ever(epoch), lambda batch: step(batch.tensors, count)
+    return _for_ever(epoch), _loss_of_batches(way, model, sampler.graphs_per_batch)
+
+
+def _loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+    def loss(t: Any, count: Tensor) -> Tensor:
+        if layers == "dgl":
+            structure: OnDGL | OnPyG = OnDGL(t.graph)
+        else:
+            structure = OnPyG(torch.stack([t.src, t.dst]), t.node_graph_slots, t.graph_mask.shape[0])
+        with tp.nn.masked(t):
+            out = model(structure, t.node_features["feat"], t.edge_features["feat"])
+        return tp.nn.masked_mean(losses_of(out, t.labels), t.graph_mask, count=count)
+
+    return loss
+
+
+def _loss_of_batches(way: Way, model: nn.Module, count: float) -> Loss:
+    real_part = way.batches == "real part"
+
+    def structure_of(batch: tp.PaddedBatch, nodes: int, edges: int, graphs: int) -> OnDGL | OnPyG:
+        if way.layers == "pyg":
+            return OnPyG(torch.stack([batch.src[:edges], batch.dst[:edges]]), batch.node_graph_slots[:nodes], graphs)
+        if not real_part:
+            return OnDGL(batch.graph)
+        ends = {EDGE_TYPE: (batch.src[:edges], batch.dst[:edges])}
+        graph = build_graph(ends, {NODE_TYPE: nodes}, {NODE_TYPE: {}}, {EDGE_TYPE: {}})
+        graph.set_batch_num_nodes(batch.nodes_per_graph[:graphs])
+        graph.set_batch_num_edges(batch.edges_per_graph[:graphs])
+        return OnDGL(graph)
+
+    def loss(batch: tp.PaddedBatch) -> Tensor:
+        nodes, edges, graphs = len(batch.node_mask), len(batch.edge_mask), len(batch.graph_mask)
+        if real_part:
+            nodes, edges, graphs = batch.num_real_nodes, batch.num_real_edges, batch.num_real_graphs
+        structure = structure_of(batch, nodes, edges, graphs)
+        with tp.nn.masked(None if real_part else batch):
+            out = model(structure, batch.node_features["feat"][:nodes], batch.edge_features["feat"][:edges])
+        return tp.nn.masked_mean(losses_of(out, batch.labels[:graphs]), batch.graph_mask[:graphs], count=count)
+
+    return loss
+
+
+def _for_ever(epoch: Callable[[int], Any]) -> Batches:
+    for number in range(10**9):
+        yield from epoch(number)
+
+
+def _graphs_in(batch: Any) -> int:
+    if isinstance(batch, tp.PaddedBatch):
+        return batch.num_real_graphs
+    return batch[0].batch_size if isinstance(batch, list | tuple) else int(batch.num_graphs)
