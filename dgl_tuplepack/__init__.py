@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.limits import Limits as Limits
     from dgl_tuplepack.packing import pack as pack
+    from dgl_tuplepack.padding import BatchTensors as BatchTensors
     from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
     from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
     from dgl_tuplepack.padding import unpad as unpad
@@ -53,6 +54,7 @@ _PUBLIC = {
     "in_step": "ranks",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
+    "BatchTensors": "padding",
     "unpad": "padding",
     "with_ids": "sources",
     "OgbFolder": "sources",
