@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.store import GraphStore as GraphStore
     from dgl_tuplepack.store import MultiStore as MultiStore
     from dgl_tuplepack.stream import StreamPacker as StreamPacker
+    from dgl_tuplepack.tensor_graph import TensorGraph as TensorGraph
 
 # Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -51,6 +52,7 @@ _PUBLIC = {
     "LimitsSearch": "search",
     "PackBatchSampler": "sampler",
     "StreamPacker": "stream",
+    "TensorGraph": "tensor_graph",
     "in_step": "ranks",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
@@ -63,7 +65,7 @@ _PUBLIC = {
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding", "tensor_graph")
 
 
 def _offered() -> list[str]:
