@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from dgl_tuplepack.graphs.blocks import components_of
 from dgl_tuplepack.nn.masks import RowMask
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.tensor_graph import TensorGraph
+from dgl_tuplepack.tensor_graph import TensorGraph
 
 
 class BatchTensors(NamedTuple):
@@ -71,8 +69,6 @@ class BatchTensors(NamedTuple):
     @property
     def graph(self) -> TensorGraph:
         """A new `TensorGraph` on these tensors; the features are in its frames."""
-        from dgl_tuplepack.tensor_graph import TensorGraph
-
         number = (
             {t: mask.shape[0] for t, mask in self.node_mask.items()}
             if isinstance(self.node_mask, dict)

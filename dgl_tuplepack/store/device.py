@@ -165,7 +165,8 @@ class DevicePaddedStore:
     def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         stored, filling = self.store._values[key], self._fillings[key]
         if not len(stored):
-            return filling.expand(len(rows), *stored.shape[1:]).clone()
+            # Compiled code looks at strides: those of a store with rows, and of the other ways to a batch.
+            return filling.expand(len(rows), *stored.shape[1:]).clone(memory_format=torch.contiguous_format)
         values = stored[rows].to(dtype)
         return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
 
