@@ -1,7 +1,7 @@
 """A graph of plain tensors that models written for a DGLGraph run on, and that a compiler of torch can trace.
 
-In reading order: `edge_ops` (rows of nodes at edges, sums over edges), `relation` (the edges of one type), `types`
-(names of types), `views` (features), `functions` (messages), `message_passing`, `graph`.
+In reading order: `groups` (rows of nodes at edges, sums over edges) and its kernels, `relation` (the edges of one
+type), `types` (names of types), `views` (features), `functions` (messages), `message_passing`, `graph`.
 """
 
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
