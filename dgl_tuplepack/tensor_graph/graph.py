@@ -13,6 +13,7 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
+from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
 from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
@@ -83,6 +84,7 @@ class TensorGraph:
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
+        install_beside_dgl()
         hetero = isinstance(num_nodes, Mapping)
         numbers: Mapping[str, int] = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
         self.relations = relations(hetero, src, dst, numbers, row_pointers)
