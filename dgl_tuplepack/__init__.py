@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dgl_tuplepack import nn as nn
+    from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack.bounds import lower_bound as lower_bound
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
@@ -65,6 +66,8 @@ _PUBLIC = {
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
+# Modules that are offered as such; they need torch.
+_MODULES = ("nn", "tensor_graph")
 _NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding", "tensor_graph")
 
 
@@ -77,14 +80,14 @@ def _offered() -> list[str]:
     except ImportError:
         has_torch = False
     offered = [name for name, module in _PUBLIC.items() if has_torch or module not in _NEED_TORCH]
-    return ["__version__", "errors", *(["nn"] if has_torch else []), *offered]
+    return ["__version__", "errors", *(_MODULES if has_torch else []), *offered]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         # A star import asks for it.
         return _offered()
-    module = "nn" if name == "nn" else _PUBLIC.get(name)
+    module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if module in _NEED_TORCH:

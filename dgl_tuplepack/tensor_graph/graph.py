@@ -13,6 +13,7 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
+from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
 from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
@@ -83,6 +84,7 @@ class TensorGraph:
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
+        install_beside_dgl()
         hetero = isinstance(num_nodes, Mapping)
         numbers: Mapping[str, int] = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
         self.relations = relations(hetero, src, dst, numbers, row_pointers)
@@ -227,11 +229,11 @@ class TensorGraph:
 
     def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Number of edges that end in each node, or in nodes `v`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].in_degrees(), v)
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
 
     def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Number of edges that begin in each node, or in nodes `u`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].out_degrees(), u)
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
         degrees = degrees.to(self.idtype)
@@ -341,11 +343,10 @@ class TensorGraph:
         relation = self.relations[self.types.edge_type(etype)]
         if form == "uv":
             return relation.src, relation.dst
-        numbers = torch.arange(relation.num_edges, dtype=relation.src.dtype, device=relation.src.device)
         if form == "eid":
-            return numbers
+            return relation.numbers()
         if form == "all":
-            return relation.src, relation.dst, numbers
+            return relation.src, relation.dst, relation.numbers()
         raise SchemaError(f"unknown form {shown(form)} of edges; choose 'uv', 'eid' or 'all'.")
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
