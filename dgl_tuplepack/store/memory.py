@@ -103,7 +103,9 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
     """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
-    has_order = all(("edge_order", t) in tensors for t in edge_types)
+    # None where edges are not sorted, or are sorted later.
+    pointers = {t: tensors["row_pointers", t] for t in edge_types if ("row_pointers", t) in tensors} or None
+    orders = {t: tensors["edge_order", t] for t in edge_types if ("edge_order", t) in tensors} or None
     return PaddedBatch(
         node_types=node_types,
         edge_types=edge_types,
@@ -121,6 +123,6 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         _edges_per_graph={t: tensors["per_graph", t] for t in edge_types},
         _node_masks={t: tensors["mask", t] for t in node_types},
         _edge_masks={t: tensors["mask", t] for t in edge_types},
-        _row_pointers={t: tensors["row_pointers", t] for t in edge_types} if has_order else None,
-        _edge_orders={t: tensors["edge_order", t] for t in edge_types} if has_order else None,
+        _row_pointers=pointers,
+        _edge_orders=orders,
     )

@@ -232,6 +232,30 @@ def test_a_scope_of_a_whole_batch_inside_a_compiled_function_compiles_once(tmp_p
             assert not out[~batch.node_mask].any()
 
 
+def test_masks_by_hand_and_no_padding_trace(tmp_path: Path) -> None:
+    """A mask of the batch that is given as an argument, and a batch without padding."""
+    store = tp.GraphStore.write(tmp_path / "store", homogeneous())
+    view = store.padded(tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
+    norm = tp.nn.convert(nn.BatchNorm1d(3), verbose=False)
+    right = nn.BatchNorm1d(3)
+
+    def by_hand(t: Any) -> Tensor:
+        with tp.nn.masked(t):
+            return norm(t.node_features["x"], t.node_mask)
+
+    def without_padding(t: Any) -> Tensor:
+        with tp.nn.masked(None):
+            return norm(t.node_features["x"])
+
+    for function in (by_hand, without_padding):
+        with compiled_once(function) as step:
+            for ids in ([0, 2], [1, 2, 3], list(range(GRAPHS))):
+                batch = view[ids]
+                number = batch.num_real_nodes if function is by_hand else len(batch.node_mask)
+                found, expected = step(batch.tensors), right(batch.node_features["x"][:number])
+                torch.testing.assert_close(found[:number], expected)
+
+
 def test_another_count_compiles_nothing(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", homogeneous())
     sampler = tp.PackBatchSampler(store, tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
