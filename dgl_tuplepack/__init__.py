@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dgl_tuplepack import nn as nn
+    from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack.bounds import lower_bound as lower_bound
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.limits import Limits as Limits
     from dgl_tuplepack.packing import pack as pack
+    from dgl_tuplepack.padding import BatchTensors as BatchTensors
     from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
     from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
     from dgl_tuplepack.padding import unpad as unpad
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.store import GraphStore as GraphStore
     from dgl_tuplepack.store import MultiStore as MultiStore
     from dgl_tuplepack.stream import StreamPacker as StreamPacker
+    from dgl_tuplepack.tensor_graph import TensorGraph as TensorGraph
 
 # Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -53,9 +56,11 @@ _PUBLIC = {
     "LimitsSearch": "search",
     "PackBatchSampler": "sampler",
     "StreamPacker": "stream",
+    "TensorGraph": "tensor_graph",
     "in_step": "ranks",
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
+    "BatchTensors": "padding",
     "unpad": "padding",
     "with_ids": "sources",
     "OgbFolder": "sources",
@@ -64,7 +69,9 @@ _PUBLIC = {
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding")
+# Modules that are offered as such; they need torch.
+_MODULES = ("nn", "tensor_graph")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding", "tensor_graph")
 
 
 def _offered() -> list[str]:
@@ -76,14 +83,14 @@ def _offered() -> list[str]:
     except ImportError:
         has_torch = False
     offered = [name for name, module in _PUBLIC.items() if has_torch or module not in _NEED_TORCH]
-    return ["__version__", "errors", *(["nn"] if has_torch else []), *offered]
+    return ["__version__", "errors", *(_MODULES if has_torch else []), *offered]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         # A star import asks for it.
         return _offered()
-    module = "nn" if name == "nn" else _PUBLIC.get(name)
+    module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if module in _NEED_TORCH:

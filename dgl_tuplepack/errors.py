@@ -46,6 +46,10 @@ class SchemaError(InputError):
     """Graphs or labels do not have the types, features or shapes that are expected."""
 
 
+class UnsupportedError(InputError, AttributeError):
+    """A TensorGraph is asked for what it does not offer."""
+
+
 class FormatError(InputError):
     """A file is missing, damaged, foreign or of a newer version."""
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
@@ -24,20 +25,29 @@ def build_graph(
     num_nodes: Mapping[str, int],
     node_features: Mapping[str, Mapping[str, Tensor]],
     edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
+    row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
     """DGLGraph of the given types, in their order, and features, which it shares.
+
+    With `row_pointers`, int64 ``[V + 1]`` of each type, edges are sorted by destination, and sums over the incoming
+    edges of nodes need no conversion.
 
     The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would check the endpoints again,
     which takes as long as all the rest and waits for the device, and would sort the types. So the graph is put together
     as they do it.
     """
     dgl, formats = _dgl()
-    relations = [
-        dgl.heterograph_index.create_unitgraph_from_coo(
-            1 if src_type == dst_type else 2, num_nodes[src_type], num_nodes[dst_type], src, dst, formats
-        )
-        for (src_type, _, dst_type), (src, dst) in endpoints.items()
-    ]
+    relations = []
+    for e, (src, dst) in endpoints.items():
+        sizes = 1 if e[0] == e[2] else 2, num_nodes[e[0]], num_nodes[e[2]]
+        if row_pointers is None:
+            relation = dgl.heterograph_index.create_unitgraph_from_coo(*sizes, src, dst, formats)
+        else:
+            # DGL 1.1 fails in sums with edge features without ids of edges, although it says that they are optional.
+            ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
+            pointers = row_pointers[e].to(src.dtype)
+            relation = dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers, src, ids, formats, True)
+        relations.append(relation)
     index, node_types = relations[0], list(num_nodes)
     if len(relations) > 1 or len(node_types) > 1:
         ends = [[node_types.index(e[end]) for e in endpoints] for end in (0, 2)]

@@ -31,7 +31,7 @@ FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
 # The array of each field in each part.
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
-ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS = range(5)
+ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER = range(7)
 
 
 @jit
@@ -46,6 +46,8 @@ def assemble(
     totals: ConstIntVector,
 ) -> int:
     """Fill a batch: the rows of each of its `fields` come from the arrays ``arrays[f]``.
+
+    Row pointers and the order of edges are left to `sort_edges`.
 
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
     and graphs. `parts`, `rows` and `totals` are those that `find_graphs` found for `ids`; the caller has checked that

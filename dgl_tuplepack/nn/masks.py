@@ -29,7 +29,7 @@ class RowMask(NamedTuple):
 
 
 class HasRowMasks(Protocol):
-    """What `masked` takes: a padded batch."""
+    """What `masked` takes: a padded batch, or its tensors."""
 
     def row_masks(self) -> Mapping[str, RowMask]:
         """Masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
@@ -47,13 +47,16 @@ class masked:
     Parameters
     ----------
     batch
-        The `PaddedBatch` that the model is applied to; None where nothing is padding, as in a batch of
-        ``dgl.batch``.
+        The `PaddedBatch` that the model is applied to, or its `tensors`; None where nothing is padding, as in a batch
+        of ``dgl.batch``.
 
     Notes
     -----
     A norm takes the mask with as many slots as its input has rows: of the nodes of a type, the edges of a type, or the
     graphs. Where several components have equally many slots, name one with ``convert(model, rows={...})``.
+
+    In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
+    of a sampler compiles anything again.
 
     Scopes may be nested; the innermost counts. They hold for the whole process, so threads must not train at the same
     time. Layers that are computed again in the backward pass (``torch.utils.checkpoint``) read the masks there too:
@@ -75,8 +78,8 @@ class masked:
     def __init__(self, batch: HasRowMasks | None) -> None:
         if batch is not None and (isinstance(batch, type) or not hasattr(batch, "row_masks")):
             raise SchemaError(
-                f"masked() takes a PaddedBatch, or None where nothing is padding, but got {type(batch).__name__}; give "
-                "what PaddedCollate or a store's padded view returns."
+                "masked() takes a PaddedBatch or its tensors, or None where nothing is padding, but got "
+                f"{type(batch).__name__}; give what PaddedCollate or a store's padded view returns."
             )
         self._masks: Mapping[str, RowMask] = {} if batch is None else batch.row_masks()
         self._before: list[Mapping[str, RowMask] | None] = []

@@ -2,6 +2,7 @@
 
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.collate import PaddedCollate
+from dgl_tuplepack.padding.tensors import BatchTensors
 from dgl_tuplepack.padding.unpad import unpad
 
-__all__ = ["PaddedBatch", "PaddedCollate", "unpad"]
+__all__ = ["BatchTensors", "PaddedBatch", "PaddedCollate", "unpad"]

@@ -18,6 +18,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
@@ -53,6 +54,10 @@ class PaddedCollate:
         or take angles. Padding nodes then lie at least 1 apart, and padding edges lead from one to the next, so no
         padding edge has length 0; a batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts them at least 12 apart:
         take a length beyond the cutoff of the model.
+    sort_edges
+        Sort the edges of a batch, of each type, by their destination; edges of one destination keep their order. The
+        batch then has `row_pointers`, and its `graph` needs no conversion for sums over incoming edges. Real edges
+        still come first, those of a graph stay together, and `unpad` gives each graph its own order back.
 
     Raises
     ------
@@ -86,9 +91,18 @@ class PaddedCollate:
         cover_padding: bool = False,
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
+        sort_edges: bool = False,
     ) -> None:
         self.shape = PaddedShape(
-            Schema.of(example), limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
+            Schema.of(example),
+            limits,
+            packs_per_batch,
+            label_fill,
+            feature_fill,
+            cover_padding,
+            idtype,
+            coordinates,
+            sort_edges,
         )
         self.schema = self.shape.schema
 
@@ -111,7 +125,7 @@ class PaddedCollate:
         ends = {t: self._endpoints(batch, t, nodes, edges[t], device) for t in schema.edge_types}
         node_views, node_counts = (batch.nodes, batch.batch_num_nodes) if batch is not None else (None, None)
         edge_views, edge_counts = (batch.edges, batch.batch_num_edges) if batch is not None else (None, None)
-        return PaddedBatch(
+        padded = PaddedBatch(
             node_types=schema.node_types,
             edge_types=schema.edge_types,
             labels=self._labels(parts, where, device),
@@ -129,6 +143,7 @@ class PaddedCollate:
             _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
             _edge_masks={t: torch.arange(shape.num_edges[t], device=device) < n for t, n in edges.items()},
         )
+        return sorted_by_destination(padded) if shape.sort_edges else padded
 
     def _endpoints(
         self, batch: DGLGraph | None, edge_type: EdgeType, nodes: dict[str, int], real: int, device: torch.device

@@ -32,7 +32,8 @@ Fill = float | Mapping[str, Value]
 class PaddedShape:
     """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and what fills the padding.
 
-    With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes.
+    With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes. With
+    `sort_edges` the edges of a batch are sorted by destination.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
     of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
@@ -46,6 +47,7 @@ class PaddedShape:
     cover_padding: bool = False
     idtype: torch.dtype = torch.int64
     coordinates: Coordinates = ()
+    sort_edges: bool = False
     num_nodes: dict[str, int] = field(init=False)
     num_edges: dict[EdgeType, int] = field(init=False)
     num_graphs: int = field(init=False)
@@ -64,6 +66,7 @@ class PaddedShape:
         limits = self.limits.aligned(schema.components)
         packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
         true_or_false("cover_padding", self.cover_padding)
+        true_or_false("sort_edges", self.sort_edges)
 
         # Components are the node types, then the edge types.
         most = [packs * limit for limit in limits.values]
@@ -131,8 +134,11 @@ class PaddedShape:
         for (_, t, _), spec in self.schema.columns():
             rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
         ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
+        # Of sorted edges, their order and row pointers.
+        pointers = sum(8 * (n + self.num_nodes[t[2]] + 1) for t, n in self.num_edges.items() if self.sort_edges)
         # Beside the features: a mask for each type, ids of graphs, and the size of each graph in each type.
-        return ends + sum(number * (1 + rows[t]) for t, number in self.slots.items()) + 8 * len(rows) * self.num_graphs
+        masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
+        return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
 
     def check_content(self, content: Sequence[int]) -> None:
         """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""

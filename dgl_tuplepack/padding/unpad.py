@@ -8,6 +8,7 @@ from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.build import build_graph
 from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.sorted_edges import edges_of_graphs
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
@@ -25,7 +26,8 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Returns
     -------
     list
-        DGLGraphs (or pairs) whose features and labels are views of the batch.
+        DGLGraphs (or pairs) whose features and labels are views of the batch; edge features of a batch with sorted
+        edges are copies, in the order that the edges had in their graph.
 
     Raises
     ------
@@ -47,6 +49,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     if not number:
         return []
     batch._exchange_features()
+    by_type = {t: edges_of_graphs(batch, t) for t in batch.edge_types}
     # Without the empty slots and the padding graph, which come last.
     nodes = {t: counts[:number].tolist() for t, counts in batch._nodes_per_graph.items()}
     edges = {t: counts[:number].tolist() for t, counts in batch._edges_per_graph.items()}
@@ -57,12 +60,12 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         of_edges = {t: slice(first_edge[t], first_edge[t] + counts[index]) for t, counts in edges.items()}
         graph = build_graph(
             {
-                t: (batch._src[t][span] - first_node[t[0]], batch._dst[t][span] - first_node[t[2]])
+                t: (by_type[t].src[span] - first_node[t[0]], by_type[t].dst[span] - first_node[t[2]])
                 for t, span in of_edges.items()
             },
             {t: counts[index] for t, counts in nodes.items()},
             {t: {n: v[of_nodes[t]] for n, v in values.items()} for t, values in batch._node_features.items()},
-            {t: {n: v[of_edges[t]] for n, v in values.items()} for t, values in batch._edge_features.items()},
+            {t: {n: v[of_edges[t]] for n, v in edges_of_type.features.items()} for t, edges_of_type in by_type.items()},
         )
         first_node = {t: span.stop for t, span in of_nodes.items()}
         first_edge = {t: span.stop for t, span in of_edges.items()}

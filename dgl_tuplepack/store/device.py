@@ -14,6 +14,7 @@ from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
@@ -82,7 +83,8 @@ class DeviceStore:
     ) -> DevicePaddedStore:
         """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
 
-        Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding` and `idtype`.
+        Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
+        `coordinates` and `sort_edges`.
         """
         schema = self.store.batch_schema(as_stored)
         return DevicePaddedStore(self, PaddedShape(schema, limits, packs_per_batch, **settings))
@@ -141,7 +143,8 @@ class DevicePaddedStore:
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
-        return batch_of_tensors(self.shape, tensors, graphs.totals)
+        batch = batch_of_tensors(self.shape, tensors, graphs.totals)
+        return sorted_by_destination(batch) if self.shape.sort_edges else batch
 
     def _sent(self, graphs: GraphRows, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
         """Send first rows and numbers of rows of all graph slots, for each type, to the device in one piece."""
@@ -162,7 +165,8 @@ class DevicePaddedStore:
     def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         stored, filling = self.store._values[key], self._fillings[key]
         if not len(stored):
-            return filling.expand(len(rows), *stored.shape[1:]).clone()
+            # Compiled code looks at strides: those of a store with rows, and of the other ways to a batch.
+            return filling.expand(len(rows), *stored.shape[1:]).clone(memory_format=torch.contiguous_format)
         values = stored[rows].to(dtype)
         return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
 

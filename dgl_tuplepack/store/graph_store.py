@@ -43,6 +43,7 @@ class StoredGraphs(Selection):
         cover_padding: bool = False,
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
+        sort_edges: bool = False,
         as_stored: bool = False,
         ring: int = 0,
         separate: bool = False,
@@ -51,7 +52,7 @@ class StoredGraphs(Selection):
 
         Parameters
         ----------
-        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
+        limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
             As in `PaddedCollate`; the batches are equal.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
@@ -65,7 +66,7 @@ class StoredGraphs(Selection):
         """
         schema = self.batch_schema(as_stored)
         shape = PaddedShape(
-            schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates
+            schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
         )
         return PaddedStore(self, shape, ring, separate)
 

@@ -45,6 +45,9 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
     fields += [Field(("per_graph", t), torch.int64, (shape.num_graphs,)) for t in slots if t is not None]
     fields += [Field((end, e), shape.idtype, (number,)) for e, number in shape.num_edges.items() for end in ENDS]
+    if shape.sort_edges:
+        fields += [Field(("row_pointers", e), torch.int64, (slots[e[2]] + 1,)) for e in shape.num_edges]
+        fields += [Field(("edge_order", e), torch.int64, (number,)) for e, number in shape.num_edges.items()]
     fields += [Field(key, spec.dtype, (slots[key[1]], *spec.shape)) for key, spec in shape.schema.columns()]
     fields.sort(key=lambda field: str(field.dtype))
     placed: list[Field] = []
@@ -101,6 +104,9 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
     """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
+    # None where edges are not sorted, or are sorted later.
+    pointers = {t: tensors["row_pointers", t] for t in edge_types if ("row_pointers", t) in tensors} or None
+    orders = {t: tensors["edge_order", t] for t in edge_types if ("edge_order", t) in tensors} or None
     return PaddedBatch(
         node_types=node_types,
         edge_types=edge_types,
@@ -118,4 +124,6 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         _edges_per_graph={t: tensors["per_graph", t] for t in edge_types},
         _node_masks={t: tensors["mask", t] for t in node_types},
         _edge_masks={t: tensors["mask", t] for t in edge_types},
+        _row_pointers=pointers,
+        _edge_orders=orders,
     )

@@ -15,8 +15,19 @@ from dgl_tuplepack._checks import true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.values import as_array
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.assemble import (
+    EDGE_ORDER,
+    ENDPOINTS,
+    FIELD,
+    GRAPH_IDS,
+    MASK,
+    PER_GRAPH,
+    ROW_POINTERS,
+    ROWS,
+    assemble,
+)
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
+from dgl_tuplepack.kernels.sort_edges import sort_edges
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
@@ -26,7 +37,13 @@ from dgl_tuplepack.store.rows import Finder, address_of
 from dgl_tuplepack.store.selection import Selection
 
 # Tensors that are not read from an array of the store -> what the kernel fills them with.
-_MADE = {"graph_ids": GRAPH_IDS, "mask": MASK, "per_graph": PER_GRAPH}
+_MADE = {
+    "graph_ids": GRAPH_IDS,
+    "mask": MASK,
+    "per_graph": PER_GRAPH,
+    "row_pointers": ROW_POINTERS,
+    "edge_order": EDGE_ORDER,
+}
 
 
 class PaddedStore:
@@ -60,6 +77,16 @@ class PaddedStore:
         self._fields = np.array(
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
+        positions = {field.key: f for f, field in enumerate(self._tensors)}
+        # For each edge type, if edges are sorted, where the kernel finds destinations, row pointers and order.
+        self._sorted = np.array(
+            [
+                [positions["destinations", e], positions["row_pointers", e], positions["edge_order", e]]
+                for e in self.shape.num_edges
+                if self.shape.sort_edges
+            ],
+            np.int64,
+        ).reshape(-1, 3)
         self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
         for stored, field in zip(self._stored, self._tensors, strict=True):
             if field.key[0] not in _MADE:
@@ -87,6 +114,8 @@ class PaddedStore:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             end, edge_type = self._tensors[f].key
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
+        if len(self._sorted):
+            sort_edges(memory, self._fields, self._sorted, self._slots)
         return batch_of_tensors(self.shape, tensors, graphs.totals)
 
 

@@ -69,16 +69,18 @@ def assert_padding_is_spread(batch: Any, src: Tensor, dst: Tensor, mask: Tensor,
 @settings(deadline=None, max_examples=30)
 @given(
     molecules(), st.integers(0, 5), st.integers(0, 9), st.integers(1, 2), st.booleans(),
-    st.sampled_from([1.0, 12.5]), st.sampled_from([torch.int32, torch.int64]),
+    st.sampled_from([1.0, 12.5]), st.sampled_from([torch.int32, torch.int64]), st.booleans(),
 )  # fmt: skip
 def test_no_padding_edge_has_length_0(
     tmp_path_factory: Any, items: list[Any], nodes: int, edges: int, packs: int, cover: bool, distance: float,
-    idtype: torch.dtype,
+    idtype: torch.dtype, sort_edges: bool,
 ) -> None:  # fmt: skip
     limits = tp.Limits(
         sum(g.num_nodes() for g in items) + nodes, max(1, sum(g.num_edges() for g in items) + edges), len(items)
     )
-    options: dict[str, Any] = {"coordinates": {"pos": distance}, "cover_padding": cover, "idtype": idtype}
+    options: dict[str, Any] = {
+        "coordinates": {"pos": distance}, "cover_padding": cover, "idtype": idtype, "sort_edges": sort_edges,
+    }  # fmt: skip
     folder = str(tmp_path_factory.mktemp("store") / "store")
     batches = ways_to_pad(folder, items, limits, packs, **options)
     for batch in batches:

@@ -176,7 +176,7 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.PaddedCollate,
         {
             "limits": LIMITS, "example": ITEMS[0], "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0,
-            "cover_padding": False, "idtype": torch.int64,
+            "cover_padding": False, "idtype": torch.int64, "sort_edges": False,
         },
     ),
     "PaddedCollate()": (COLLATE, {"items": ITEMS}),
@@ -241,7 +241,7 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us_or_right(
             store.padded,
             {
                 "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
-                "idtype": torch.int64, "as_stored": False, "ring": 0,
+                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "ring": 0,
                 "separate": False,
             },
         ),

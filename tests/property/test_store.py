@@ -68,6 +68,7 @@ def settings_of_batches(draw: st.DrawFn, content: Content) -> dict[str, Any]:
     return {
         "packs_per_batch": content.packs_per_batch,
         "cover_padding": draw(st.booleans()),
+        "sort_edges": draw(st.booleans()),
         "idtype": draw(st.sampled_from([torch.int64, torch.int32])),
         "feature_fill": draw(fills({name for _, _, name in features_of(graph)})),
         "label_fill": draw(fills(names)),

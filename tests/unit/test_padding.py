@@ -239,7 +239,10 @@ def test_packs_beyond_all_addresses(packs: int) -> None:
 @pytest.mark.parametrize("heterogeneous", [False, True])
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("cover", [False, True])
-def test_the_bytes_of_a_batch_are_those_of_its_tensors(heterogeneous: bool, idtype: torch.dtype, cover: bool) -> None:
+@pytest.mark.parametrize("sort_edges", [False, True])
+def test_the_bytes_of_a_batch_are_those_of_its_tensors(
+    heterogeneous: bool, idtype: torch.dtype, cover: bool, sort_edges: bool
+) -> None:
     example: Any = item()
     limits = LIMITS
     if heterogeneous:
@@ -248,7 +251,8 @@ def test_the_bytes_of_a_batch_are_those_of_its_tensors(heterogeneous: bool, idty
         example = (random_heterograph(generator(0), {"a": 2, "b": 1}, both, *features), torch.tensor([1.0, 2.0]))
         components = tp.sizes_of([example]).components
         limits = tp.Limits.from_components({name: 9 + i for i, name in enumerate(components)}, graphs=4)
-    pad = tp.PaddedCollate(limits, Identified(0, example), packs_per_batch=3, idtype=idtype, cover_padding=cover)
+    settings: Any = {"idtype": idtype, "cover_padding": cover, "sort_edges": sort_edges}
+    pad = tp.PaddedCollate(limits, Identified(0, example), packs_per_batch=3, **settings)
     batch = pad([])
     leaves = tree_leaves([getattr(batch, field.name) for field in dataclasses.fields(batch)])
     assert pad.shape.nbytes == sum(leaf.nbytes for leaf in leaves if isinstance(leaf, torch.Tensor))
@@ -288,9 +292,10 @@ def test_as_many_nodes_as_int32_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", ["no", 1, None])
-def test_cover_padding_is_a_switch(value: Any) -> None:
-    with refused(InputError, "cover_padding must be True or False", repr(value)):
-        collate(cover_padding=value)
+@pytest.mark.parametrize("switch", ["cover_padding", "sort_edges"])
+def test_switches_are_true_or_false(switch: str, value: Any) -> None:
+    with refused(InputError, f"{switch} must be True or False", repr(value)):
+        collate(**{switch: value})
 
 
 # Schemas ------------------------------------------------------------------------------------------------------

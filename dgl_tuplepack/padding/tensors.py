@@ -1,0 +1,99 @@
+"""The tensors of a padded batch alone: what a compiled function takes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.nn.masks import RowMask
+from dgl_tuplepack.tensor_graph import TensorGraph
+
+
+class BatchTensors(NamedTuple):
+    """The tensors of a `PaddedBatch`, made by its `tensors`: an argument of compiled functions.
+
+    Whatever a compiled function is specialised for is the same in every batch of a sampler: names, shapes, strides,
+    dtypes, and which entries are None; so it is compiled once. What differs from batch to batch, such as
+    `num_real_graphs`, is not in it.
+
+    Entries of nodes and edges are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge
+    type for heterographs, as in the batch. Letters: V node slots, E edge slots, G graph slots.
+
+    Attributes
+    ----------
+    src, dst
+        Source and destination node of each edge, integers ``[E]``.
+    node_features, edge_features
+        Feature name -> tensor ``[V, ...]`` or ``[E, ...]``.
+    labels
+        ``[G, ...]``, a dict of these by name, or None.
+    node_mask, edge_mask, graph_mask
+        Bool ``[V]``, ``[E]`` and ``[G]``, True = real.
+    graph_ids
+        int64 ``[G]``, -1 in padding, or None.
+    nodes_per_graph, edges_per_graph
+        int64 ``[G]``.
+    node_graph_slots, edge_graph_slots
+        Graph slot of each node and edge, int64 ``[V]`` and ``[E]``.
+    row_pointers
+        Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
+
+    Examples
+    --------
+    >>> import dgl, torch
+    >>> from dgl_tuplepack import Limits, PaddedCollate
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> pair.ndata["x"] = torch.tensor([1.0, 2.0])
+    >>> t = PaddedCollate(Limits(nodes=3, edges=2, graphs=1), example=pair)([pair]).tensors
+    >>> t.node_features["x"], t.node_graph_slots, t.row_pointers
+    (tensor([1., 2., 0., 0.]), tensor([0, 0, 1, 1]), None)
+    """
+
+    src: Any
+    dst: Any
+    node_features: Any
+    edge_features: Any
+    labels: Tensor | dict[str, Tensor] | None
+    node_mask: Any
+    edge_mask: Any
+    graph_mask: Tensor
+    graph_ids: Tensor | None
+    nodes_per_graph: Any
+    edges_per_graph: Any
+    node_graph_slots: Any
+    edge_graph_slots: Any
+    row_pointers: Any
+
+    @property
+    def graph(self) -> TensorGraph:
+        """A new `TensorGraph` on these tensors; the features are in its frames."""
+        number = (
+            {t: mask.shape[0] for t, mask in self.node_mask.items()}
+            if isinstance(self.node_mask, dict)
+            else self.node_mask.shape[0]
+        )
+        return TensorGraph(
+            self.src,
+            self.dst,
+            number,
+            batch_num_nodes=self.nodes_per_graph,
+            batch_num_edges=self.edges_per_graph,
+            node_graph_slots=self.node_graph_slots,
+            edge_graph_slots=self.edge_graph_slots,
+            row_pointers=self.row_pointers,
+            node_features=self.node_features,
+            edge_features=self.edge_features,
+        )
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks by the names of components: what ``tp.nn.masked(tensors)`` reads."""
+        if isinstance(self.node_mask, dict):
+            names = components_of(tuple(self.node_mask), tuple(self.edge_mask))
+            masks = [*self.node_mask.values(), *self.edge_mask.values()]
+        else:
+            names, masks = ("nodes", "edges"), [self.node_mask, self.edge_mask]
+        rows = {name: RowMask(mask, None) for name, mask in zip(names, masks, strict=True)}
+        rows["graphs"] = RowMask(self.graph_mask, None)
+        return rows

@@ -1,0 +1,178 @@
+"""`dgl.ops` on a TensorGraph: messages and sums by name, softmax over the edges of a node, products by type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.tensor_graph.dispatch import replaces
+from dgl_tuplepack.tensor_graph.functions import DST, EDGE, REDUCERS, SRC, at_edges, binary, broadcast_pair
+from dgl_tuplepack.tensor_graph.graph import TensorGraph
+from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.relation import Relation
+from dgl_tuplepack.tensor_graph.segments import normalised, reduced, slots_of
+
+_NEUTRAL = {"max": float("-inf"), "min": float("inf")}
+_TARGETS = {"u": SRC, "e": EDGE, "v": DST}
+# A feature of nodes by number of the node type, or of edges by number of the edge type.
+Operand = Any
+
+
+@replaces("dgl.ops.spmm", "gspmm", kind=TensorGraph)
+def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Operand, rhs_data: Operand) -> Any:
+    """Reduce messages made of features of source nodes and of edges at the destination nodes of the edges.
+
+    With one edge type the features are tensors and so is the result. With several they are sequences by number of the
+    type, and the result is a tuple by number of the node type, None for types without incoming edge types. As in DGL,
+    the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
+    """
+    if reduce_op not in REDUCERS:
+        raise SchemaError(f"unknown reduce function {shown(reduce_op)}; choose one of {', '.join(REDUCERS)}.")
+    edge_types = g.canonical_etypes
+    fill = _NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
+    if len(edge_types) == 1:
+        relation = g.relations[edge_types[0]]
+        return relation.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
+    if reduce_op == "mean":
+        raise SchemaError("a mean across several edge types is not defined; use multi_update_all.")
+    messages: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for number, edge_type in enumerate(edge_types):
+        relation = g.relations[edge_type]
+        left = None if lhs_data is None else lhs_data[g.ntypes.index(edge_type[0])]
+        right = None if rhs_data is None else rhs_data[number]
+        message = _messages(relation, op, left, right, SRC, EDGE)
+        messages.setdefault(edge_type[2], []).append((message, relation.by_dst.index))
+    results = {}
+    for node_type, parts in messages.items():
+        values, rows = (torch.cat(each) for each in zip(*parts, strict=True))
+        results[node_type] = reduced(values, rows, g.num_nodes(node_type), reduce_op, fill=fill)
+    return tuple(results.get(node_type) for node_type in g.ntypes)
+
+
+@replaces("dgl.ops.sddmm", "gsddmm", kind=TensorGraph)
+def gsddmm(
+    g: TensorGraph, op: str, lhs_data: Operand, rhs_data: Operand, lhs_target: str = "u", rhs_target: str = "v"
+) -> Any:
+    """Compute features of edges from those of their ends, or of the edges themselves.
+
+    With one edge type the features are tensors and so is the result; with several both are sequences by number of the
+    type.
+    """
+    for target in (lhs_target, rhs_target):
+        if target not in _TARGETS:
+            raise SchemaError(f"unknown target {shown(target)}; choose one of {', '.join(_TARGETS)}.")
+    targets = _TARGETS[lhs_target], _TARGETS[rhs_target]
+    edge_types = g.canonical_etypes
+    if len(edge_types) == 1:
+        return _messages(g.relations[edge_types[0]], op, lhs_data, rhs_data, *targets)
+    results = []
+    for number, edge_type in enumerate(edge_types):
+        places = g.ntypes.index(edge_type[0]), g.ntypes.index(edge_type[2]), number
+        left, right = (
+            None if data is None else data[places[target]]
+            for data, target in zip((lhs_data, rhs_data), targets, strict=True)
+        )
+        results.append(_messages(g.relations[edge_type], op, left, right, *targets))
+    return tuple(results)
+
+
+def _messages(
+    relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
+) -> Tensor:
+    """Return one row for each edge."""
+    if op == "copy_lhs":
+        return at_edges(relation, left_target, _given(left, op, "left"))
+    if op == "copy_rhs":
+        return at_edges(relation, right_target, _given(right, op, "right"))
+    return binary(
+        op,
+        *broadcast_pair(
+            at_edges(relation, left_target, _given(left, op, "left")),
+            at_edges(relation, right_target, _given(right, op, "right")),
+        ),
+    )
+
+
+def _given(values: Tensor | None, op: str, side: str) -> Tensor:
+    if values is None:
+        raise SchemaError(f"the operation {shown(op)} needs the {side} feature, but it is None; give a tensor.")
+    return values
+
+
+@replaces("dgl.ops.edge_softmax", "edge_softmax", kind=TensorGraph)
+def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
+    """Return the softmax of numbers of the edges, ``[E, ...]``, over the edges that share their destination.
+
+    With several edge types numbers and results are dicts by edge type, and edges of all types to a node share a sum.
+    """
+    if norm_by not in ("dst", "src"):
+        raise SchemaError(f"norm_by must be 'dst' or 'src', but is {shown(norm_by)}.")
+    edge_types = graph.canonical_etypes
+    end = 2 if norm_by == "dst" else 0
+    if len(edge_types) == 1:
+        groups = _groups(graph, edge_types[0], end)
+        if isinstance(eids, str):
+            return groups.softmax(logits)
+        return normalised(logits, groups.index[eids.long()], groups.number)
+    if not isinstance(eids, str):
+        raise SchemaError("a softmax over some of the edges needs a graph of one edge type; leave eids out.")
+    given = {graph.to_canonical_etype(name): values for name, values in logits.items()}
+    absent = [edge_type for edge_type in edge_types if edge_type not in given]
+    if absent:
+        raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
+    results: dict[EdgeType, Tensor] = {}
+    for node_type in dict.fromkeys(edge_type[end] for edge_type in edge_types):
+        sharing = [edge_type for edge_type in edge_types if edge_type[end] == node_type]
+        rows = torch.cat([_groups(graph, edge_type, end).index for edge_type in sharing])
+        values = normalised(torch.cat([given[each] for each in sharing]), rows, graph.num_nodes(node_type))
+        lengths = [graph.num_edges(each) for each in sharing]
+        results.update(zip(sharing, torch.split(values, lengths), strict=True))
+    return {edge_type: results[edge_type] for edge_type in edge_types}
+
+
+def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
+    relation = graph.relations[edge_type]
+    return relation.by_dst if end == 2 else relation.by_src
+
+
+@replaces("dgl.ops.segment", "segment_reduce", kind=None)
+def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
+    """Return the sum, mean, max or min of each segment of the rows."""
+    if reducer not in REDUCERS:
+        raise SchemaError(f"unknown reduce function {shown(reducer)}; choose one of {', '.join(REDUCERS)}.")
+    return reduced(value, slots_of(seglen, value.shape[0]), seglen.shape[0], reducer, seglen)
+
+
+@replaces("dgl.ops.segment", "segment_softmax", kind=None)
+def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
+    """Return the softmax over each segment of the rows."""
+    return normalised(value, slots_of(seglen, value.shape[0]), seglen.shape[0])
+
+
+@replaces("dgl.ops.segment", "segment_mm", kind=None)
+def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
+    """Multiply each segment of the rows by a matrix of its own."""
+    return gather_mm(a, b, idx_b=slots_of(seglen_a.to(a.device), a.shape[0]))
+
+
+@replaces("dgl.ops.gather_mm", "gather_mm", kind=None)
+def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
+    """Multiply each row by the matrix of its type; a few types at a time cost less than a matrix for each row."""
+    rows, (types, width, out) = a.shape[0], b.shape
+    if types <= width:
+        products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)
+        return products.gather(1, idx_b.long().view(-1, 1, 1).expand(rows, 1, out)).squeeze(1)
+    return torch.bmm(a.unsqueeze(1), b.index_select(0, idx_b)).squeeze(1)
+
+
+@replaces("dgl.nn.pytorch.utils", "forward", owner="Sequential", position=1, kind=TensorGraph)
+def sequential(self: Any, graph: TensorGraph, *feats: Any) -> Any:
+    """Call the modules one after the other on the same graph."""
+    for module in self:
+        feats = module(graph, *(feats if isinstance(feats, tuple) else (feats,)))
+    return feats

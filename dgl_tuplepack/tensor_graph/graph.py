@@ -1,0 +1,492 @@
+"""A graph of plain tensors with the interface of a DGLGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
+from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
+from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
+from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
+from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
+from dgl_tuplepack.tensor_graph.refusals import refusal
+from dgl_tuplepack.tensor_graph.types import Types
+from dgl_tuplepack.tensor_graph.views import EdgeView, FeatureView, NodeView
+
+Key = TypeVar("Key")
+Frames = dict[Key, dict[str, Tensor]]
+
+
+class TensorGraph:
+    """A graph, or a batch of graphs, of plain tensors: what layers of DGL and message passing need of a DGLGraph.
+
+    All of it is operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
+    they run on every device of torch. What a DGLGraph offers beyond that, such as changes of structure and sampling,
+    is refused by name.
+
+    Parameters
+    ----------
+    src, dst
+        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs dicts of these by canonical
+        edge type; all other arguments are dicts by type then, too.
+    num_nodes
+        Number of nodes V. For heterographs a dict by node type.
+    batch_num_nodes, batch_num_edges
+        Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: all is one graph.
+    node_graph_slots, edge_graph_slots
+        Graph of each node and of each edge, int64 ``[V]`` and ``[E]``; computed when needed if None.
+    row_pointers
+        int64 ``[V + 1]``: edges are sorted by destination node, and those of node v begin at ``row_pointers[v]``. None:
+        edges have any order.
+    node_features, edge_features
+        Features by name, ``[V, ...]`` and ``[E, ...]``.
+
+    Raises
+    ------
+    SchemaError
+        Arguments do not fit together.
+
+    Notes
+    -----
+    Results equal those of a DGLGraph up to the order of sums. As there, nodes without messages get 0. Other than there,
+    an infinite maximum or minimum stays infinite in `update_all`, and NaN among messages gives NaN.
+
+    Examples
+    --------
+    >>> import dgl.function as fn
+    >>> graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([2, 2]), 3)
+    >>> graph.ndata["x"] = torch.tensor([[1.0], [2.0], [4.0]])
+    >>> graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "total"))
+    >>> graph.ndata["total"].flatten().tolist()
+    [0.0, 0.0, 3.0]
+    """
+
+    is_block = False
+
+    def __init__(
+        self,
+        src: Tensor | Mapping[EdgeType, Tensor],
+        dst: Tensor | Mapping[EdgeType, Tensor],
+        num_nodes: int | Mapping[str, int],
+        *,
+        batch_num_nodes: Tensor | Mapping[str, Tensor] | None = None,
+        batch_num_edges: Tensor | Mapping[EdgeType, Tensor] | None = None,
+        node_graph_slots: Tensor | Mapping[str, Tensor] | None = None,
+        edge_graph_slots: Tensor | Mapping[EdgeType, Tensor] | None = None,
+        row_pointers: Tensor | Mapping[EdgeType, Tensor] | None = None,
+        node_features: Mapping[str, Any] | None = None,
+        edge_features: Mapping[Any, Any] | None = None,
+    ) -> None:
+        install_beside_dgl()
+        hetero = isinstance(num_nodes, Mapping)
+        numbers: Mapping[str, int] = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
+        self.relations = relations(hetero, src, dst, numbers, row_pointers)
+        self.types = Types(sorted(numbers), list(self.relations))
+        self._num_nodes = dict(numbers)
+        nodes = {each: numbers[each] for each in self.types.node_types}
+        edges = {each: relation.num_edges for each, relation in self.relations.items()}
+        self.node_frames: Frames[str] = features("node_features", hetero, node_features, nodes, NODE_TYPE)
+        self.edge_frames: Frames[EdgeType] = features("edge_features", hetero, edge_features, edges, EDGE_TYPE)
+        self._batch_num_nodes = batch_numbers("batch_num_nodes", hetero, batch_num_nodes, nodes, NODE_TYPE)
+        self._batch_num_edges = batch_numbers("batch_num_edges", hetero, batch_num_edges, edges, EDGE_TYPE)
+        self._node_slots = by_node_type("node_graph_slots", hetero, node_graph_slots, self.types)
+        self._edge_slots = by_edge_type("edge_graph_slots", hetero, edge_graph_slots, self.types)
+
+    def _with(self, **changes: Any) -> TensorGraph:
+        """A copy with other attributes."""
+        copy = TensorGraph.__new__(TensorGraph)
+        copy.__dict__.update({**self.__dict__, **changes})
+        return copy
+
+    def __getattr__(self, name: str) -> Any:
+        raise refusal(name)
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{each}: {number}" for each, number in self._num_nodes.items())
+        edges = ", ".join(f"{each}: {relation.num_edges}" for each, relation in self.relations.items())
+        if self.is_homogeneous:
+            nodes, edges = str(self.num_nodes()), str(self.num_edges())
+        return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
+
+    # Types.
+
+    @property
+    def ntypes(self) -> list[str]:
+        """Node types."""
+        return self.types.node_types
+
+    @property
+    def etypes(self) -> list[str]:
+        """Middle names of the edge types."""
+        return [each[1] for each in self.types.edge_types]
+
+    @property
+    def canonical_etypes(self) -> list[EdgeType]:
+        """Edge types: source node type, edge type, destination node type."""
+        return self.types.edge_types
+
+    @property
+    def srctypes(self) -> list[str]:
+        """Node types that edges begin in; all types unless no type is both source and destination."""
+        return self.types.source_types
+
+    @property
+    def dsttypes(self) -> list[str]:
+        """Node types that edges end in; all types unless no type is both source and destination."""
+        return self.types.destination_types
+
+    @property
+    def is_unibipartite(self) -> bool:
+        """Whether no node type is both source and destination."""
+        return self.types.is_unibipartite
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether there is one node type and one edge type."""
+        return len(self.types.node_types) == len(self.types.edge_types) == 1
+
+    def to_canonical_etype(self, etype: str | EdgeType | None) -> EdgeType:
+        """Return the canonical edge type of a name."""
+        return self.types.edge_type(etype)
+
+    def get_ntype_id(self, ntype: str | None) -> int:
+        """Position of a node type."""
+        return self.ntypes.index(self.types.node_type(ntype))
+
+    def get_etype_id(self, etype: str | EdgeType | None) -> int:
+        """Position of an edge type."""
+        return self.canonical_etypes.index(self.types.edge_type(etype))
+
+    def __getitem__(self, key: Any) -> TensorGraph:
+        """Return the graph of one edge type and its node types, which shares features with this one."""
+        edge_type = self._only_edge_type(key)
+        source, _, destination = edge_type
+        nodes = [source] if source == destination else [source, destination]
+        return self._with(
+            relations={edge_type: self.relations[edge_type]},
+            types=Types(nodes, [edge_type]),
+            _num_nodes={each: self._num_nodes[each] for each in nodes},
+            node_frames={each: self.node_frames[each] for each in nodes},
+            edge_frames={edge_type: self.edge_frames[edge_type]},
+            # As in DGL, such a part of a batch counts as one graph.
+            _batch_num_nodes=None,
+            _batch_num_edges=None,
+            _node_slots=None,
+            _edge_slots=None,
+        )
+
+    def _only_edge_type(self, key: Any) -> EdgeType:
+        if not (isinstance(key, tuple) and len(key) == 3 and any(isinstance(each, slice) for each in key)):
+            return self.types.edge_type(key)
+        fitting = [
+            each
+            for each in self.canonical_etypes
+            if all(isinstance(part, slice) or part == name for part, name in zip(key, each, strict=True))
+        ]
+        if len(fitting) != 1:
+            raise UnsupportedError(
+                f"graph[{shown(key)}] fits the edge types {fitting}; a TensorGraph gives the part of one edge type."
+            )
+        return fitting[0]
+
+    # Numbers.
+
+    def num_nodes(self, ntype: str | None = None) -> int:
+        """Number of nodes of a type, or of all types."""
+        return self._count(ntype, self.ntypes)
+
+    def num_src_nodes(self, ntype: str | None = None) -> int:
+        """Number of nodes of a type, or of all types, that edges begin in."""
+        return self._count(ntype, self.srctypes)
+
+    def num_dst_nodes(self, ntype: str | None = None) -> int:
+        """Number of nodes of a type, or of all types, that edges end in."""
+        return self._count(ntype, self.dsttypes)
+
+    number_of_nodes = num_nodes
+    number_of_src_nodes = num_src_nodes
+    number_of_dst_nodes = num_dst_nodes
+
+    def _count(self, ntype: str | None, among: list[str]) -> int:
+        if ntype is None:
+            return sum(self._num_nodes[each] for each in among)
+        return self._num_nodes[self.types.node_type(ntype, among)]
+
+    def num_edges(self, etype: str | EdgeType | None = None) -> int:
+        """Number of edges of a type, or of all types."""
+        if etype is None:
+            return sum(relation.num_edges for relation in self.relations.values())
+        return self.relations[self.types.edge_type(etype)].num_edges
+
+    number_of_edges = num_edges
+
+    def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
+        """Number of edges that end in each node, or in nodes `v`."""
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
+
+    def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
+        """Number of edges that begin in each node, or in nodes `u`."""
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
+
+    def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
+        degrees = degrees.to(self.idtype)
+        return degrees if isinstance(nodes, str) else degrees[nodes]
+
+    def node_numbers(self, node_type: str) -> Tensor:
+        """Numbers of the nodes of a type: 0..V-1."""
+        return torch.arange(self._num_nodes[node_type], dtype=self.idtype, device=self.device)
+
+    # Batches.
+
+    @property
+    def batch_size(self) -> int:
+        """Number of graphs."""
+        if self._batch_num_nodes is None:
+            return 1
+        return next(iter(self._batch_num_nodes.values())).shape[0]
+
+    def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
+        """Number of nodes of each graph."""
+        known = self.types.node_type(ntype)
+        if self._batch_num_nodes is None:
+            return torch.tensor([self._num_nodes[known]], device=self.device)
+        return self._batch_num_nodes[known]
+
+    def batch_num_edges(self, etype: str | EdgeType | None = None) -> Tensor:
+        """Number of edges of each graph."""
+        known = self.types.edge_type(etype)
+        if self._batch_num_edges is None:
+            return torch.tensor([self.relations[known].num_edges], device=self.device)
+        return self._batch_num_edges[known]
+
+    def node_graph_slots(self, ntype: str | None = None) -> Tensor:
+        """Graph of each node, int64 ``[V]``."""
+        known = self.types.node_type(ntype)
+        if self._node_slots is not None:
+            return self._node_slots[known]
+        return _slots(self.batch_num_nodes(known), self._num_nodes[known])
+
+    def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
+        """Graph of each edge, int64 ``[E]``."""
+        known = self.types.edge_type(etype)
+        if self._edge_slots is not None:
+            return self._edge_slots[known]
+        return _slots(self.batch_num_edges(known), self.relations[known].num_edges)
+
+    # Features.
+
+    @property
+    def ndata(self) -> FeatureView:
+        """Features of nodes."""
+        return FeatureView(self, False, self.ntypes)
+
+    @property
+    def srcdata(self) -> FeatureView:
+        """Features of nodes that edges begin in."""
+        return FeatureView(self, False, self.srctypes)
+
+    @property
+    def dstdata(self) -> FeatureView:
+        """Features of nodes that edges end in."""
+        return FeatureView(self, False, self.dsttypes)
+
+    @property
+    def edata(self) -> FeatureView:
+        """Features of edges."""
+        return FeatureView(self, True, self.canonical_etypes)
+
+    @property
+    def nodes(self) -> NodeView:
+        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: numbers of nodes."""
+        return NodeView(self, self.ntypes)
+
+    @property
+    def srcnodes(self) -> NodeView:
+        """`nodes`, of types that edges begin in."""
+        return NodeView(self, self.srctypes)
+
+    @property
+    def dstnodes(self) -> NodeView:
+        """`nodes`, of types that edges end in."""
+        return NodeView(self, self.dsttypes)
+
+    @property
+    def edges(self) -> EdgeView:
+        """``edges[TYPE].data``: features; ``edges(form, order, etype)``: end nodes."""
+        return EdgeView(self)
+
+    def local_scope(self) -> _LocalScope:
+        """Return a context at whose end all changes of features since its begin are undone."""
+        return _LocalScope(self)
+
+    def local_var(self) -> TensorGraph:
+        """Return a graph that begins with the same features; changes of one do not appear in the other."""
+        return self._with(node_frames=_copied(self.node_frames), edge_frames=_copied(self.edge_frames))
+
+    def clone(self) -> TensorGraph:
+        """Return a graph with copies of all features."""
+        return self._mapped(lambda tensor: tensor.clone())
+
+    # Edges.
+
+    def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
+        """Source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three of them ("all")."""
+        if order not in ("eid", None):
+            raise UnsupportedError(f"a TensorGraph gives edges in their own order, 'eid', but was asked for {order!r}.")
+        relation = self.relations[self.types.edge_type(etype)]
+        if form == "uv":
+            return relation.src, relation.dst
+        if form == "eid":
+            return relation.numbers()
+        if form == "all":
+            return relation.src, relation.dst, relation.numbers()
+        raise SchemaError(f"unknown form {shown(form)} of edges; choose 'uv', 'eid' or 'all'.")
+
+    def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
+        """Source and destination nodes of some edges."""
+        relation = self.relations[self.types.edge_type(etype)]
+        numbers = torch.as_tensor(eid, device=self.device)
+        return relation.src[numbers], relation.dst[numbers]
+
+    # Message passing.
+
+    def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
+        """Set features of all nodes of a type to what a function of nodes returns."""
+        _check_all(v)
+        known = self.types.node_type(ntype)
+        self._set_nodes(known, applied(self, known, func, {}))
+
+    def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
+        """Set features of edges, of all types unless `etype` is given, to what a message function returns."""
+        _check_all(edges)
+        if etype is None and len(self.canonical_etypes) > 1 and callable(func):
+            raise SchemaError(
+                f"the graph has the edge types {self.canonical_etypes}, and a function of a user is of one of them; "
+                "name it: apply_edges(function, etype=TYPE)."
+            )
+        for known in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
+            self.edges[known].data.update(messages_of(self, known, func))
+
+    def update_all(
+        self,
+        message_func: Any,
+        reduce_func: Any,
+        apply_node_func: Apply | None = None,
+        etype: str | EdgeType | None = None,
+    ) -> None:
+        """Send messages along all edges, and set features of their destination nodes to what they reduce to."""
+        if etype is not None or len(self.canonical_etypes) == 1:
+            known = self.types.edge_type(etype)
+            self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
+            return
+        for node_type, result in propagate_all(self, message_func, reduce_func).items():
+            self._set_nodes(node_type, applied(self, node_type, apply_node_func, result))
+
+    def multi_update_all(
+        self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
+    ) -> None:
+        """Send messages by functions of each edge type, and reduce the results at each node across types."""
+        for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
+            self._set_nodes(node_type, result)
+            if apply_node_func is not None:
+                self.apply_nodes(apply_node_func, ntype=node_type)
+
+    def _set_nodes(self, node_type: str, values: Mapping[str, Tensor]) -> None:
+        FeatureView(self, False, [node_type]).update(values)
+
+    # Where the tensors are.
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        for relation in self.relations.values():
+            return relation.src.device
+        for frame in self.node_frames.values():
+            for tensor in frame.values():
+                return tensor.device
+        return torch.device("cpu")
+
+    @property
+    def idtype(self) -> torch.dtype:
+        """Integer dtype of the end nodes of edges."""
+        for relation in self.relations.values():
+            return relation.src.dtype
+        return torch.int64
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> TensorGraph:
+        """Return the same graph on another device."""
+        moved = self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return moved._with(relations={t: each.to(device, non_blocking) for t, each in self.relations.items()})
+
+    def cpu(self) -> TensorGraph:
+        """Return the same graph on the CPU."""
+        return self.to("cpu")
+
+    def long(self) -> TensorGraph:
+        """Return the same graph with int64 end nodes."""
+        return self._with(relations={t: each.astype(torch.int64) for t, each in self.relations.items()})
+
+    def int(self) -> TensorGraph:
+        """Return the same graph with int32 end nodes."""
+        return self._with(relations={t: each.astype(torch.int32) for t, each in self.relations.items()})
+
+    def is_pinned(self) -> bool:
+        """Whether the tensors are in pinned memory."""
+        return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
+        """A copy with features and numbers changed by a function."""
+
+        def mapped(tensors: Mapping[Any, Tensor] | None) -> dict[Any, Tensor] | None:
+            return None if tensors is None else {key: function(tensor) for key, tensor in tensors.items()}
+
+        return self._with(
+            node_frames={each: mapped(frame) for each, frame in self.node_frames.items()},
+            edge_frames={each: mapped(frame) for each, frame in self.edge_frames.items()},
+            _batch_num_nodes=mapped(self._batch_num_nodes),
+            _batch_num_edges=mapped(self._batch_num_edges),
+            _node_slots=mapped(self._node_slots),
+            _edge_slots=mapped(self._edge_slots),
+        )
+
+
+class _LocalScope:
+    def __init__(self, graph: TensorGraph) -> None:
+        self._graph = graph
+        self._before = graph.node_frames, graph.edge_frames
+
+    def __enter__(self) -> None:
+        graph = self._graph
+        self._before = graph.node_frames, graph.edge_frames
+        graph.node_frames, graph.edge_frames = _copied(graph.node_frames), _copied(graph.edge_frames)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self._graph.node_frames, self._graph.edge_frames = self._before
+        return False
+
+
+def _copied(frames: Frames[Key]) -> Frames[Key]:
+    return {key: dict(frame) for key, frame in frames.items()}
+
+
+def _slots(numbers: Tensor, total: int) -> Tensor:
+    """Graph of each of `total` nodes or edges."""
+    graphs = torch.arange(numbers.shape[0], device=numbers.device)
+    return torch.repeat_interleave(graphs, numbers.long(), output_size=total)
+
+
+def _check_all(rows: Any) -> None:
+    if not isinstance(rows, str):
+        raise UnsupportedError(
+            "a TensorGraph applies functions to all nodes or edges of a type, but some of them are named; apply the "
+            "function to all, and take from the result what you need."
+        )

@@ -1,0 +1,66 @@
+"""The edges of one type: their end nodes, degrees, and what is computed along them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.tensor_graph.groups import Groups
+
+
+class Relation:
+    """Edges of one type.
+
+    Parameters
+    ----------
+    src, dst
+        Source and destination node of each edge, int32 or int64 ``[E]``.
+    num_src, num_dst
+        Number of nodes of the source and of the destination type.
+    row_pointers
+        int64 ``[V + 1]`` where edges are sorted by destination: where the edges of each destination node begin.
+
+    Attributes
+    ----------
+    by_src, by_dst
+        Edges in groups by their source and by their destination node.
+    """
+
+    def __init__(
+        self, src: Tensor, dst: Tensor, num_src: int, num_dst: int, row_pointers: Tensor | None = None
+    ) -> None:
+        self.src = src
+        self.dst = dst
+        # Rows are named by int64 in torch.
+        self.by_src = Groups(src.long(), num_src)
+        self.by_dst = Groups(dst.long(), num_dst, row_pointers)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.src.shape[0]
+
+    def numbers(self) -> Tensor:
+        """Numbers of the edges: 0..E-1."""
+        return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Relation:
+        """Return the same edges on `device`."""
+        src, dst = (each.to(device, non_blocking=non_blocking) for each in (self.src, self.dst))
+        pointers = self.by_dst.pointers
+        moved = None if pointers is None else pointers.to(device, non_blocking=non_blocking)
+        return Relation(src, dst, self.by_src.number, self.by_dst.number, moved)
+
+    def astype(self, idtype: torch.dtype) -> Relation:
+        """Return the same edges with end nodes of another integer dtype."""
+        ends = self.src.to(idtype), self.dst.to(idtype)
+        return Relation(*ends, self.by_src.number, self.by_dst.number, self.by_dst.pointers)
+
+    def reduce(self, messages: Tensor, how: str, fill: float = 0.0) -> Tensor:
+        """Sum, mean, max or min of the messages ``[E, ...]`` to each node; nodes without messages get 0.
+
+        For max and min they get `fill`.
+        """
+        if how in ("max", "min"):
+            return self.by_dst.extreme(messages, how == "max", fill)
+        return self.by_dst.sum(messages) if how == "sum" else self.by_dst.mean(messages)

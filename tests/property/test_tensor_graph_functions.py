@@ -1,0 +1,314 @@
+"""DGL's free functions on a TensorGraph give what they give on the DGLGraph: results and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import dgl
+import dgl.ops
+import pytest
+import torch
+from dgl.nn.functional import edge_softmax
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgl_tuplepack import TensorGraph
+from dgl_tuplepack.tensor_graph import free_functions as ours
+from tests.graphs import RELATIONS, USER, generator, random_graph, random_heterograph
+
+TYPES = (USER, "item")
+REDUCERS = ("sum", "mean", "max", "min")
+BINARY = ("add", "sub", "mul", "div")
+# Shapes of two features that broadcast; a dot product is over the last axis.
+SHAPES = (((), ()), ((3,), (3,)), ((3,), (1,)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((1,), (2, 3)))
+
+Function = Callable[[Any], Any]
+
+
+@dataclass
+class Pair:
+    """A batch of random graphs in both forms; `values` makes equal leaves for both."""
+
+    graph: Any
+    gen: torch.Generator
+
+    @property
+    def tensors(self) -> TensorGraph:
+        graph = self.graph
+        if graph.is_homogeneous:
+            numbers = {"batch_num_nodes": graph.batch_num_nodes(), "batch_num_edges": graph.batch_num_edges()}
+            return TensorGraph(*graph.edges(), graph.num_nodes(), **numbers)
+        ends = {t: graph.edges(etype=t) for t in graph.canonical_etypes}
+        return TensorGraph(
+            {t: src for t, (src, _) in ends.items()},
+            {t: dst for t, (_, dst) in ends.items()},
+            {t: graph.num_nodes(t) for t in graph.ntypes},
+            batch_num_nodes={t: graph.batch_num_nodes(t) for t in graph.ntypes},
+            batch_num_edges={t: graph.batch_num_edges(t) for t in graph.canonical_etypes},
+        )
+
+    def values(self, rows: int, shape: Sequence[int]) -> Tensor:
+        # Away from 0, by which is divided.
+        values = torch.randn(rows, *shape, generator=self.gen, dtype=torch.float64)
+        return values + 0.5 * values.sign()
+
+
+@st.composite
+def pairs(draw: st.DrawFn, *, hetero: bool = False) -> Pair:
+    """One to four graphs, some of them empty, many nodes without edges."""
+    gen = generator(draw(st.integers(0, 2**31)))
+    sizes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=1, max_size=4)
+
+    def graph_of(nodes: int, edges: int) -> Any:
+        if not hetero:
+            return random_graph(gen, nodes, edges)
+        numbers = {TYPES[0]: nodes, TYPES[1]: (nodes + 1) // 2}
+        return random_heterograph(gen, numbers, {t: (edges + i) // (i + 1) for i, t in enumerate(RELATIONS)})
+
+    return Pair(dgl.batch([graph_of(*size) for size in draw(sizes)]), gen)
+
+
+def assert_same(pair: Pair, run: Callable[..., Any], *leaves: Tensor, gradients: Tensor | bool = True) -> None:
+    """Check results and gradients of `run(graph, *leaves)` on both kinds of graphs.
+
+    `gradients` says for which rows of the results, where DGL's own are not right for all.
+    """
+    outcomes = []
+    for graph in (pair.graph, pair.tensors):
+        copies = [leaf.clone().requires_grad_(gradients is not False) for leaf in leaves]
+        results = list(flat(run(graph, *copies)))
+        weights = generator(0)
+        total: Any = 0.0
+        for each in results:
+            weight = torch.randn(each.shape, generator=weights, dtype=each.dtype)
+            chosen = each[gradients] * weight[gradients] if isinstance(gradients, Tensor) else each * weight
+            total = total + chosen.sum()
+        if isinstance(total, Tensor) and total.requires_grad:
+            total.backward()
+        by_leaf = [torch.zeros_like(each) if each.grad is None else each.grad for each in copies]
+        outcomes.append([*(each.detach() for each in results), *by_leaf])
+    for found, expected in zip(outcomes[1], outcomes[0], strict=True):
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def answered(pair: Pair, reducer: str) -> Tensor | bool:
+    """Nodes with messages: of a largest message where there is none, DGL's gradient goes to row 0, or fails."""
+    if reducer in ("sum", "mean"):
+        return True
+    return pair.graph.in_degrees() > 0 if pair.graph.num_edges() else False
+
+
+def flat(results: Any) -> Iterator[Tensor]:
+    if isinstance(results, Tensor):
+        yield results
+    elif isinstance(results, dict):
+        for name in sorted(results):
+            yield from flat(results[name])
+    elif results is not None:
+        for each in results:
+            yield from flat(each)
+
+
+@given(pairs(), st.sampled_from(REDUCERS), st.sampled_from(BINARY), st.sampled_from(SHAPES))
+def test_sums_of_messages_of_nodes_and_edges(
+    pair: Pair, reducer: str, operation: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    function = getattr(dgl.ops, f"u_{operation}_e_{reducer}")
+    left, right = pair.values(pair.graph.num_nodes(), shapes[0]), pair.values(pair.graph.num_edges(), shapes[1])
+    assert_same(pair, function, left, right, gradients=answered(pair, reducer))
+
+
+@given(pairs(), st.sampled_from(REDUCERS), st.sampled_from([(), (1,), (2, 3)]))
+def test_sums_of_copies(pair: Pair, reducer: str, shape: tuple[int, ...]) -> None:
+    right = answered(pair, reducer)
+    assert_same(
+        pair, getattr(dgl.ops, f"copy_u_{reducer}"), pair.values(pair.graph.num_nodes(), shape), gradients=right
+    )
+    assert_same(
+        pair, getattr(dgl.ops, f"copy_e_{reducer}"), pair.values(pair.graph.num_edges(), shape), gradients=right
+    )
+
+
+@given(pairs(), st.sampled_from([*BINARY, "dot"]), st.permutations("uve"), st.sampled_from(SHAPES[1:]))
+def test_features_of_edges(
+    pair: Pair, operation: str, targets: list[str], shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    if operation == "dot":
+        shapes = (shapes[0], shapes[0])
+    rows = {"u": pair.graph.num_nodes(), "v": pair.graph.num_nodes(), "e": pair.graph.num_edges()}
+    left, right = (pair.values(rows[target], shape) for target, shape in zip(targets[:2], shapes, strict=True))
+    function = getattr(dgl.ops, f"{targets[0]}_{operation}_{targets[1]}")
+    assert_same(pair, function, left, right)
+
+
+@given(pairs())
+def test_copies_to_edges(pair: Pair) -> None:
+    values = pair.values(pair.graph.num_nodes(), (3,))
+    assert_same(pair, dgl.ops.copy_u, values)
+    assert_same(pair, dgl.ops.copy_v, values)
+    assert_same(pair, dgl.ops.copy_e, pair.values(pair.graph.num_edges(), (3,)))
+
+
+@given(pairs(), st.sampled_from(["dst", "src"]), st.sampled_from([(1,), (3,), (2, 1)]), st.booleans())
+def test_a_softmax_over_the_edges_of_a_node(pair: Pair, norm_by: str, shape: tuple[int, ...], some: bool) -> None:
+    logits = 300 * pair.values(pair.graph.num_edges(), shape)
+    if some and pair.graph.num_edges():
+        chosen = torch.arange(0, pair.graph.num_edges(), 2)
+        assert_same(pair, lambda g, x: edge_softmax(g, x, chosen, norm_by=norm_by), logits[::2].contiguous())
+    assert_same(pair, lambda g, x: edge_softmax(graph=g, logits=x, norm_by=norm_by), logits)
+
+
+@given(pairs(hetero=True), st.sampled_from(["dst", "src"]))
+def test_a_softmax_over_edges_of_several_types(pair: Pair, norm_by: str) -> None:
+    types = pair.graph.canonical_etypes
+    if not pair.graph.num_edges(types[0]):
+        # DGL computes nothing then.
+        return
+    logits = [30 * pair.values(pair.graph.num_edges(t), (2,)) for t in types]
+    assert_same(pair, lambda g, *xs: edge_softmax(g, dict(zip(types, xs, strict=True)), norm_by=norm_by), *logits)
+
+
+@given(pairs(hetero=True), st.sampled_from(["sum", "max", "min"]), st.sampled_from(["copy_lhs", "copy_rhs", "mul"]))
+def test_sums_of_messages_of_several_types(pair: Pair, reducer: str, operation: str) -> None:
+    graph = pair.graph
+    if not graph.num_edges(graph.canonical_etypes[0]):
+        return
+    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
+    edges = [pair.values(graph.num_edges(t), (2,)) for t in graph.canonical_etypes]
+
+    def run(g: Any, *values: Tensor) -> Any:
+        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
+        left_given = None if operation == "copy_rhs" else left
+        right_given = None if operation == "copy_lhs" else right
+        return dgl.ops.gspmm(g, operation, reducer, left_given, right_given)
+
+    # DGL's gradients of the largest message across types fail, or go to row 0 where there is none.
+    assert_same(pair, run, *nodes, *edges, gradients=reducer == "sum")
+
+
+@given(pairs(hetero=True), st.sampled_from(["add", "copy_lhs", "copy_rhs"]))
+def test_features_of_edges_of_several_types(pair: Pair, operation: str) -> None:
+    graph = pair.graph
+    if not graph.num_edges(graph.canonical_etypes[0]):
+        return
+    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
+    others = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
+
+    def run(g: Any, *values: Tensor) -> Any:
+        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
+        return dgl.ops.gsddmm(g, operation, left, right, "u", "v")
+
+    assert_same(pair, run, *nodes, *others)
+
+
+@given(pairs(), st.sampled_from(REDUCERS), st.booleans(), st.sampled_from([(), (3,), (2, 1)]))
+def test_readouts(pair: Pair, reducer: str, weighted: bool, shape: tuple[int, ...]) -> None:
+    weight = "w" if weighted else None
+    for kind, rows in (("nodes", pair.graph.num_nodes()), ("edges", pair.graph.num_edges())):
+        if not rows and reducer == "mean":
+            # DGL gives NaN if all graphs are empty, and 0 for an empty one beside others.
+            continue
+        named = getattr(dgl, f"{reducer}_{kind}", None)
+
+        def run(graph: Any, x: Tensor, w: Tensor, kind: str = kind, named: Any = named) -> list[Tensor]:
+            frame = graph.ndata if kind == "nodes" else graph.edata
+            frame["x"], frame["w"] = x, w
+            results = [getattr(dgl, f"readout_{kind}")(graph, "x", weight, op=reducer)]
+            return results if named is None else [*results, named(graph, feat="x", weight=weight)]
+
+        assert_same(pair, run, pair.values(rows, shape), pair.values(rows, (1,) * len(shape)))
+
+
+@given(pairs(hetero=True), st.sampled_from(REDUCERS))
+def test_readouts_of_a_type(pair: Pair, reducer: str) -> None:
+    # DGL's mean is NaN if all graphs are empty, and 0 for an empty one beside others.
+    for node_type in (t for t in pair.graph.ntypes if pair.graph.num_nodes(t)):
+
+        def run(graph: Any, x: Tensor, node_type: str = node_type) -> Tensor:
+            graph.nodes[node_type].data["x"] = x
+            return dgl.readout_nodes(graph, "x", op=reducer, ntype=node_type)
+
+        assert_same(pair, run, pair.values(pair.graph.num_nodes(node_type), (2,)))
+    for edge_type in (t for t in pair.graph.canonical_etypes if pair.graph.num_edges(t)):
+
+        def over_edges(graph: Any, x: Tensor, edge_type: Any = edge_type) -> list[Tensor]:
+            graph.edges[edge_type].data["x"] = x
+            softmax = dgl.softmax_edges(graph, "x", etype=edge_type)
+            return [softmax, dgl.readout_edges(graph, "x", op=reducer, etype=edge_type)]
+
+        assert_same(pair, over_edges, pair.values(pair.graph.num_edges(edge_type), (2,)))
+
+
+@given(pairs(), st.sampled_from([(1,), (3,), (2, 2)]))
+def test_softmax_and_broadcasts_by_graph(pair: Pair, shape: tuple[int, ...]) -> None:
+    def over_nodes(graph: Any, x: Tensor, of_graphs: Tensor) -> list[Tensor]:
+        graph.ndata["x"] = x
+        return [dgl.softmax_nodes(graph, "x"), dgl.broadcast_nodes(graph, of_graphs)]
+
+    def over_edges(graph: Any, x: Tensor, of_graphs: Tensor) -> list[Tensor]:
+        graph.edata["x"] = x
+        return [dgl.softmax_edges(graph, "x"), dgl.broadcast_edges(graph, of_graphs)]
+
+    of_graphs = pair.values(pair.graph.batch_size, shape)
+    assert_same(pair, over_nodes, 300 * pair.values(pair.graph.num_nodes(), shape), of_graphs)
+    assert_same(pair, over_edges, 300 * pair.values(pair.graph.num_edges(), shape), of_graphs)
+
+
+@given(pairs(), st.integers(1, 7), st.sampled_from([None, -1, 1]), st.booleans())
+def test_largest_nodes_and_edges_of_each_graph(pair: Pair, k: int, sortby: int | None, descending: bool) -> None:
+    # Graph by graph, because DGL mixes rows up where a graph of a batch is empty.
+    graph = pair.tensors
+    for kind, frame, counts in (
+        ("nodes", graph.ndata, graph.batch_num_nodes()),
+        ("edges", graph.edata, graph.batch_num_edges()),
+    ):
+        frame["x"] = pair.values(int(counts.sum()), (3,)).requires_grad_()
+        values, numbers = getattr(dgl, f"topk_{kind}")(graph, "x", k, descending=descending, sortby=sortby)
+        assert values.shape == (len(counts), k, 3)
+        assert numbers.shape == (len(counts), k, 3)[: 3 if sortby is None else 2]
+        gradient = torch.randn(values.shape, generator=pair.gen, dtype=values.dtype)
+        values.backward(gradient)
+        for i, rows in enumerate(frame["x"].split(counts.tolist())):
+            keys = rows if sortby is None else rows[:, sortby, None].expand_as(rows)
+            order = keys.argsort(0, descending=descending)[:k]
+            exist = len(order)
+            assert torch.equal(values[i, :exist], rows.gather(0, order))
+            assert not values[i, exist:].any()
+            assert torch.equal(numbers[i, :exist], order if sortby is None else order[:, 0])
+            expected = torch.zeros_like(rows).scatter(0, order, gradient[i, :exist])
+            assert torch.equal(frame["x"].grad.split(counts.tolist())[i], expected)
+
+
+@given(pairs(), st.integers(1, 3), st.sampled_from([None, -1]))
+def test_largest_nodes_are_those_that_dgl_finds_where_no_graph_is_empty(pair: Pair, k: int, sortby: int | None) -> None:
+    pair = Pair(
+        dgl.batch([each for each in dgl.unbatch(pair.graph) if each.num_nodes()] or [dgl.graph([(0, 0)])]), pair.gen
+    )
+
+    def run(graph: Any, x: Tensor) -> Tensor:
+        graph.ndata["x"] = x
+        return dgl.topk_nodes(graph, "x", k, sortby=sortby)[0]
+
+    assert_same(pair, run, pair.values(pair.graph.num_nodes(), (3,)))
+
+
+@pytest.mark.parametrize("types", [2, 9])
+@given(st.data())
+def test_products_by_type_and_segment_functions_are_dgls_where_they_are_traced(types: int, data: st.DataObject) -> None:
+    gen = generator(data.draw(st.integers(0, 2**31)))
+    lengths = torch.randint(0, 4, (types,), generator=gen)
+    lengths[0] += 1
+    rows = torch.randn(int(lengths.sum()), 5, generator=gen, dtype=torch.float64)
+    matrices = torch.randn(types, 5, 3, generator=gen, dtype=torch.float64)
+    by_row = torch.repeat_interleave(torch.arange(types), lengths)
+    for found, expected in (
+        (ours.gather_mm(rows, matrices, idx_b=by_row), dgl.ops.gather_mm(rows, matrices, idx_b=by_row)),
+        (ours.segment_mm(rows, matrices, lengths), dgl.ops.segment_mm(rows, matrices, lengths)),
+        (ours.segment_softmax(lengths, rows), dgl.ops.segment_softmax(lengths, rows)),
+        *((ours.segment_reduce(lengths, rows, how), dgl.ops.segment_reduce(lengths, rows, how)) for how in REDUCERS),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
