@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 from dgl_tuplepack.errors import UnsupportedError
+from dgl_tuplepack.tensor_graph.dispatch import is_traced
 
 _STRUCTURE = (
     "its structure does not change: shapes would depend on data, which compiled code cannot have. Change the DGLGraphs "
@@ -20,6 +23,14 @@ _SOME = "it sends messages along all edges at once. Use update_all or apply_edge
 _FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
 _BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., batch_num_nodes=..., batch_num_edges=...)."
 _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
+
+_FREE = (
+    "functions of DGL that take one are dgl.ops.*, edge_softmax, segment_reduce, reverse, and the readouts and "
+    "broadcasts of nodes and edges; change graphs before they are packed. If it is one of these, DGL was imported after "
+    "the graph was made: call dgl_tuplepack.tensor_graph.install()."
+)
+# What functions of DGL read of a DGLGraph beside its interface.
+_INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
 _INSTEAD = {
     _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reverse",
@@ -43,9 +54,21 @@ INSTEAD = {name: remedy for remedy, names in _INSTEAD.items() for name in names.
 
 def refusal(name: str) -> AttributeError:
     """Error for an attribute that a TensorGraph does not have."""
+    if name in _INSIDE:
+        return UnsupportedError(f"{_caller()} works on the inside of a DGLGraph and does not take a TensorGraph: {_FREE}")
     if name in INSTEAD:
         return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
     return AttributeError(
         f"a TensorGraph has no attribute {name!r}; it offers features, message passing and counts of a DGLGraph, "
         "listed in docs/compiling.md."
     )
+
+
+def _caller() -> str:
+    """Name of the function of DGL that was called, as far as a tracer lets it be seen."""
+    frame = None if is_traced() else sys._getframe(3)
+    name = "this function"
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dgl":
+        name = f"{frame.f_globals['__name__']}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return name

@@ -124,13 +124,10 @@ def test_sums_of_messages_of_nodes_and_edges(
 
 @given(pairs(), st.sampled_from(REDUCERS), st.sampled_from([(), (1,), (2, 3)]))
 def test_sums_of_copies(pair: Pair, reducer: str, shape: tuple[int, ...]) -> None:
-    right = answered(pair, reducer)
-    assert_same(
-        pair, getattr(dgl.ops, f"copy_u_{reducer}"), pair.values(pair.graph.num_nodes(), shape), gradients=right
-    )
-    assert_same(
-        pair, getattr(dgl.ops, f"copy_e_{reducer}"), pair.values(pair.graph.num_edges(), shape), gradients=right
-    )
+    gradients = answered(pair, reducer)
+    for target, rows in (("u", pair.graph.num_nodes()), ("e", pair.graph.num_edges())):
+        function = getattr(dgl.ops, f"copy_{target}_{reducer}")
+        assert_same(pair, function, pair.values(rows, shape), gradients=gradients)
 
 
 @given(pairs(), st.sampled_from([*BINARY, "dot"]), st.permutations("uve"), st.sampled_from(SHAPES[1:]))
