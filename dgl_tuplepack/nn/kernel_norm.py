@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from dgl_tuplepack._plain_tensors import has_memory, is_transformed
 from dgl_tuplepack.kernels.masked_norm import Gradients, Norm, Statistics, differentiate_rows, normalise_rows
 from dgl_tuplepack.nn.sums_norm import normalised, row_statistics
 
@@ -28,7 +29,7 @@ def has_kernel(input: Tensor, mask: Tensor, parameters: Parameters) -> bool:
     dtype = input.dtype
     if input.ndim != 2 or dtype not in DTYPES or torch.get_num_threads() > _MOST_THREADS:
         return False
-    if torch._C._is_tracing() or _is_transformed() or not _has_memory(input) or not _has_memory(mask):
+    if torch._C._is_tracing() or is_transformed() or not has_memory(input) or not has_memory(mask):
         return False
     *floats, num_batches = parameters
     channels = input.shape[1]
@@ -38,38 +39,13 @@ def has_kernel(input: Tensor, mask: Tensor, parameters: Parameters) -> bool:
     return num_batches is None or _fits(num_batches, torch.int64, 1)
 
 
-def _has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is its memory on the CPU, and nothing else: not a subclass, fake, freed, or a negative view."""
-    try:
-        return (
-            type(tensor) in (Tensor, torch.nn.Parameter)
-            and tensor.is_cpu
-            and not tensor.is_neg()
-            and (tensor.data_ptr() != 0 or tensor.numel() == 0)
-        )
-    except RuntimeError:
-        # Batches of tensors, for instance, have no memory of their own.
-        return False
-
-
 def _fits(parameter: Tensor, dtype: torch.dtype, numbers: int) -> bool:
     return (
         parameter.dtype == dtype
         and parameter.numel() == numbers
         and parameter.is_contiguous()
-        and _has_memory(parameter)
+        and has_memory(parameter)
     )
-
-
-# Torch has no public names for these.
-_are_transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: False)
-_number_of_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
-
-
-def _is_transformed() -> bool:
-    """Whether ``torch.func``, forward-mode AD or a dispatch mode handles operations of torch."""
-    level: int = getattr(torch.autograd.forward_ad, "_current_level", -1)
-    return level >= 0 or _are_transforms_active() or _number_of_modes() > 0
 
 
 def kernel_norm(
@@ -124,7 +100,7 @@ class _KernelNorm(torch.autograd.Function):
             return (None,) * 8
         input, mask, weight, mean, scale = ctx.saved_tensors
         by_batch, eps, has_bias = ctx.settings
-        if torch.is_grad_enabled() or _is_transformed() or not _has_memory(gradient):
+        if torch.is_grad_enabled() or is_transformed() or not has_memory(gradient):
             # It will be differentiated again, as forces are, or it is of many results at once.
             statistics = None if by_batch else (mean, scale)
             return _by_operations(input, mask, weight, has_bias, statistics, eps, gradient)

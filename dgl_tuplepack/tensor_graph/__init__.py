@@ -1,8 +1,8 @@
 """A graph of plain tensors that models written for a DGLGraph run on, and that a compiler of torch can trace.
 
-In reading order: `edge_ops` (rows of nodes at edges, sums over edges), `relation` (the edges of one type), `types`
-(names of types), `views` (features), `functions` (messages), `message_passing`, `dispatch` (how functions of DGL find
-ours), `graph`, `segments`, `free_functions` and `readouts` (what they find).
+In reading order: `groups` (rows of nodes at edges, sums over edges) and its kernels, `relation` (the edges of one
+type), `types` (names of types), `views` (features), `functions` (messages), `message_passing`, `dispatch` (how
+functions of DGL find ours), `graph`, `free_functions` and `readouts` (what they find).
 """
 
 from dgl_tuplepack.tensor_graph import free_functions as free_functions

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
@@ -35,15 +34,13 @@ class EdgeBatch:
         relation = graph.relations[edge_type]
         self._relation = relation
         self.canonical_etype = edge_type
-        self.src = GatheredFeatures(graph.node_frames[edge_type[0]], relation.at_src)
-        self.dst = GatheredFeatures(graph.node_frames[edge_type[2]], relation.at_dst)
+        self.src = GatheredFeatures(graph.node_frames[edge_type[0]], relation.by_src.gather)
+        self.dst = GatheredFeatures(graph.node_frames[edge_type[2]], relation.by_dst.gather)
         self.data = graph.edge_frames[edge_type]
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Source nodes, destination nodes and numbers of the edges."""
-        relation = self._relation
-        numbers = torch.arange(relation.num_edges, dtype=relation.src.dtype, device=relation.src.device)
-        return relation.src, relation.dst, numbers
+        return self._relation.src, self._relation.dst, self._relation.numbers()
 
     def batch_size(self) -> int:
         """Number of edges."""
@@ -139,11 +136,29 @@ def _built_in(graph: TensorGraph, edge_type: EdgeType, function: Any) -> Tensor:
     return binary(function.binary_op, *broadcast_pair(left, right))
 
 
+def fused_sum(graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any) -> Tensor | None:
+    """Sum messages of source nodes, times weights of edges, without writing them out; None for other functions."""
+    if reduce.name not in ("sum", "mean") or getattr(message, "out_field", None) != reduce.msg_field:
+        return None
+    relation = graph.relations[edge_type]
+    operation = getattr(message, "binary_op", None)
+    if operation is None:
+        if message.target != SRC:
+            return None
+        return relation.by_dst.sum_of(relation.by_src, operand(graph, edge_type, SRC, message.in_field))
+    if operation not in ("mul", "div") or message.lhs != SRC or message.rhs != EDGE:
+        return None
+    values = operand(graph, edge_type, SRC, message.lhs_field)
+    weights = operand(graph, edge_type, EDGE, message.rhs_field)
+    values, weights = broadcast_pair(values, 1 / weights if operation == "div" else weights)
+    return relation.by_dst.sum_of(relation.by_src, values, weights)
+
+
 def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
     """Rows of source nodes, destination nodes or edges, one for each edge."""
     if target == EDGE:
         return values
-    return relation.at_src(values) if target == SRC else relation.at_dst(values)
+    return (relation.by_src if target == SRC else relation.by_dst).gather(values)
 
 
 def broadcast_pair(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:

@@ -229,11 +229,11 @@ class TensorGraph:
 
     def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Number of edges that end in each node, or in nodes `v`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].in_degrees(), v)
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
 
     def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
         """Number of edges that begin in each node, or in nodes `u`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].out_degrees(), u)
+        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
         degrees = degrees.to(self.idtype)
@@ -343,11 +343,10 @@ class TensorGraph:
         relation = self.relations[self.types.edge_type(etype)]
         if form == "uv":
             return relation.src, relation.dst
-        numbers = torch.arange(relation.num_edges, dtype=relation.src.dtype, device=relation.src.device)
         if form == "eid":
-            return numbers
+            return relation.numbers()
         if form == "all":
-            return relation.src, relation.dst, numbers
+            return relation.src, relation.dst, relation.numbers()
         raise SchemaError(f"unknown form {shown(form)} of edges; choose 'uv', 'eid' or 'all'.")
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:

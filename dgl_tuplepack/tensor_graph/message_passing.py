@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.tensor_graph.edge_ops import scatter_extreme
-from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, is_built_in, messages_of
+from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, fused_sum, is_built_in, messages_of
+from dgl_tuplepack.tensor_graph.groups import Groups
 
 if TYPE_CHECKING:
     from dgl_tuplepack.tensor_graph.graph import TensorGraph
@@ -26,14 +26,23 @@ def propagate(
 ) -> dict[str, Tensor]:
     """Send messages along the edges of a type and return the features that their destination nodes get."""
     check_reducer(reduce)
-    messages = messages_of(graph, edge_type, message)
+    relation = graph.relations[edge_type]
+    total = fused_sum(graph, edge_type, message, reduce)
+    if total is None:
+        messages = messages_of(graph, edge_type, message)
+        _check_field(reduce, messages)
+        result = relation.reduce(messages[reduce.msg_field], reduce.name, fill)
+    else:
+        result = total if reduce.name == "sum" else relation.by_dst.averaged(total)
+    return applied(graph, edge_type[2], apply, {reduce.out_field: result})
+
+
+def _check_field(reduce: Any, messages: Collection[str]) -> None:
     if reduce.msg_field not in messages:
         raise SchemaError(
             f"the reduce function reads messages {reduce.msg_field!r}, but the message function makes "
             f"{sorted(messages)}; give both the same name."
         )
-    result = graph.relations[edge_type].reduce(messages[reduce.msg_field], reduce.name, fill)
-    return applied(graph, edge_type[2], apply, {reduce.out_field: result})
 
 
 def applied(graph: TensorGraph, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -66,8 +75,8 @@ def propagate_all(graph: TensorGraph, message: Any, reduce: Any) -> dict[str, di
                 total = total + part
         else:
             messages = torch.cat([messages_of(graph, each, message)[reduce.msg_field] for each in fitting])
-            rows = torch.cat([graph.relations[each].dst_rows for each in fitting])
-            total = scatter_extreme(messages, rows, graph.num_nodes(node_type), reduce.name == "max")
+            rows = torch.cat([graph.relations[each].by_dst.index for each in fitting])
+            total = Groups(rows, graph.num_nodes(node_type)).extreme(messages, reduce.name == "max")
         results[node_type] = {reduce.out_field: total}
     return results
 
@@ -97,7 +106,7 @@ def propagate_each(
         result = propagate(graph, edge_type, message, reduce, apply, fill)
         arrived.setdefault(edge_type[2], []).append((graph.canonical_etypes.index(edge_type), result))
         if fill:
-            partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].in_degrees() == 0)
+            partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
     return {
         node_type: _across(
             [result for _, result in _ordered(results, cross_reducer)], cross_reducer, partial.get(node_type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.tensor_graph.edge_ops import gather, scatter_extreme, scatter_sum
+from dgl_tuplepack.tensor_graph.groups import Groups
 
 
 class Relation:
@@ -19,6 +19,11 @@ class Relation:
         Number of nodes of the source and of the destination type.
     row_pointers
         int64 ``[V + 1]`` where edges are sorted by destination: where the edges of each destination node begin.
+
+    Attributes
+    ----------
+    by_src, by_dst
+        Edges in groups by their source and by their destination node.
     """
 
     def __init__(
@@ -26,48 +31,30 @@ class Relation:
     ) -> None:
         self.src = src
         self.dst = dst
-        self.num_src = num_src
-        self.num_dst = num_dst
-        self.row_pointers = row_pointers
-        # Indices of rows are int64 for torch.
-        self.src_rows = src.long()
-        self.dst_rows = dst.long()
+        # Rows are named by int64 in torch.
+        self.by_src = Groups(src.long(), num_src)
+        self.by_dst = Groups(dst.long(), num_dst, row_pointers)
 
     @property
     def num_edges(self) -> int:
         """Number of edges."""
         return self.src.shape[0]
 
+    def numbers(self) -> Tensor:
+        """Numbers of the edges: 0..E-1."""
+        return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Relation:
-        """The same edges on `device`."""
+        """Return the same edges on `device`."""
         src, dst = (each.to(device, non_blocking=non_blocking) for each in (self.src, self.dst))
-        pointers = None if self.row_pointers is None else self.row_pointers.to(device, non_blocking=non_blocking)
-        return Relation(src, dst, self.num_src, self.num_dst, pointers)
+        pointers = self.by_dst.pointers
+        moved = None if pointers is None else pointers.to(device, non_blocking=non_blocking)
+        return Relation(src, dst, self.by_src.number, self.by_dst.number, moved)
 
     def astype(self, idtype: torch.dtype) -> Relation:
-        """The same edges with end nodes of another integer dtype."""
-        return Relation(self.src.to(idtype), self.dst.to(idtype), self.num_src, self.num_dst, self.row_pointers)
-
-    def in_degrees(self) -> Tensor:
-        """Number of edges that end in each destination node, int64 ``[V]``."""
-        if self.row_pointers is not None:
-            return self.row_pointers[1:] - self.row_pointers[:-1]
-        return self._degrees(self.dst_rows, self.num_dst)
-
-    def out_degrees(self) -> Tensor:
-        """Number of edges that begin in each source node, int64 ``[V]``."""
-        return self._degrees(self.src_rows, self.num_src)
-
-    def _degrees(self, rows: Tensor, number: int) -> Tensor:
-        return rows.new_zeros(number).index_add_(0, rows, torch.ones_like(rows))
-
-    def at_src(self, values: Tensor) -> Tensor:
-        """Rows of source nodes, one for each edge."""
-        return gather(values, self.src_rows)
-
-    def at_dst(self, values: Tensor) -> Tensor:
-        """Rows of destination nodes, one for each edge."""
-        return gather(values, self.dst_rows)
+        """Return the same edges with end nodes of another integer dtype."""
+        ends = self.src.to(idtype), self.dst.to(idtype)
+        return Relation(*ends, self.by_src.number, self.by_dst.number, self.by_dst.pointers)
 
     def reduce(self, messages: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Sum, mean, max or min of the messages ``[E, ...]`` to each node; nodes without messages get 0.
@@ -75,12 +62,5 @@ class Relation:
         For max and min they get `fill`.
         """
         if how in ("max", "min"):
-            return scatter_extreme(messages, self.dst_rows, self.num_dst, how == "max", fill)
-        return self.averaged(scatter_sum(messages, self.dst_rows, self.num_dst), how)
-
-    def averaged(self, total: Tensor, how: str) -> Tensor:
-        """Turn sums over the edges of each node into means if `how` is mean."""
-        if how == "sum":
-            return total
-        number = self.in_degrees().clamp(min=1).to(total.dtype)
-        return total / number.view(-1, *(1,) * (total.dim() - 1))
+            return self.by_dst.extreme(messages, how == "max", fill)
+        return self.by_dst.sum(messages) if how == "sum" else self.by_dst.mean(messages)

@@ -1,0 +1,131 @@
+"""Rows in groups, such as edges by their destination node: rows of the groups at each of them, and their sums.
+
+Each computation has two ways with equal results: by operations of torch, which compilers trace and all devices have,
+and on the CPU by kernels of ours, which write out no more than the result.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.tensor_graph import kernel_groups
+from dgl_tuplepack.tensor_graph.kernel_groups import Sorted
+
+
+class Groups:
+    """Rows 0..E-1, each of one group.
+
+    Parameters
+    ----------
+    index
+        Group of each row, int64 ``[E]``.
+    number
+        Number of groups.
+    pointers
+        int64 ``[number + 1]`` where rows are sorted by group: where those of each group begin.
+    """
+
+    def __init__(self, index: Tensor, number: int, pointers: Tensor | None = None) -> None:
+        self.index = index.contiguous()
+        self.number = number
+        self.pointers = pointers
+        self._sorted: Sorted | None = None
+
+    def sorted(self) -> Sorted:
+        """Rows by group, for kernels; they are sorted once."""
+        if self._sorted is None or self._sorted.is_stale():
+            self._sorted = Sorted.of(self.index, self.number, self.pointers)
+        return self._sorted
+
+    def counts(self) -> Tensor:
+        """Number of rows in each group, int64 ``[number]``."""
+        if self.pointers is not None:
+            return self.pointers[1:] - self.pointers[:-1]
+        if kernel_groups.fits(self.index):
+            pointers = self.sorted().pointers
+            return pointers[1:] - pointers[:-1]
+        return self.index.new_zeros(self.number).index_add_(0, self.index, torch.ones_like(self.index))
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return rows ``[E, ...]`` of values ``[number, ...]``: the one of its group for each row."""
+        _check_rows(values, self.number, "groups")
+        if values.requires_grad and kernel_groups.fits(self.index, values):
+            return kernel_groups.gather(self, values)
+        return values.index_select(0, self.index)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return sums ``[number, ...]`` of the values ``[E, ...]`` of each group; 0 for empty groups."""
+        _check_rows(values, self.index.shape[0], "rows")
+        if kernel_groups.fits(self.index, values):
+            return kernel_groups.group_sum(self, values)
+        return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
+
+    def sum_of(self, via: Groups, values: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Return ``self.sum(via.gather(values) * weights)`` without writing out the summands, where that is faster.
+
+        Weights ``[E, ...]`` have as many axes as the values ``[N, ...]``.
+        """
+        _check_rows(values, via.number, "groups")
+        tensors: tuple[Tensor, ...] = (values,)
+        if weights is not None:
+            _check_rows(weights, self.index.shape[0], "rows")
+            tensors = (values, weights)
+        if kernel_groups.fits(self.index, via.index, *tensors) and kernel_groups.fit_together(values, weights):
+            return kernel_groups.weighted_sum(self, via, values, weights)
+        rows = via.gather(values)
+        return self.sum(rows if weights is None else rows * weights)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
+        return self.averaged(self.sum(values))
+
+    def averaged(self, total: Tensor) -> Tensor:
+        """Divide sums by the numbers of rows."""
+        return total / self.counts().clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+
+    def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
+        """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
+
+        Empty groups get `fill`. The gradient goes to the first row that has the extreme. NaN counts as the extreme, and
+        gets no gradient.
+        """
+        _check_rows(values, self.index.shape[0], "rows")
+        if kernel_groups.fits(self.index, values):
+            return kernel_groups.extreme(self, values, largest, fill)
+        result, first = self._extreme(values.detach(), largest, fill)
+        if not values.requires_grad:
+            return result
+        number = values.shape[0]
+        if number == 0:
+            # Part of the graph of operations all the same.
+            return result + values.sum() * 0
+        return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
+
+    def _extreme(self, values: Tensor, largest: bool, fill: float) -> tuple[Tensor, Tensor]:
+        """The extremes, and the first row that has each; the number of rows where none has."""
+        number, width = values.shape[0], values.shape[1:]
+        rows = self.index.view(-1, *(1,) * len(width)).expand_as(values)
+        result = values.new_full((self.number, *width), fill)
+        result.scatter_reduce_(0, rows, values, "amax" if largest else "amin", include_self=False)
+        order = torch.arange(number, device=values.device).view(-1, *(1,) * len(width)).expand_as(values)
+        candidates = torch.where(values == result.index_select(0, self.index), order, number)
+        first = torch.full_like(result, number, dtype=torch.int64).scatter_reduce_(0, rows, candidates, "amin")
+        return result, first
+
+    def softmax(self, values: Tensor) -> Tensor:
+        """Return the softmax ``[E, ...]`` of the values of each group."""
+        _check_rows(values, self.index.shape[0], "rows")
+        if kernel_groups.fits(self.index, values):
+            return kernel_groups.softmax(self, values)
+        largest = self.extreme(values.detach(), True)
+        powers = torch.exp(values - largest.index_select(0, self.index))
+        return powers / self.gather(self.sum(powers))
+
+
+def _check_rows(values: Tensor, number: int, what: str) -> None:
+    if values.dim() == 0 or values.shape[0] != number:
+        raise SchemaError(
+            f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one row for each."
+        )
