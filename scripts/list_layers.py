@@ -2,7 +2,7 @@
 
     python scripts/list_layers.py [--check] [--only NAME] [--backend inductor]
 
-`--check` compares the page with what is found and changes nothing; `--only` prints the rows of a layer and writes nothing.
+`--check` compares the page with what is found, `--only` prints the rows of a layer; neither writes anything.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def list_layers(
     _check_completeness()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
-    chosen = [(name, case) for name, all_cases in SECTIONS.items() for case in all_cases if not only or case.name in only]
+    listed = [(name, case) for name, section in SECTIONS.items() for case in section]
+    chosen = [(name, case) for name, case in listed if not only or case.name in only]
     if unknown := sorted({*(only or ())} - {case.name for _, case in chosen}):
         raise typer.BadParameter(f"there is no layer {unknown[0]!r} on the page.", param_hint="--only")
     rows: dict[str, list[Row]] = {name: [] for name in SECTIONS}
@@ -66,7 +67,9 @@ def list_layers(
         write_text(out, text)
         typer.echo(f"wrote {out}")
     elif differing := _differences(text, out):
-        raise InputError(f"{out} is not what the layers do now; write it again without --check. It differs at:\n{differing}")
+        raise InputError(
+            f"{out} is not what layers do now; write it again without --check. It differs at:\n{differing}"
+        )
 
 
 def _check_completeness() -> None:

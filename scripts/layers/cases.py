@@ -45,6 +45,9 @@ class Made:
 class Values(Made):
     """A tensor among the arguments of a layer."""
 
+    def __init__(self, *values: float) -> None:
+        super().__init__(nn.Identity, *values)
+
     def __repr__(self) -> str:
         return f"tensor({list(self.arguments)})"
 
@@ -64,8 +67,8 @@ def _on_graph(layer: nn.Module, graph: Any, *inputs: Any, **named: Any) -> Any:
 class Case:
     """A layer, the arguments that make it, and the inputs that its forward takes after the graph.
 
-    ``covered`` asks for graphs in which every node has an incoming edge, ``hetero`` for heterographs; ``call`` calls the
-    layer with a graph and the inputs.
+    ``covered`` asks for graphs in which every node has an incoming edge, ``hetero`` for heterographs; ``call`` calls
+    the layer with a graph and the inputs.
     """
 
     name: str

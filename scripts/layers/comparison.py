@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -10,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from layers.cases import Case
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
+from layers.cases import Case
 
 TOLERANCE = 1e-10
 # What a message says -> why the layer does not run, in short.
@@ -69,9 +70,7 @@ def _trial(case: Case, layer: nn.Module, number: int) -> Trial:
     with warnings.catch_warnings():
         # DGL warns about its own use of older interfaces.
         warnings.simplefilter("ignore")
-        expected = _results(
-            copy.deepcopy(layer), lambda layer, *given, **named: case.call(layer, content.graph, *given, **named), inputs
-        )
+        expected = _results(copy.deepcopy(layer), functools.partial(_call, case, content.graph), inputs)
     return Trial(_parts(content.graph), inputs, expected)
 
 
@@ -107,8 +106,12 @@ def _compiled(case: Case, layer: nn.Module, trials: list[Trial], backend: str) -
     return Row(case, True, True, "")
 
 
+def _call(case: Case, graph: Any, layer: nn.Module, *given: Tensor, **named: Tensor) -> Any:
+    return case.call(layer, graph, *given, **named)
+
+
 def _on_tensors(case: Case, trial: Trial) -> Run:
-    return lambda layer, *given, **named: case.call(layer, tp.TensorGraph(**trial.parts), *given, **named)
+    return functools.partial(_call, case, tp.TensorGraph(**trial.parts))
 
 
 def _parts(graph: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 
 import dgl
 import torch
-from layers.comparison import Row
 from torch import nn
+
+from layers.comparison import Row
 
 # Layers that the comparison leaves out, by the begin of their names.
 EXCLUDED = {"CuGraph": "kernels of cugraph-ops, which take its own format of a graph"}
@@ -17,13 +18,13 @@ EXCLUDED = {"CuGraph": "kernels of cugraph-ops, which take its own format of a g
 _INTRODUCTION = """\
 # Layers of dgl.nn on a TensorGraph
 
-`python scripts/list_layers.py` wrote this page and `python scripts/list_layers.py --check` checks it, with DGL {dgl} and
-torch {torch}. Every layer of `dgl.nn` whose forward takes a graph runs on a batch of DGLGraphs, some of them empty and
-some of their nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
+`python scripts/list_layers.py` wrote this page and `python scripts/list_layers.py --check` checks it, with DGL {dgl}
+and torch {torch}. Every layer of `dgl.nn` whose forward takes a graph runs on a batch of DGLGraphs, some of them empty
+and some of their nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
 
 - *Equal*: outputs, and gradients by all inputs and parameters, differ by 1e-10 at most (relative where they exceed 1).
-- *Compiled once*: under `torch.compile(fullgraph=True, dynamic=False)` the layer is one graph, a second batch with other
-  content compiles nothing, and outputs and gradients are equal again.
+- *Compiled once*: under `torch.compile(fullgraph=True, dynamic=False)` the layer is one graph, a second batch with
+  other content compiles nothing, and outputs and gradients are equal again.
 
 **{equal} of {number} layers are equal, and {compiled} of them compile as one graph, once.** Containers stand apart.
 
@@ -34,23 +35,23 @@ _MECHANISM = """\
 ## How DGL's functions take a TensorGraph
 
 Layers, models and users call DGL's free functions: `dgl.mean_nodes(graph, "h")`, `edge_softmax(graph, logits)`. These
-look into the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made after
-DGL was imported changes the functions below, in place and once:
+look into the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made
+after DGL was imported changes the functions below, in place and once:
 
 - Each function object stays the same, and its code is replaced by one line that calls a dispatcher. Everyone who holds
   the function gets it: `from dgl import mean_nodes` in any file, before or after; dicts, partial functions, defaults;
   DGL's own modules.
 - The dispatcher looks at the type of the graph. A `TensorGraph` goes to our implementation. Everything else goes to the
-  original code with the same arguments, so that results on DGLGraphs stay the same bit for bit; a call takes less than a
-  microsecond longer.
-- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` take no graph. They go to our implementation in code that
-  torch.compile traces, and for tensors on a device that this build of DGL does not support.
+  original code with the same arguments, so that results on DGLGraphs stay the same bit for bit; a call takes less than
+  a microsecond longer.
+- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` take no graph. They go to our implementation in code
+  that torch.compile traces, and for tensors on a device that this build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows are those of before.
-- `dgl_tuplepack.tensor_graph.restore()` gives all functions their code back; `install()` changes them without waiting for a
-  graph, which is needed where DGL is imported after the only graph was made.
+- `dgl_tuplepack.tensor_graph.restore()` gives all functions their code back; `install()` changes them without waiting
+  for a graph, which is needed where DGL is imported after the only graph was made.
 
-The functions are {functions}. Everything in `dgl.ops` and `dgl.nn.functional` that calls one of them follows, such as
-`u_mul_e_sum` and `sum_nodes`.
+The functions are {functions}.
+Functions that call one of them follow: `dgl.ops.u_mul_e_sum`, `dgl.sum_nodes` and the like.
 """
 
 

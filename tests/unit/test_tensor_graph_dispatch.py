@@ -86,7 +86,9 @@ def test_results_on_a_dglgraph_are_the_same_bit_for_bit(name: str) -> None:
         graph.edata["w"].requires_grad_()
         result = CALLS[name](graph)
         leaves = [graph.ndata["x"], graph.edata["w"]]
-        gradients = torch.autograd.grad(result.square().sum(), leaves, allow_unused=True) if result.requires_grad else ()
+        gradients = (
+            torch.autograd.grad(result.square().sum(), leaves, allow_unused=True) if result.requires_grad else ()
+        )
         return [result, *(each for each in gradients if each is not None)]
 
     before = run()
@@ -235,9 +237,7 @@ print(dgl.ops.copy_u_sum(graph, graph.ndata["x"]).flatten().tolist())
 """
 
 
-@pytest.mark.parametrize(
-    ("program", "printed"), [(NEW_PROCESS, "[[1.0]] [[0.5], [0.5]]"), (NO_DGL, "[0.0, 0.0, 2.0]")]
-)
+@pytest.mark.parametrize(("program", "printed"), [(NEW_PROCESS, "[[1.0]] [[0.5], [0.5]]"), (NO_DGL, "[0.0, 0.0, 2.0]")])
 def test_a_first_graph_in_compiled_code_and_one_before_dgl(program: str, printed: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
