@@ -15,6 +15,7 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
 from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
+from dgl_tuplepack.tensor_graph.groups import groups_of
 from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
 from dgl_tuplepack.tensor_graph.types import Types
@@ -271,14 +272,14 @@ class TensorGraph:
         known = self.types.node_type(ntype)
         if self._node_slots is not None:
             return self._node_slots[known]
-        return _slots(self.batch_num_nodes(known), self._num_nodes[known])
+        return groups_of(self.batch_num_nodes(known), self._num_nodes[known])
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
         """Graph of each edge, int64 ``[E]``."""
         known = self.types.edge_type(etype)
         if self._edge_slots is not None:
             return self._edge_slots[known]
-        return _slots(self.batch_num_edges(known), self.relations[known].num_edges)
+        return groups_of(self.batch_num_edges(known), self.relations[known].num_edges)
 
     # Features.
 
@@ -354,6 +355,23 @@ class TensorGraph:
         relation = self.relations[self.types.edge_type(etype)]
         numbers = torch.as_tensor(eid, device=self.device)
         return relation.src[numbers], relation.dst[numbers]
+
+    def turned_round(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
+        """Return the graph with all edges turned round; features stay where they are wanted."""
+
+        def turned(values: Mapping[EdgeType, Any] | None) -> dict[EdgeType, Any] | None:
+            return None if values is None else {(each[2], each[1], each[0]): value for each, value in values.items()}
+
+        relations = turned({key: each.turned_round() for key, each in self.relations.items()}) or {}
+        edge_frames = {key: frame if keep_edges else {} for key, frame in self.edge_frames.items()}
+        return self._with(
+            relations=relations,
+            types=Types(self.ntypes, list(relations)),
+            node_frames=_copied(self.node_frames if keep_nodes else {each: {} for each in self.ntypes}),
+            edge_frames=turned(_copied(edge_frames)),
+            _batch_num_edges=turned(self._batch_num_edges),
+            _edge_slots=turned(self._edge_slots),
+        )
 
     # Message passing.
 
@@ -476,12 +494,6 @@ class _LocalScope:
 
 def _copied(frames: Frames[Key]) -> Frames[Key]:
     return {key: dict(frame) for key, frame in frames.items()}
-
-
-def _slots(numbers: Tensor, total: int) -> Tensor:
-    """Graph of each of `total` nodes or edges."""
-    graphs = torch.arange(numbers.shape[0], device=numbers.device)
-    return torch.repeat_interleave(graphs, numbers.long(), output_size=total)
 
 
 def _check_all(rows: Any) -> None:

@@ -88,6 +88,15 @@ class Groups:
         counts = self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
+    def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
+        """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
+
+        For empty groups sums and means are 0, and the others are `fill`.
+        """
+        if how in ("max", "min"):
+            return self.extreme(values, how == "max", fill)
+        return self.sum(values) if how == "sum" else self.mean(values)
+
     def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
         """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
 
@@ -146,6 +155,15 @@ class _Softmax(torch.autograd.Function):
         groups = Groups(index, ctx.number)
         product = result * gradient
         return product - result * groups.gather(groups.sum(product)), None, None
+
+
+def groups_of(counts: Tensor, rows: int) -> Tensor:
+    """Return the group of each of `rows` rows, int64, where `counts` says how many each group has, one after the other.
+
+    The number of rows is known, so that nothing waits for the counts, and a tracer has a shape.
+    """
+    groups = torch.arange(counts.shape[0], device=counts.device)
+    return torch.repeat_interleave(groups, counts.long(), output_size=rows)
 
 
 def _check_rows(values: Tensor, number: int, what: str) -> None:
