@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from dgl_tuplepack import nn as nn
     from dgl_tuplepack.bounds import lower_bound as lower_bound
+    from dgl_tuplepack.compiling import compile as compile
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.limits import Limits as Limits
@@ -54,6 +55,7 @@ _PUBLIC = {
     "PaddedCollate": "padding",
     "PaddedBatch": "padding",
     "unpad": "padding",
+    "compile": "compiling",
     "with_ids": "sources",
     "OgbFolder": "sources",
     "GraphStore": "store",
@@ -61,7 +63,7 @@ _PUBLIC = {
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding")
+_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "compiling", "store", "preprocessing", "sharding")
 
 
 def _offered() -> list[str]:

@@ -46,6 +46,10 @@ class SchemaError(InputError):
     """Graphs or labels do not have the types, features or shapes that are expected."""
 
 
+class CompileError(InputError):
+    """A function cannot be compiled as it is, or is called with what it has not been compiled for."""
+
+
 class FormatError(InputError):
     """A file is missing, damaged, foreign or of a newer version."""
 
