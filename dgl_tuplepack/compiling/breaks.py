@@ -10,21 +10,42 @@ import torch
 
 from dgl_tuplepack.compiling.torch_private import lines_of
 
-_LIBRARIES = tuple(
-    str(Path(folder)) for folder in {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]}
-) + (sysconfig.get_paths()["stdlib"], str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = (
+    *(_PATHS[name] for name in ("stdlib", "purelib", "platlib")),
+    *(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent)),
+)
 
-# What the tracer, or the line, says -> what to do about it; the first that fits.
+# What the tracer or the line says -> what to do about it; the first that fits.
 _REMEDIES = (
-    (r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL", "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph"),
-    (r"[Dd]ata-dependent|data dependent|guard on|GuardOnDataDependent|unbacked|\bu\d+\b", "no branch and no shape may depend on values: use torch.where, masks, and sizes that the shapes tell (len(x), not int(mask.sum()))"),
-    (r"\.item\(|\.tolist\(|tolist\(\)|_local_scalar_dense|scalar_outputs", "keep the number a tensor, 0-dimensional, or take it outside of the compiled function"),
-    (r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape", "the shape of its result depends on values: use masks, or index_add_ into as many rows as there are slots"),
-    (r"\.backward\(|autograd\.grad|requires_grad_", "compile the loss alone, and call backward() and the optimiser outside"),
-    (r"print|logging|warnings\.warn", "print outside of the compiled function"),
-    (r"\brandom\.|Random\.random|numpy\.random|np\.random|Generator", "draw with torch's functions, which have the seeds of torch.manual_seed"),
+    (
+        r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
+        "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
+    ),
+    (
+        r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
+        "no branch and no shape may depend on values: use torch.where, masks, and sizes that shapes tell (len(x), not "
+        "int(mask.sum()))",
+    ),
+    (
+        r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
+        "keep the number a 0-dimensional tensor, or take it outside of the compiled function",
+    ),
+    (
+        r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
+        "the shape of its result depends on values: use masks, or index_add_ into as many rows as there are slots",
+    ),
+    (
+        r"\.backward\(|autograd\.grad|requires_grad_",
+        "compile the loss alone, and call backward() and the optimiser outside",
+    ),
+    (
+        r"\brandom\.|Random\.random|Generator",
+        "draw with torch's functions, which have the seeds of torch.manual_seed",
+    ),
+    (r"\bprint\b|\blogging\b", "print outside of the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
-)  # fmt: skip
+)
 _ANY = "take it out of the compiled function, or compile with fullgraph=False, which runs it uncompiled in between"
 
 
@@ -36,7 +57,9 @@ def explanation(name: str, error: BaseException) -> str:
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)
-    cause = "\n".join([text.partition("from user code")[0], said[1] if said else "", *(line for *_, line in lines_of(error))])
+    cause = "\n".join(
+        [text.partition("from user code")[0], said[1] if said else "", *(line for *_, line in lines_of(error))]
+    )
     cause += "".join(file for file, *_ in lines_of(error))
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
     return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."

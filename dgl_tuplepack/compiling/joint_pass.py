@@ -1,11 +1,11 @@
 """The pass over the joint graph of a compiled function, forward and backward in one: what it changes, and why.
 
-On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch keeps
-the mask of every activation as bools for the backward pass. Here, masks that follow from kept floats by a comparison are
-computed again in the backward pass. The result is the same to the last bit.
+On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch
+keeps the mask of every activation as bools for the backward pass. Here, masks that follow from kept floats by a
+comparison are computed again in the backward pass. The result is the same to the last bit.
 
-Generated code also draws random numbers one by one. Drawn by torch's own function, they take an eighth of the time. Their
-mask is the comparison of these numbers with a probability, so it is computed again, too.
+Generated code also draws random numbers one by one. Drawn by torch's own function, they take an eighth of the time.
+Their mask is the comparison of these numbers with a probability, so it is computed again, too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
         elif _is_bool_on_cpu(node) and _operation(node) in _CHEAP and "recompute" not in node.meta:
-            if all(not _is_bool_on_cpu(each) or each.op == "placeholder" or each in cheap for each in node.all_input_nodes):
+            masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
+            if cheap.issuperset(masks):
                 cheap.add(node)
                 yield node
 
@@ -80,7 +81,7 @@ def _draws_uniform_numbers(node: Node) -> bool:
 def _draw_by_torch(graph: Graph, node: Node) -> None:
     """Replace random numbers by the operation that generated code leaves to torch."""
     with graph.inserting_before(node):
-        settings = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
+        settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
         # One for each, so that equal calls are not taken for one value.
         memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
         numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))

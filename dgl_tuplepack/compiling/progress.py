@@ -12,9 +12,8 @@ from dgl_tuplepack._progress import progress_bar
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show `what` with the seconds that pass, on standard error, if that is a terminal."""
-    form = "{desc} (15 to 40 s the first time, 2 to 4 s from torch's cache on disk): {elapsed}"
     done = threading.Event()
-    with progress_bar(desc=what, bar_format=form, leave=False) as bar:
+    with progress_bar(desc=what, bar_format="{desc}: {elapsed}", leave=False) as bar:
 
         def tick() -> None:
             while not done.wait(0.5):

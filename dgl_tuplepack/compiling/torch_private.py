@@ -1,14 +1,14 @@
 """All that the package takes from the private parts of torch's compiler; the names are those of torch 2.13.
 
-A torch in which something of it is missing or different raises `MissingHook`, or answers None or False: the callers then
-do without.
+With a torch in which something of it is missing, functions raise `MissingHook`, or answer None or False, and the
+callers do without.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ THREADS_OPTION = "cpp.threads"
 
 
 class MissingHook(Exception):
-    """This torch lacks what our options need; the message says what."""
+    """Torch lacks what our options need; the message says what."""
 
 
 def our_options() -> dict[str, Any]:
@@ -108,7 +108,7 @@ def is_recompile_limit(error: BaseException) -> bool:
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Whether the compiler failed behind the tracer: no C++ compiler, an operation it cannot lower, an error in a pass."""
+    """Whether the compiler failed behind the tracer: no C++ compiler, an unknown operation, an error in a pass."""
     return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
         error,
         "torch._inductor.exc",
@@ -125,11 +125,3 @@ def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
     """Places in Python code that an error of the tracer belongs to, outermost first: file, line number, line."""
     stack = getattr(error, "real_stack", None) or ()
     return [(frame.filename, frame.lineno or 0, frame.line or "") for frame in stack]
-
-
-def reset() -> None:
-    """Let torch forget what it has compiled in this process."""
-    torch.compiler.reset()
-
-
-Compiler = Callable[..., Any]
