@@ -288,7 +288,7 @@ class CompiledFunction:
                 f"another one: {text}; {remedy}."
             )
         if self._warns and len(self._seen) == 1:
-            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
+            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=3)
 
 
 class CompiledModule(nn.Module):
