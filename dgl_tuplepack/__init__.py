@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack import nn as nn
     from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack.bounds import lower_bound as lower_bound
+    from dgl_tuplepack.compiling import compile as compile
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.limits import Limits as Limits
@@ -62,6 +63,7 @@ _PUBLIC = {
     "PaddedBatch": "padding",
     "BatchTensors": "padding",
     "unpad": "padding",
+    "compile": "compiling",
     "with_ids": "sources",
     "OgbFolder": "sources",
     "GraphStore": "store",
@@ -71,7 +73,9 @@ _PUBLIC = {
 }
 # Modules that are offered as such; they need torch.
 _MODULES = ("nn", "tensor_graph")
-_NEED_TORCH = ("ranks", "sampler", "stream", "padding", "nn", "store", "preprocessing", "sharding", "tensor_graph")
+_NEED_TORCH = (
+    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "preprocessing", "sharding",
+)  # fmt: skip
 
 
 def _offered() -> list[str]:

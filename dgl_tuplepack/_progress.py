@@ -35,7 +35,10 @@ class _Hidden:
         self.close()
 
     def update(self, number: int = 1) -> None:
-        """Do nothing, as `close` does."""
+        """Do nothing, as `refresh` and `close` do."""
+
+    def refresh(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

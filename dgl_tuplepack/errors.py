@@ -50,6 +50,10 @@ class UnsupportedError(InputError, AttributeError):
     """A TensorGraph is asked for what it does not offer."""
 
 
+class CompileError(InputError):
+    """A function cannot be compiled as it is, or is called with what it has not been compiled for."""
+
+
 class FormatError(InputError):
     """A file is missing, damaged, foreign or of a newer version."""
 

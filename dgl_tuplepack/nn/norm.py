@@ -130,7 +130,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     def _by_sums(self, input: Tensor, mask: Tensor) -> Tensor:
         """Normalise by masked sums."""
         if self.training or self.running_mean is None or self.running_var is None:
-            statistics = row_statistics(input, mask, self._over_ranks)
+            statistics = row_statistics(input, mask, self._over_ranks if self._sums_over_ranks() else None)
             if self.training and self.track_running_stats:
                 self._update_statistics(*(each.detach() for each in statistics))
             _, mean, variance = statistics
@@ -143,10 +143,8 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Sums over all ranks with `across_ranks`; gradients are summed likewise."""
-        if self._sums_over_ranks():
-            return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
-        return sums
+        """Sums over all ranks; gradients are summed likewise."""
+        return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
 
     def _update_statistics(self, rows: Tensor, mean: Tensor, variance: Tensor) -> None:
         """Move the running statistics, without reading values on the host."""

@@ -28,21 +28,25 @@ class RowStatistics(NamedTuple):
 
 
 def row_statistics(
-    input: Tensor, mask: Tensor, over_ranks: Callable[[Tensor], Tensor] = lambda sums: sums
+    input: Tensor, mask: Tensor, over_ranks: Callable[[Tensor], Tensor] | None = None
 ) -> RowStatistics:
     """Take the statistics of the rows of `input` ``[N, C]`` or ``[N, C, L]`` where `mask` ``[N]`` is true.
 
-    `over_ranks` adds up sums over the ranks that belong together.
+    `over_ranks` adds up sums over the ranks that belong together; None: there is one rank.
     """
     x, real = _real_rows(input, mask)
     dims = [dim for dim in range(x.ndim) if dim != 1]
     rows = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
-    total = over_ranks(torch.cat([x.sum(dims), rows.to(x.dtype).reshape(1)]))
-    rows = total[-1].detach()
-    mean = total[:-1] / rows.clamp(min=1)
+    total, rows = x.sum(dims), rows.to(x.dtype)
+    if over_ranks is not None:
+        # One collective for both. Without it compiled code is up to 3 times as fast.
+        both = over_ranks(torch.cat([total, rows.reshape(1)]))
+        total, rows = both[:-1], both[-1].detach()
+    mean = total / rows.clamp(min=1)
     deviation = torch.where(real, x - _of_channels(mean, x), torch.zeros_like(x))
     # A second sum, since squares minus the square of the mean would lose digits.
-    variance = over_ranks(deviation.square().sum(dims)) / rows.clamp(min=1)
+    squares = deviation.square().sum(dims)
+    variance = (squares if over_ranks is None else over_ranks(squares)) / rows.clamp(min=1)
     return RowStatistics(rows, mean, variance)
 
 

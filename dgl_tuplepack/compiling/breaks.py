@@ -1,0 +1,75 @@
+"""Errors of torch's tracer as messages that name the user's line and the remedy."""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+from pathlib import Path
+
+import torch
+
+from dgl_tuplepack.compiling.torch_private import lines_of
+
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = (
+    *(_PATHS[name] for name in ("stdlib", "purelib", "platlib")),
+    *(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent)),
+)
+
+# What the tracer or the line says -> what to do about it; the first that fits.
+_REMEDIES = (
+    (
+        r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
+        "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
+    ),
+    (
+        r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
+        "no branch and no shape may depend on values: use torch.where, masks, and sizes that shapes tell (len(x), not "
+        "int(mask.sum()))",
+    ),
+    (
+        r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
+        "keep the number a 0-dimensional tensor, or take it outside of the compiled function",
+    ),
+    (
+        r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
+        "the shape of its result depends on values: use masks, or index_add_ into as many rows as there are slots",
+    ),
+    (
+        r"\.backward\(|autograd\.grad|requires_grad_",
+        "compile the loss alone, and call backward() and the optimiser outside",
+    ),
+    (
+        r"\brandom\.|Random\.random|Generator",
+        "draw with torch's functions, which have the seeds of torch.manual_seed",
+    ),
+    (r"\bprint\b|\blogging\b", "print outside of the compiled function"),
+    (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
+)
+_ANY = "take it out of the compiled function, or compile with fullgraph=False, which runs it uncompiled in between"
+
+
+def explanation(name: str, error: BaseException) -> str:
+    """Say which line of `name` the tracer could not follow, why, and what to do."""
+    text = str(error)
+    reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
+    raised = re.search(r"raised exception (.*)", text)
+    if reason == "Observed exception" and raised:
+        return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
+    said = re.search(r"code: (.*)", text)
+    cause = "\n".join(
+        [text.partition("from user code")[0], said[1] if said else "", *(line for *_, line in lines_of(error))]
+    )
+    cause += "".join(file for file, *_ in lines_of(error))
+    remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
+    return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line that is the user's own, or else the innermost one of all."""
+    lines = lines_of(error)
+    if not lines:
+        return ""
+    own = [line for line in lines if not line[0].startswith(_LIBRARIES)]
+    file, number, line = (own or lines)[-1]
+    return f", because of {Path(file).name}, line {number} ({line.strip()})"

@@ -1,0 +1,91 @@
+"""The pass over the joint graph of a compiled function, forward and backward in one: what it changes, and why.
+
+On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch
+keeps the mask of every activation as bools for the backward pass. Here, masks that follow from kept floats by a
+comparison are computed again in the backward pass. The result is the same to the last bit.
+
+Generated code also draws random numbers one by one. Drawn by torch's own function, they take an eighth of the time.
+Their mask is the comparison of these numbers with a probability, so it is computed again, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, Node
+from torch.utils.checkpoint import CheckpointPolicy
+
+_COMPARISONS = "eq ne lt le gt ge isnan isinf"
+_LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
+_VIEWS = "alias clone expand permute squeeze t unsqueeze view"
+_CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_LOGIC} {_VIEWS}".split())
+
+
+def keep_no_bools(graph: Graph) -> int:
+    """Change a joint graph in place as this module says; return how many nodes were marked or replaced.
+
+    Only tensors on the CPU are concerned. Nodes with a policy of their own, as inside ``torch.utils.checkpoint``, are
+    left alone. A graph without a backward pass stays as it is, apart from its random numbers.
+    """
+    random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
+    for node in random:
+        _draw_by_torch(graph, node)
+    masks = list(_cheap_masks(graph))
+    for node in masks:
+        # The identifier says that these nodes belong to one region that is computed again.
+        node.meta.update(recompute=CheckpointPolicy.MUST_RECOMPUTE, ac_graph_id=0)
+    return len(random) + len(masks)
+
+
+def _cheap_masks(graph: Graph) -> Iterator[Node]:
+    """Nodes of the forward pass that compare numbers, or combine such masks; not those from masks of other kinds."""
+    of_backward: set[Node] = set()
+    cheap: set[Node] = set()
+    for node in graph.nodes:
+        if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
+            of_backward.add(node)
+        elif _is_bool_on_cpu(node) and _operation(node) in _CHEAP and "recompute" not in node.meta:
+            masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
+            if cheap.issuperset(masks):
+                cheap.add(node)
+                yield node
+
+
+def _is_tangent(node: Node) -> bool:
+    """Whether a node is a gradient that comes in from outside: with these the backward pass begins."""
+    return node.op == "placeholder" and "tangents" in str(node.target)
+
+
+def _is_bool_on_cpu(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype == torch.bool and value.device.type == "cpu"
+
+
+def _operation(node: Node) -> Any:
+    return getattr(node.target, "overloadpacket", None) if node.op == "call_function" else None
+
+
+def _draws_uniform_numbers(node: Node) -> bool:
+    value = node.meta.get("val")
+    return (
+        node.target is torch.ops.aten.rand.default
+        and isinstance(value, torch.Tensor)
+        and value.device.type == "cpu"
+        and value.dtype in (torch.float32, torch.float64)
+        and value.is_contiguous()
+    )
+
+
+def _draw_by_torch(graph: Graph, node: Node) -> None:
+    """Replace random numbers by the operation that generated code leaves to torch."""
+    with graph.inserting_before(node):
+        settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
+        # One for each, so that equal calls are not taken for one value.
+        memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
+        numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
+    for each in (memory, numbers):
+        each.meta.update(node.meta)
+    node.replace_all_uses_with(numbers)
+    graph.erase_node(node)

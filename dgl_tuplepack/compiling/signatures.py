@@ -1,0 +1,68 @@
+"""What compiled code is specialised to: shapes and types of the tensors of a call, and the values of Python numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from dgl_tuplepack._checks import shown
+
+
+def signature_of(value: Any) -> Any:
+    """Return a hashable value that is equal for equal shapes, types and numbers, at any depth of containers."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(signature_of, value))
+    if isinstance(value, dict):
+        return type(value), tuple((name, signature_of(each)) for name, each in value.items())
+    if isinstance(value, int | float | complex | str | None):
+        # NaN differs from itself.
+        return type(value), repr(value) if value != value else value
+    return type(value)
+
+
+def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """What `signature_of` looks at, with a path as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``."""
+    if isinstance(value, tuple | list):
+        names = getattr(value, "_fields", None)
+        for i, each in enumerate(value):
+            yield from leaves_of(each, f"{path}.{names[i]}" if names else f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from leaves_of(each, f"{path}[{name!r}]")
+    else:
+        yield path, value
+
+
+def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of a call by their paths, which begin with the names of the function's parameters."""
+    try:
+        named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        # Arguments that do not fit; the call itself says so.
+        named = {**{f"argument {i + 1}": each for i, each in enumerate(args)}, **kwargs}
+    return dict(leaf for name, value in named.items() for leaf in leaves_of(value, name))
+
+
+def described(value: Any) -> str:
+    """A leaf in a message: ``int64 [4016]``, ``3.5``, or the name of a type."""
+    if isinstance(value, Tensor):
+        strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}{strides} on {value.device}"
+    return shown(value) if is_number(value) or isinstance(value, str | bool | None) else type(value).__name__
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number of Python, which compiled code takes for a constant."""
+    return isinstance(value, int | float | complex) and not isinstance(value, bool)
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Paths whose descriptions differ, with both; "nothing" where one call has no such leaf."""
+    paths = [*before, *(path for path in now if path not in before)]
+    pairs = ((path, before.get(path, "nothing"), now.get(path, "nothing")) for path in paths)
+    return [(path, old, new) for path, old, new in pairs if old != new]

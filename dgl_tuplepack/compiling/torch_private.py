@@ -1,0 +1,127 @@
+"""All that the package takes from the private parts of torch's compiler; the names are those of torch 2.13.
+
+With a torch in which something of it is missing, functions raise `MissingHook`, or answer None or False, and the
+callers do without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# The option that takes a pass over the joint graph, and the one for the threads of generated kernels.
+PASS_OPTION = "joint_custom_pre_pass"
+THREADS_OPTION = "cpp.threads"
+
+
+class MissingHook(Exception):
+    """Torch lacks what our options need; the message says what."""
+
+
+def our_options() -> dict[str, Any]:
+    """Return the options that `tp.compile` adds: our pass, and generated kernels in one thread.
+
+    With several threads, sums over edges in generated kernels take atomic operations, which cost more than the threads
+    gain. Matrix products are calls of torch and keep all threads.
+    """
+    known = known_options()
+    if known is None:
+        raise MissingHook(f"torch {torch.__version__} does not list the options of its compiler")
+    missing = [option for option in (PASS_OPTION, THREADS_OPTION) if option not in known]
+    if missing:
+        raise MissingHook(f"torch {torch.__version__} has no option {' and no option '.join(missing)}")
+    try:
+        return {PASS_OPTION: _joint_pass(), THREADS_OPTION: 1}
+    except (ImportError, AttributeError) as error:
+        raise MissingHook(f"torch {torch.__version__} lacks what the pass needs ({error})") from error
+
+
+def known_options() -> frozenset[str] | None:
+    """Names of the options that torch's compiler takes, as the caller writes them; None if torch does not tell."""
+    try:
+        from torch._inductor import list_options
+
+        return frozenset(list_options())
+    except (ImportError, AttributeError):
+        return None
+
+
+def options_of_mode(mode: str) -> dict[str, Any] | None:
+    """Return the options that ``mode=`` stands for; None if torch does not tell."""
+    try:
+        from torch._inductor import list_mode_options
+
+        return dict(list_mode_options(mode))
+    except (ImportError, AttributeError, RuntimeError, KeyError):
+        return None
+
+
+def _joint_pass() -> Any:
+    """Return our pass as an object that torch's caches on disk can tell from others."""
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    from dgl_tuplepack.compiling import joint_pass
+
+    # A plain function would do as well, but torch keeps nothing on disk then.
+    text = Path(joint_pass.__file__).read_bytes()
+
+    class KeepNoBools(CustomGraphPass):
+        def __call__(self, graph: torch.fx.Graph) -> None:
+            joint_pass.keep_no_bools(graph)
+
+        def uuid(self) -> bytes:
+            return hashlib.sha256(text).digest()
+
+    return KeepNoBools()
+
+
+def supported_arguments(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Those arguments of `wanted` that this version of ``torch.compile`` has."""
+    known = inspect.signature(torch.compile).parameters
+    return {name: value for name, value in wanted.items() if name in known}
+
+
+def kept_for_backward(result: Tensor) -> list[Tensor]:
+    """Tensors that a compiled function keeps for the backward pass; empty if torch does not tell."""
+    return [each for each in getattr(result.grad_fn, "saved_tensors", ()) if isinstance(each, Tensor)]
+
+
+def is_graph_break(error: BaseException) -> bool:
+    """Whether torch could not trace a function as one graph."""
+    return _is_one_of(error, "torch._dynamo.exc", ("Unsupported", "UserError", "UncapturedHigherOrderOpError"))
+
+
+def is_error_of_function(error: BaseException) -> bool:
+    """Whether an operation in the function failed on shapes and types alone, as it would uncompiled."""
+    return _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
+
+
+def is_recompile_limit(error: BaseException) -> bool:
+    """Whether torch has compiled a function so often that it gives up."""
+    return _is_one_of(error, "torch._dynamo.exc", ("FailOnRecompileLimitHit", "RecompileError"))
+
+
+def is_compiler_failure(error: BaseException) -> bool:
+    """Whether the compiler failed behind the tracer: no C++ compiler, an unknown operation, an error in a pass."""
+    return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
+        error,
+        "torch._inductor.exc",
+        ("InductorError", "BackendCompilerFailed", "CppCompileError", "InvalidCxxCompiler", "TritonMissing"),
+    )
+
+
+def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
+    """Whether an error is of one of the classes, by name: a torch that lacks one has no such errors."""
+    return any(kind.__module__ == module and kind.__name__ in names for kind in type(error).__mro__)
+
+
+def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
+    """Places in Python code that an error of the tracer belongs to, outermost first: file, line number, line."""
+    stack = getattr(error, "real_stack", None) or ()
+    return [(frame.filename, frame.lineno or 0, frame.line or "") for frame in stack]

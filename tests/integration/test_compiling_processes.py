@@ -1,0 +1,77 @@
+"""Compiling in processes of its own: torch's caches on disk, several threads, a machine without a C++ compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import json, warnings
+import torch
+import dgl_tuplepack as tp
+from torch._dynamo.utils import counters
+
+def loss_of(x, weight, src, dst):
+    hidden = torch.relu(torch.nn.functional.dropout(x, 0.0) @ weight).index_select(0, src)
+    return torch.zeros_like(x).index_add_(0, dst, torch.relu(hidden)).square().sum()
+
+def gradients(function):
+    x, weight = (torch.linspace(-1, 1, 8 * n, dtype=torch.float64).reshape(n, 8).requires_grad_() for n in (3000, 8))
+    src = torch.arange(3000)
+    loss = function(x, weight, src, src.flip(0) // 2)
+    return torch.autograd.grad(loss, (x, weight))
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    found = gradients(tp.compile(loss_of))
+print(json.dumps({
+    "equal": all(torch.allclose(*pair, rtol=1e-12, atol=0) for pair in zip(found, gradients(loss_of))),
+    "hits": [counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"]],
+    "misses": [counters["inductor"]["fxgraph_cache_miss"], counters["aot_autograd"]["autograd_cache_miss"]],
+    "bypasses": [counters["inductor"]["fxgraph_cache_bypass"], counters["aot_autograd"]["autograd_cache_bypass"]],
+    "warnings": [str(each.message) for each in caught if "tp.compile" in str(each.message)],
+    "threads": torch.get_num_threads(),
+}))
+"""
+
+
+def run(cache: Path, **variables: str) -> dict[str, Any]:
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT), **variables}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -> None:
+    first = run(tmp_path, OMP_NUM_THREADS="2")
+    assert first["equal"]
+    assert first["threads"] == 2
+    assert first["warnings"] == []
+    assert first["hits"] == first["bypasses"] == [0, 0]
+    assert first["misses"][1] == 2
+    # Sums over edges by several threads would take atomic operations.
+    code = [file.read_text() for file in tmp_path.rglob("*.cpp")]
+    assert sum("extern" in text and "kernel" in text for text in code) >= 4
+    assert not any("omp parallel" in text or "atomic_add(" in text for text in code)
+    second = run(tmp_path, OMP_NUM_THREADS="2")
+    assert second["equal"]
+    assert second["hits"][1] == 2
+    assert second["misses"] == second["bypasses"] == [0, 0]
+
+
+@pytest.mark.parametrize("compiler", ["/nonexistent/c++"])
+def test_without_a_compiler_functions_run_uncompiled_with_one_warning(compiler: str, tmp_path: Path) -> None:
+    found = run(tmp_path, CXX=compiler)
+    assert found["equal"]
+    assert len(found["warnings"]) == 1
+    assert "leaves functions uncompiled here" in found["warnings"][0]
+    assert "C++" in found["warnings"][0] or "compiler" in found["warnings"][0]
