@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -20,6 +21,8 @@ import dgl_tuplepack as tp
 from benchmarks.tables import show
 
 app = typer.Typer()
+# Else the profiler writes lines of its own between the tables.
+os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 
 KINDS = ("GCN", "GIN", "GINE", "GAT")
 HEADS = 4
@@ -191,43 +194,35 @@ def _user_defined(graph: Any, kind: str, x: Tensor, edges: Tensor) -> Tensor:
 
 
 def _ways_of_pyg(batch: tp.PaddedBatch, kind: str) -> Iterator[tuple[str, Step]]:
-    from torch_geometric.nn import MessagePassing
-    from torch_geometric.utils import degree, softmax, spmm
+    from torch_geometric.utils import degree, softmax
+
+    from benchmarks.passing import Neighbours, Weighted, WithEdges
 
     number, index = len(batch.node_mask), torch.stack([batch.src, batch.dst])
+    neighbours, with_edges, weighted = Neighbours(), WithEdges(), Weighted()
 
-    class Passing(MessagePassing):
-        def message(self, x_j: Tensor, e: Tensor | None = None, weight: Tensor | None = None) -> Tensor:
-            if e is not None:
-                return torch.relu(x_j + e)
-            return x_j if weight is None else x_j * weight
-
-        def message_and_aggregate(self, adj_t: Any, x: Tensor) -> Tensor:
-            result: Tensor = spmm(adj_t, x)
-            return result
-
-    passing = Passing()
-
-    def scaled(x: Tensor, send: Callable[[Tensor], Tensor]) -> Tensor:
+    def scaled(x: Tensor, edge_index: Tensor) -> Tensor:
         if kind == "GIN":
-            return x + send(x)
+            total: Tensor = x + neighbours(edge_index, x)
+            return total
         scale = degree(batch.dst, number, dtype=x.dtype).clamp(min=1).rsqrt()[:, None]
-        return send(x * scale) * scale
+        total = neighbours(edge_index, x * scale) * scale
+        return total
 
     def by_edges(x: Tensor, edges: Tensor) -> Tensor:
         if kind == "GINE":
-            result: Tensor = x + passing.propagate(index, x=x, e=edges)
-            return result
+            total: Tensor = x + with_edges(index, x, edges)
+            return total
         if kind == "GAT":
             heads = x.view(len(x), HEADS, -1)
             a = heads.mean(-1, keepdim=True)
             a = softmax(torch.nn.functional.leaky_relu(a[batch.src] + a[batch.dst], 0.2), batch.dst, num_nodes=number)
-            attended: Tensor = Passing(node_dim=0).propagate(index, x=heads, weight=a)
-            return attended.flatten(1)
-        return scaled(x, lambda h: passing.propagate(index, x=h))
+            total = weighted(index, heads, a)
+            return total.flatten(1)
+        return scaled(x, index)
 
     yield "PyG, edge index", by_edges
     if kind in ("GCN", "GIN"):
         pointers = batch.tensors.row_pointers
         matrix = torch.sparse_csr_tensor(pointers, batch.src, torch.ones(len(batch.src)), (number, number))
-        yield "PyG, sparse matrix", lambda x, edges: scaled(x, lambda h: passing.propagate(matrix, x=h))
+        yield "PyG, sparse matrix", lambda x, edges: scaled(x, matrix)
