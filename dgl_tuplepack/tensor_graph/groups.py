@@ -74,7 +74,7 @@ class Groups:
         if weights is not None:
             _check_rows(weights, self.index.shape[0], "rows")
             tensors = (values, weights)
-        if kernel_groups.fits(self.index, via.index, *tensors) and kernel_groups.fit_together(values, weights):
+        if kernel_groups.fits(self.index, *tensors) and kernel_groups.fit_together(via.index, values, weights):
             return kernel_groups.weighted_sum(self, via, values, weights)
         rows = via.gather(values)
         return self.sum(rows if weights is None else rows * weights)

@@ -334,3 +334,27 @@ def test_infinity_and_nan_among_messages_stay(width: int, monkeypatch: pytest.Mo
         out.sum().backward()
         assert values.grad is not None
         assert values.grad[:, 0].tolist() == [1, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16, torch.int32])
+def test_features_of_every_dtype_are_summed(dtype: torch.dtype) -> None:
+    graph = TensorGraph(torch.tensor([0, 1, 0]), torch.tensor([2, 2, 1]), 3)
+    graph.ndata["x"] = torch.tensor([[3, 4], [5, -6], [7, 8]], dtype=dtype)
+    graph.edata["w"] = torch.tensor([[1], [2], [3]], dtype=dtype)
+    for reducer, of_last in (("sum", [13, -8]), ("mean", [6.5, -4]), ("max", [10, 4]), ("min", [3, -12])):
+        graph.update_all(fn.u_mul_e("x", "w", "m"), getattr(fn, reducer)("m", "h"))
+        assert graph.ndata["h"].tolist() == [[0, 0], [9, 12], of_last]
+
+
+def test_a_copy_of_a_graph_has_a_memory_of_its_own() -> None:
+    def total(graph: TensorGraph) -> Tensor:
+        graph.ndata["x"] = torch.arange(3.0)
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        return graph.ndata["h"]
+
+    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    expected = total(graph)
+    copied = copy.deepcopy(graph)
+    addresses = [each.relations[each.canonical_etypes[0]].by_dst.sorted().groups.pointers for each in (graph, copied)]
+    assert addresses[0] != addresses[1]
+    assert torch.equal(total(copied), expected)
