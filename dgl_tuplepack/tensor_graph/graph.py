@@ -57,7 +57,8 @@ class TensorGraph:
     Notes
     -----
     Results equal those of a DGLGraph up to the order of sums. As there, nodes without messages get 0. Other than there,
-    an infinite maximum or minimum stays infinite in `update_all`, and NaN among messages gives NaN.
+    apply functions see that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite,
+    and NaN among messages gives NaN.
 
     Examples
     --------

@@ -6,6 +6,8 @@ and on the CPU by kernels of ours, which write out no more than the result.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -81,9 +83,10 @@ class Groups:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups."""
         return self.averaged(self.sum(values))
 
-    def averaged(self, total: Tensor) -> Tensor:
-        """Divide sums by the numbers of rows."""
-        return total / self.counts().clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+    def averaged(self, total: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Divide sums by the numbers of rows, which need not be counted where they are given."""
+        counts = self.counts() if counts is None else counts
+        return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
     def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
@@ -128,9 +131,30 @@ class Groups:
         _check_rows(values, self.index.shape[0], "rows")
         if kernel_groups.fits(self.index, values):
             return kernel_groups.softmax(self, values)
-        largest = self.extreme(values.detach(), True)
-        powers = torch.exp(values - largest.index_select(0, self.index))
-        return powers / self.gather(self.sum(powers))
+        return cast(Tensor, _Softmax.apply(values, self.index, self.number))  # type: ignore[no-untyped-call]
+
+
+class _Softmax(torch.autograd.Function):
+    """Keeps its result alone for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, number: int) -> Tensor:
+        rows = index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        largest = values.new_zeros((number, *values.shape[1:]))
+        largest.scatter_reduce_(0, rows, values, "amax", include_self=False)
+        powers = (values - largest.index_select(0, index)).exp()
+        total = torch.zeros_like(largest).index_add_(0, index, powers)
+        result = powers / total.index_select(0, index)
+        ctx.save_for_backward(result, index)
+        ctx.number = number
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        result, index = ctx.saved_tensors
+        groups = Groups(index, ctx.number)
+        product = result * gradient
+        return product - result * groups.gather(groups.sum(product)), None, None
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:
