@@ -6,8 +6,6 @@ and on the CPU by kernels of ours, which write out no more than the result.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import torch
 from torch import Tensor
 
@@ -131,30 +129,11 @@ class Groups:
         _check_rows(values, self.index.shape[0], "rows")
         if kernel_groups.fits(self.index, values):
             return kernel_groups.softmax(self, values)
-        return cast(Tensor, _Softmax.apply(values, self.index, self.number))  # type: ignore[no-untyped-call]
-
-
-class _Softmax(torch.autograd.Function):
-    """Keeps its result alone for the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor, number: int) -> Tensor:
-        rows = index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
-        largest = values.new_zeros((number, *values.shape[1:]))
-        largest.scatter_reduce_(0, rows, values, "amax", include_self=False)
-        powers = (values - largest.index_select(0, index)).exp()
-        total = torch.zeros_like(largest).index_add_(0, index, powers)
-        result = powers / total.index_select(0, index)
-        ctx.save_for_backward(result, index)
-        ctx.number = number
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        result, index = ctx.saved_tensors
-        groups = Groups(index, ctx.number)
-        product = result * gradient
-        return product - result * groups.gather(groups.sum(product)), None, None
+        rows = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        largest = values.new_zeros((self.number, *values.shape[1:]))
+        largest.scatter_reduce_(0, rows, values.detach(), "amax", include_self=False)
+        powers = (values - largest.index_select(0, self.index)).exp()
+        return powers / self.gather(self.sum(powers))
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:
