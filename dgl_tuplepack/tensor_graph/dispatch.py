@@ -104,6 +104,11 @@ def restore() -> None:
             del patch.function.__globals__[patch.entry]
 
 
+def replacements() -> tuple[Replacement, ...]:
+    """Return the table of all functions that are replaced."""
+    return tuple(_REPLACEMENTS)
+
+
 def is_installed() -> bool:
     """Return whether DGL's free functions take a `TensorGraph` now."""
     return bool(_PATCHES)
@@ -114,9 +119,15 @@ def _install_beside_dgl() -> bool:
     return bool(_PATCHES) or ("dgl" in sys.modules and install())
 
 
-# Torch 2.0 does not have this module. A tracer calls the function, and does not trace it.
+# Torch 2.0 does not have this module.
 _compiler: Any = getattr(torch, "compiler", None)
+# A tracer calls the function, and does not trace it.
 install_beside_dgl = _compiler.assume_constant_result(_install_beside_dgl) if _compiler else _install_beside_dgl
+
+
+def is_traced() -> bool:
+    """Whether torch.compile traces this call."""
+    return _compiler is not None and _compiler.is_compiling()
 
 
 def _find(replacement: Replacement) -> FunctionType | None:
@@ -174,8 +185,10 @@ def _of_tensors(original: FunctionType, ours: Callable[..., Any]) -> Callable[..
     has_gpu = bool(ndarray.gpu(0).exist)
 
     def dispatch(*arguments: Any, **keywords: Any) -> Any:
-        if (_compiler and _compiler.is_compiling()) or not (has_gpu or arguments[0].device.type == "cpu"):
+        if is_traced():
             return ours(*arguments, **keywords)
-        return original(*arguments, **keywords)
+        first = arguments[0] if arguments else next(iter(keywords.values()), None)
+        elsewhere = not has_gpu and isinstance(first, torch.Tensor) and first.device.type != "cpu"
+        return (ours if elsewhere else original)(*arguments, **keywords)
 
     return dispatch

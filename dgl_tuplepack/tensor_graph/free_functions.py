@@ -11,11 +11,19 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.tensor_graph.dispatch import replaces
-from dgl_tuplepack.tensor_graph.functions import DST, EDGE, REDUCERS, SRC, at_edges, binary, broadcast_pair
+from dgl_tuplepack.tensor_graph.functions import (
+    DST,
+    EDGE,
+    REDUCERS,
+    SRC,
+    at_edges,
+    binary,
+    broadcast_pair,
+    sum_of_sources,
+)
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
-from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.groups import Groups, groups_of
 from dgl_tuplepack.tensor_graph.relation import Relation
-from dgl_tuplepack.tensor_graph.segments import normalised, reduced, slots_of
 
 _NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
@@ -36,8 +44,7 @@ def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Operand, rhs_data: 
     edge_types = g.canonical_etypes
     fill = _NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
     if len(edge_types) == 1:
-        relation = g.relations[edge_types[0]]
-        return relation.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
+        return _reduced(g.relations[edge_types[0]], op, reduce_op, lhs_data, rhs_data, fill)
     if reduce_op == "mean":
         raise SchemaError("a mean across several edge types is not defined; use multi_update_all.")
     messages: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -50,7 +57,7 @@ def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Operand, rhs_data: 
     results = {}
     for node_type, parts in messages.items():
         values, rows = (torch.cat(each) for each in zip(*parts, strict=True))
-        results[node_type] = reduced(values, rows, g.num_nodes(node_type), reduce_op, fill=fill)
+        results[node_type] = Groups(rows, g.num_nodes(node_type)).reduce(values, reduce_op, fill)
     return tuple(results.get(node_type) for node_type in g.ntypes)
 
 
@@ -79,6 +86,15 @@ def gsddmm(
         )
         results.append(_messages(g.relations[edge_type], op, left, right, *targets))
     return tuple(results)
+
+
+def _reduced(relation: Relation, op: str, how: str, left: Tensor | None, right: Tensor | None, fill: float) -> Tensor:
+    """Reduce messages at destination nodes; sums of source nodes, weighted or not, write no messages out."""
+    if how in ("sum", "mean") and op in ("copy_lhs", "mul", "div"):
+        weights = None if op == "copy_lhs" else _given(right, op, "right")
+        total = sum_of_sources(relation, _given(left, op, "left"), op, weights)
+        return total if how == "sum" else relation.by_dst.averaged(total)
+    return relation.reduce(_messages(relation, op, left, right, SRC, EDGE), how, fill)
 
 
 def _messages(
@@ -116,9 +132,8 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     end = 2 if norm_by == "dst" else 0
     if len(edge_types) == 1:
         groups = _groups(graph, edge_types[0], end)
-        if isinstance(eids, str):
-            return groups.softmax(logits)
-        return normalised(logits, groups.index[eids.long()], groups.number)
+        chosen = groups if isinstance(eids, str) else Groups(groups.index[eids.long()], groups.number)
+        return chosen.softmax(logits)
     if not isinstance(eids, str):
         raise SchemaError("a softmax over some of the edges needs a graph of one edge type; leave eids out.")
     given = {graph.to_canonical_etype(name): values for name, values in logits.items()}
@@ -129,7 +144,7 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     for node_type in dict.fromkeys(edge_type[end] for edge_type in edge_types):
         sharing = [edge_type for edge_type in edge_types if edge_type[end] == node_type]
         rows = torch.cat([_groups(graph, edge_type, end).index for edge_type in sharing])
-        values = normalised(torch.cat([given[each] for each in sharing]), rows, graph.num_nodes(node_type))
+        values = Groups(rows, graph.num_nodes(node_type)).softmax(torch.cat([given[each] for each in sharing]))
         lengths = [graph.num_edges(each) for each in sharing]
         results.update(zip(sharing, torch.split(values, lengths), strict=True))
     return {edge_type: results[edge_type] for edge_type in edge_types}
@@ -140,24 +155,43 @@ def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
     return relation.by_dst if end == 2 else relation.by_src
 
 
+@replaces("dgl.transforms.functional", "reverse", kind=TensorGraph)
+def reverse(
+    g: TensorGraph,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    *,
+    share_ndata: bool | None = None,
+    share_edata: bool | None = None,
+) -> TensorGraph:
+    """Return the graph with all edges turned round, in their order; features of edges stay if `copy_edata` is true."""
+    keep_nodes = copy_ndata if share_ndata is None else share_ndata
+    keep_edges = copy_edata if share_edata is None else share_edata
+    return g.turned_round(keep_nodes, keep_edges)
+
+
 @replaces("dgl.ops.segment", "segment_reduce", kind=None)
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
     """Return the sum, mean, max or min of each segment of the rows."""
     if reducer not in REDUCERS:
         raise SchemaError(f"unknown reduce function {shown(reducer)}; choose one of {', '.join(REDUCERS)}.")
-    return reduced(value, slots_of(seglen, value.shape[0]), seglen.shape[0], reducer, seglen)
+    return _segments(seglen, value).reduce(value, reducer)
 
 
 @replaces("dgl.ops.segment", "segment_softmax", kind=None)
 def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
     """Return the softmax over each segment of the rows."""
-    return normalised(value, slots_of(seglen, value.shape[0]), seglen.shape[0])
+    return _segments(seglen, value).softmax(value)
+
+
+def _segments(seglen: Tensor, value: Tensor) -> Groups:
+    return Groups(groups_of(seglen, value.shape[0]), seglen.shape[0])
 
 
 @replaces("dgl.ops.segment", "segment_mm", kind=None)
 def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
     """Multiply each segment of the rows by a matrix of its own."""
-    return gather_mm(a, b, idx_b=slots_of(seglen_a.to(a.device), a.shape[0]))
+    return gather_mm(a, b, idx_b=groups_of(seglen_a.to(a.device), a.shape[0]))
 
 
 @replaces("dgl.ops.gather_mm", "gather_mm", kind=None)

@@ -145,12 +145,18 @@ def fused_sum(graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any
     if operation is None:
         if message.target != SRC:
             return None
-        return relation.by_dst.sum_of(relation.by_src, operand(graph, edge_type, SRC, message.in_field))
+        return sum_of_sources(relation, operand(graph, edge_type, SRC, message.in_field))
     if operation not in ("mul", "div") or message.lhs != SRC or message.rhs != EDGE:
         return None
     values = operand(graph, edge_type, SRC, message.lhs_field)
     weights = operand(graph, edge_type, EDGE, message.rhs_field)
-    values, weights = broadcast_pair(values, 1 / weights if operation == "div" else weights)
+    return sum_of_sources(relation, values, operation, weights)
+
+
+def sum_of_sources(relation: Relation, values: Tensor, operation: str = "", weights: Tensor | None = None) -> Tensor:
+    """Sum values of source nodes, multiplied ("mul") or divided ("div") by weights of edges, at destination nodes."""
+    if weights is not None:
+        values, weights = broadcast_pair(values, 1 / weights if operation == "div" else weights)
     return relation.by_dst.sum_of(relation.by_src, values, weights)
 
 

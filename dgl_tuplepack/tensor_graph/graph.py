@@ -186,6 +186,23 @@ class TensorGraph(Structure):
         """Return a graph with copies of all features."""
         return self._mapped(lambda tensor: tensor.clone())
 
+    def turned_round(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
+        """Return the graph with all edges turned round; features stay where they are wanted."""
+
+        def turned(values: Mapping[EdgeType, Any] | None) -> dict[EdgeType, Any] | None:
+            return None if values is None else {(each[2], each[1], each[0]): value for each, value in values.items()}
+
+        relations = turned({key: each.turned_round() for key, each in self.relations.items()}) or {}
+        edge_frames = {key: frame if keep_edges else {} for key, frame in self.edge_frames.items()}
+        return self._with(
+            relations=relations,
+            types=Types(self.ntypes, list(relations)),
+            node_frames=_copied(self.node_frames if keep_nodes else {each: {} for each in self.ntypes}),
+            edge_frames=turned(_copied(edge_frames)),
+            _batch_num_edges=turned(self._batch_num_edges),
+            _edge_slots=turned(self._edge_slots),
+        )
+
     # Message passing.
 
     def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:

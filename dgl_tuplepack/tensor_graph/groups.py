@@ -6,8 +6,6 @@ and on the CPU by kernels of ours, which write out no more than the result.
 
 from __future__ import annotations
 
-from typing import Any, cast
-
 import torch
 from torch import Tensor
 
@@ -88,6 +86,15 @@ class Groups:
         counts = self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
 
+    def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
+        """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
+
+        For empty groups sums and means are 0, and the others are `fill`.
+        """
+        if how in ("max", "min"):
+            return self.extreme(values, how == "max", fill)
+        return self.sum(values) if how == "sum" else self.mean(values)
+
     def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
         """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
 
@@ -128,29 +135,17 @@ class Groups:
         _check_rows(values, self.index.shape[0], "rows")
         if kernel_groups.fits(self.index, values):
             return kernel_groups.softmax(self, values)
-        if torch.compiler.is_compiling():
-            # A compiler chooses itself what it keeps.
-            powers = torch.exp(values - self._largest(values.detach()).index_select(0, self.index))
-            return powers / self.gather(self.sum(powers))
-        return cast(Tensor, _Softmax.apply(values, self))  # type: ignore[no-untyped-call]
+        powers = torch.exp(values - self._largest(values.detach()).index_select(0, self.index))
+        return powers / self.gather(self.sum(powers))
 
 
-class _Softmax(torch.autograd.Function):
-    """Keeps its result alone for the backward pass."""
+def groups_of(counts: Tensor, rows: int) -> Tensor:
+    """Return the group of each of `rows` rows, int64, where `counts` says how many each group has, one after the other.
 
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
-        powers = torch.exp(values - groups._largest(values).index_select(0, groups.index))
-        result = powers / groups.gather(groups.sum(powers))
-        ctx.groups = groups
-        ctx.save_for_backward(result, groups.index)
-        return result
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        result, _ = ctx.saved_tensors
-        product = result * gradient
-        return product - result * ctx.groups.gather(ctx.groups.sum(product)), None
+    The number of rows is known, so that nothing waits for the counts, and a tracer has a shape.
+    """
+    groups = torch.arange(counts.shape[0], device=counts.device)
+    return torch.repeat_interleave(groups, counts.long(), output_size=rows)
 
 
 def _check_rows(values: Tensor, number: int, what: str) -> None:

@@ -13,23 +13,24 @@ from dgl_tuplepack.tensor_graph.dispatch import replaces
 from dgl_tuplepack.tensor_graph.functions import REDUCERS
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
 from dgl_tuplepack.tensor_graph.groups import Groups
-from dgl_tuplepack.tensor_graph.segments import normalised, reduced
 
 
 class _Rows(NamedTuple):
-    """Nodes or edges of a type: to which graph each row belongs, how many rows each graph has, and their features."""
+    """Nodes or edges of a type in groups by graph, how many each graph has, and their features."""
 
-    slots: Tensor
+    groups: Groups
     counts: Tensor
     features: Any
 
 
 def _nodes(graph: TensorGraph, ntype: str | None) -> _Rows:
-    return _Rows(graph.node_graph_slots(ntype), graph.batch_num_nodes(ntype), graph.nodes[ntype].data)
+    counts = graph.batch_num_nodes(ntype)
+    return _Rows(Groups(graph.node_graph_slots(ntype), counts.shape[0]), counts, graph.nodes[ntype].data)
 
 
 def _edges(graph: TensorGraph, etype: Any) -> _Rows:
-    return _Rows(graph.edge_graph_slots(etype), graph.batch_num_edges(etype), graph.edges[etype].data)
+    counts = graph.batch_num_edges(etype)
+    return _Rows(Groups(graph.edge_graph_slots(etype), counts.shape[0]), counts, graph.edges[etype].data)
 
 
 @replaces("dgl.readout", "readout_nodes", kind=TensorGraph)
@@ -54,21 +55,23 @@ def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
     values = rows.features[feat]
     if weight is not None:
         values = values * rows.features[weight]
-    return reduced(values, rows.slots, rows.counts.shape[0], op, rows.counts)
+    if op == "mean":
+        return rows.groups.averaged(rows.groups.sum(values), rows.counts)
+    return rows.groups.reduce(values, op)
 
 
 @replaces("dgl.readout", "softmax_nodes", kind=TensorGraph)
 def softmax_nodes(graph: TensorGraph, feat: str, *, ntype: str | None = None) -> Tensor:
     """Return the softmax of a feature over the nodes of each graph."""
     rows = _nodes(graph, ntype)
-    return normalised(rows.features[feat], rows.slots, rows.counts.shape[0])
+    return rows.groups.softmax(rows.features[feat])
 
 
 @replaces("dgl.readout", "softmax_edges", kind=TensorGraph)
 def softmax_edges(graph: TensorGraph, feat: str, *, etype: Any = None) -> Tensor:
     """Return the softmax of a feature over the edges of each graph."""
     rows = _edges(graph, etype)
-    return normalised(rows.features[feat], rows.slots, rows.counts.shape[0])
+    return rows.groups.softmax(rows.features[feat])
 
 
 @replaces("dgl.readout", "broadcast_nodes", kind=TensorGraph)
@@ -84,7 +87,7 @@ def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None
 
 
 def _repeated(rows: _Rows, values: Tensor) -> Tensor:
-    graphs = rows.counts.shape[0]
+    graphs = rows.groups.number
     if graphs == 1 and values.shape[:1] != (1,):
         # As in DGL, the row of the only graph may come without its first axis.
         values = values.unsqueeze(0)
@@ -92,7 +95,7 @@ def _repeated(rows: _Rows, values: Tensor) -> Tensor:
         raise SchemaError(
             f"a feature of graphs has shape {tuple(values.shape)}, but there are {graphs} graphs; give a row for each."
         )
-    return Groups(rows.slots, graphs).gather(values)
+    return rows.groups.gather(values)
 
 
 @replaces("dgl.readout", "topk_nodes", kind=TensorGraph)
@@ -124,7 +127,7 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
         raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
-    by_graph = rows.slots[by_value].argsort(dim=0, stable=True)
+    by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
     # A row more, so that there is one to read where there is none to take.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))

@@ -56,11 +56,15 @@ class Relation:
         ends = self.src.to(idtype), self.dst.to(idtype)
         return Relation(*ends, self.by_src.number, self.by_dst.number, self.by_dst.pointers)
 
+    def turned_round(self) -> Relation:
+        """Return the same edges from their destination to their source."""
+        copy = Relation.__new__(Relation)
+        copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
+        return copy
+
     def reduce(self, messages: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Sum, mean, max or min of the messages ``[E, ...]`` to each node; nodes without messages get 0.
 
         For max and min they get `fill`.
         """
-        if how in ("max", "min"):
-            return self.by_dst.extreme(messages, how == "max", fill)
-        return self.by_dst.sum(messages) if how == "sum" else self.by_dst.mean(messages)
+        return self.by_dst.reduce(messages, how, fill)

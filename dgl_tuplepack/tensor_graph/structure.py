@@ -11,6 +11,7 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.tensor_graph.degrees import traced
+from dgl_tuplepack.tensor_graph.groups import groups_of
 from dgl_tuplepack.tensor_graph.relation import Relation
 from dgl_tuplepack.tensor_graph.types import Types
 
@@ -173,14 +174,14 @@ class Structure:
         known = self.types.node_type(ntype)
         if self._node_slots is not None:
             return self._node_slots[known]
-        return _slots(self.batch_num_nodes(known), self._num_nodes[known])
+        return groups_of(self.batch_num_nodes(known), self._num_nodes[known])
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
         """Graph of each edge, int64 ``[E]``."""
         known = self.types.edge_type(etype)
         if self._edge_slots is not None:
             return self._edge_slots[known]
-        return _slots(self.batch_num_edges(known), self.relations[known].num_edges)
+        return groups_of(self.batch_num_edges(known), self.relations[known].num_edges)
 
     # Edges.
 
@@ -225,9 +226,3 @@ class Structure:
     def is_pinned(self) -> bool:
         """Whether the tensors are in pinned memory."""
         return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())
-
-
-def _slots(numbers: Tensor, total: int) -> Tensor:
-    """Graph of each of `total` nodes or edges."""
-    graphs = torch.arange(numbers.shape[0], device=numbers.device)
-    return torch.repeat_interleave(graphs, numbers.long(), output_size=total)

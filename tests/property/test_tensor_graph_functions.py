@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dgl
+import dgl.function as fn
 import dgl.ops
 import pytest
 import torch
@@ -83,6 +84,8 @@ def assert_same(pair: Pair, run: Callable[..., Any], *leaves: Tensor, gradients:
         weights = generator(0)
         total: Any = 0.0
         for each in results:
+            if not each.is_floating_point():
+                continue
             weight = torch.randn(each.shape, generator=weights, dtype=each.dtype)
             chosen = each[gradients] * weight[gradients] if isinstance(gradients, Tensor) else each * weight
             total = total + chosen.sum()
@@ -124,13 +127,10 @@ def test_sums_of_messages_of_nodes_and_edges(
 
 @given(pairs(), st.sampled_from(REDUCERS), st.sampled_from([(), (1,), (2, 3)]))
 def test_sums_of_copies(pair: Pair, reducer: str, shape: tuple[int, ...]) -> None:
-    right = answered(pair, reducer)
-    assert_same(
-        pair, getattr(dgl.ops, f"copy_u_{reducer}"), pair.values(pair.graph.num_nodes(), shape), gradients=right
-    )
-    assert_same(
-        pair, getattr(dgl.ops, f"copy_e_{reducer}"), pair.values(pair.graph.num_edges(), shape), gradients=right
-    )
+    gradients = answered(pair, reducer)
+    for target, rows in (("u", pair.graph.num_nodes()), ("e", pair.graph.num_edges())):
+        function = getattr(dgl.ops, f"copy_{target}_{reducer}")
+        assert_same(pair, function, pair.values(rows, shape), gradients=gradients)
 
 
 @given(pairs(), st.sampled_from([*BINARY, "dot"]), st.permutations("uve"), st.sampled_from(SHAPES[1:]))
@@ -203,6 +203,27 @@ def test_features_of_edges_of_several_types(pair: Pair, operation: str) -> None:
         return dgl.ops.gsddmm(g, operation, left, right, "u", "v")
 
     assert_same(pair, run, *nodes, *others)
+
+
+@given(pairs(), pairs(hetero=True), st.booleans(), st.booleans())
+def test_edges_turned_round(plain: Pair, hetero: Pair, copy_ndata: bool, copy_edata: bool) -> None:
+    for pair in (plain, hetero):
+        for edge_type in pair.graph.canonical_etypes:
+
+            def run(graph: Any, x: Tensor, w: Tensor, edge_type: Any = edge_type) -> list[Tensor]:
+                source, name, target = edge_type
+                graph.nodes[target].data["x"], graph.edges[edge_type].data["w"] = x, w
+                turned = dgl.reverse(graph, copy_ndata=copy_ndata, copy_edata=copy_edata)
+                assert ("x" in turned.nodes[target].data) == copy_ndata
+                back = target, name, source
+                assert ("w" in turned.edges[back].data) == copy_edata
+                turned.nodes[target].data["x"], turned.edges[back].data["w"] = x, w
+                turned.update_all(fn.u_mul_e("x", "w", "m"), fn.sum("m", "y"), etype=back)
+                assert "y" not in graph.nodes[source].data
+                return [turned.nodes[source].data["y"], *turned.edges(etype=back), turned.in_degrees(etype=back)]
+
+            rows = pair.graph.num_nodes(edge_type[2]), pair.graph.num_edges(edge_type)
+            assert_same(pair, run, *(pair.values(each, (2,)) for each in rows))
 
 
 @given(pairs(), st.sampled_from(REDUCERS), st.booleans(), st.sampled_from([(), (3,), (2, 1)]))

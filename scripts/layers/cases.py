@@ -1,0 +1,228 @@
+"""How every layer of dgl.nn that takes a graph is made and called here."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dgl.nn
+import torch
+from torch import nn
+
+from layers.contents import (
+    Content,
+    Input,
+    content,
+    edge_scalars,
+    edge_types,
+    edges,
+    graph_scalars,
+    heterographs,
+    node_types,
+    nodes,
+)
+
+WIDTH, OUT, EDGE, HEADS = 6, 4, 5, 2
+
+
+class Made:
+    """A module among the arguments of a layer, made for each layer; shown as the call that makes it."""
+
+    def __init__(self, module: Callable[..., nn.Module], *arguments: object) -> None:
+        self.module, self.arguments = module, arguments
+
+    def __repr__(self) -> str:
+        return f"{self.module.__name__}({', '.join(map(repr, self.arguments))})"
+
+    def __call__(self) -> nn.Module:
+        """Make it."""
+        return self.module(*self.arguments)
+
+
+class Values(Made):
+    """A tensor among the arguments of a layer."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__(nn.Identity, *values)
+
+    def __repr__(self) -> str:
+        return f"tensor({list(self.arguments)})"
+
+    def __call__(self) -> Any:
+        """Make it."""
+        return torch.tensor(self.arguments)
+
+
+Call = Callable[..., Any]
+
+
+def _on_graph(layer: nn.Module, graph: Any, *inputs: Any, **named: Any) -> Any:
+    return layer(graph, *inputs, **named)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, the arguments that make it, and the inputs that its forward takes after the graph.
+
+    ``covered`` asks for graphs in which every node has an incoming edge, ``hetero`` for heterographs; ``call`` calls
+    the layer with a graph and the inputs.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    inputs: tuple[Input, ...]
+    named_inputs: Mapping[str, Input]
+    covered: bool = False
+    without_empty_graph: bool = False
+    hetero: bool = False
+    call: Call = _on_graph
+
+    @property
+    def shown(self) -> str:
+        """How the layer is made, and which further inputs its forward gets, as it is written in Python."""
+        given = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.keywords.items())]
+        further = "".join(f", with {name}" for name in self.named_inputs)
+        return f"`{self.name}({', '.join(given)})`{further}"
+
+    def content(self, number: int) -> Content:
+        """Return batch 0 or 1 of the graphs that it is called with."""
+        if self.hetero:
+            return heterographs(number)
+        return content(number, covered=self.covered, without_empty_graph=self.without_empty_graph)
+
+    def layer(self) -> nn.Module:
+        """Return the layer, in training mode."""
+        made = [_made(value) for value in self.arguments]
+        with warnings.catch_warnings():
+            # Of SetTransformerDecoder(k=1) and the like, about gradients that are 0.
+            warnings.simplefilter("ignore")
+            layer = getattr(dgl.nn, self.name)(*made, **{name: _made(value) for name, value in self.keywords.items()})
+        # Some keep parameters of float32 whatever the default dtype is.
+        return layer.double()
+
+    def tensors(self, content: Content) -> dict[str, torch.Tensor]:
+        """Return the inputs of the forward for a graph; unnamed ones are called 0, 1, ..."""
+        inputs = {**{str(i): value for i, value in enumerate(self.inputs)}, **self.named_inputs}
+        return {name: value(content) for name, value in inputs.items()}
+
+
+def _made(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _made(each) for name, each in value.items()}
+    return value() if isinstance(value, Made) else value
+
+
+class _Maker:
+    """``case(...)`` holds the arguments of a layer; ``.on(...)`` adds the inputs of its forward."""
+
+    def __init__(self, name: str, *arguments: Any, **keywords: Any) -> None:
+        self.made = functools.partial(Case, name, arguments, keywords)
+
+    def on(
+        self,
+        *inputs: Input,
+        covered: bool = False,
+        without_empty_graph: bool = False,
+        hetero: bool = False,
+        call: Call = _on_graph,
+        **named: Input,
+    ) -> Case:
+        return self.made(inputs, named, covered, without_empty_graph, hetero, call)
+
+
+case = _Maker
+linear = Made(nn.Linear, WIDTH, OUT)
+gate = Made(nn.Linear, WIDTH, 1)
+SCALES = ("identity", "amplification", "attenuation")
+ZERO = {"allow_zero_in_degree": True}
+
+CONVOLUTIONS = (
+    case("AGNNConv", **ZERO).on(nodes(WIDTH)),
+    case("APPNPConv", 3, 0.2).on(nodes(WIDTH)),
+    case("AtomicConv", Values(2.0, 3.0), Values(0.0, 1.0), Values(1.0, 2.0), features_to_use=Values(1.0, 2.0)).on(
+        node_types(3, column=True), edges(1)
+    ),
+    case("CFConv", WIDTH, EDGE, 8, OUT).on(nodes(WIDTH), edges(EDGE)),
+    case("ChebConv", WIDTH, OUT, 3).on(nodes(WIDTH), lambda_max=graph_scalars()),
+    case("DGNConv", WIDTH, WIDTH, ["dir1-av", "sum"], ["identity", "amplification"], 2.5).on(
+        nodes(WIDTH), eig_vec=nodes(3)
+    ),
+    case("DotGatConv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
+    case("EGATConv", WIDTH, EDGE, OUT, 3, HEADS).on(nodes(WIDTH), edges(EDGE), covered=True),
+    case("EGNNConv", WIDTH, 8, OUT, EDGE).on(nodes(WIDTH), nodes(3), edges(EDGE)),
+    case("EdgeConv", WIDTH, OUT, **ZERO).on(nodes(WIDTH)),
+    case("EdgeGATConv", WIDTH, EDGE, OUT, HEADS, **ZERO).on(nodes(WIDTH), edges(EDGE)),
+    case("EdgeWeightNorm", norm="right").on(edge_scalars()),
+    case("GATConv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
+    case("GATv2Conv", WIDTH, OUT, HEADS, **ZERO).on(nodes(WIDTH)),
+    case("GCN2Conv", WIDTH, 1, **ZERO).on(nodes(WIDTH), nodes(WIDTH)),
+    case("GINConv", linear, "max").on(nodes(WIDTH)),
+    case("GINEConv", linear, learn_eps=True).on(nodes(WIDTH), edges(WIDTH)),
+    case("GMMConv", WIDTH, OUT, 3, HEADS, "mean", **ZERO).on(nodes(WIDTH), edges(3)),
+    case("GatedGraphConv", WIDTH, 8, 3, 1).on(nodes(WIDTH)),
+    case("GraphConv", WIDTH, OUT, **ZERO).on(nodes(WIDTH)),
+    case("HGTConv", WIDTH, OUT, HEADS, 3, 4, dropout=0.0).on(nodes(WIDTH), node_types(3), edge_types(4)),
+    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "mean").on(nodes(WIDTH), edges(EDGE)),
+    case("PNAConv", WIDTH, WIDTH, ["mean", "max"], list(SCALES), 2.5).on(nodes(WIDTH), without_empty_graph=True),
+    case("RelGraphConv", WIDTH, OUT, 4, "basis", 2).on(nodes(WIDTH), edge_types(4)),
+    case("SAGEConv", WIDTH, OUT, "mean").on(nodes(WIDTH)),
+    case("SGConv", WIDTH, OUT, 2, **ZERO).on(nodes(WIDTH)),
+    case("TAGConv", WIDTH, OUT, 2).on(nodes(WIDTH)),
+    case("TWIRLSConv", WIDTH, OUT, 8, 2).on(nodes(WIDTH)),
+    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 2).on(nodes(WIDTH)),
+)
+READOUTS = (
+    case("SumPooling").on(nodes(WIDTH)),
+    case("AvgPooling").on(nodes(WIDTH)),
+    case("MaxPooling").on(nodes(WIDTH)),
+    case("SortPooling", 3).on(nodes(WIDTH)),
+    case("WeightAndSum", WIDTH).on(nodes(WIDTH)),
+    case("GlobalAttentionPooling", gate, linear).on(nodes(WIDTH)),
+    case("Set2Set", WIDTH, 2, 1).on(nodes(WIDTH)),
+    case("SetTransformerEncoder", WIDTH, HEADS, OUT, 8).on(nodes(WIDTH), without_empty_graph=True),
+    case("SetTransformerDecoder", WIDTH, HEADS, OUT, 8, 1, 2).on(nodes(WIDTH), without_empty_graph=True),
+)
+OTHERS = (case("LabelPropagation", 3, 0.5).on(nodes(WIDTH)),)
+CONTAINERS = (
+    case("GroupRevRes", Made(dgl.nn.SAGEConv, WIDTH // 2, WIDTH // 2, "mean")).on(nodes(WIDTH)),
+    case(
+        "HeteroGraphConv",
+        {
+            "follows": Made(dgl.nn.SAGEConv, WIDTH, OUT, "mean"),
+            "buys": Made(dgl.nn.SAGEConv, WIDTH, OUT, "pool"),
+            "pleases": Made(dgl.nn.SAGEConv, WIDTH, OUT, "gcn"),
+        },
+        "max",
+    ).on(
+        nodes(WIDTH, "user"),
+        nodes(WIDTH, "item"),
+        hetero=True,
+        call=lambda layer, graph, user, item: layer(graph, {"user": user, "item": item}),
+    ),
+    case("Sequential", Made(dgl.nn.SAGEConv, WIDTH, WIDTH, "mean"), Made(dgl.nn.SAGEConv, WIDTH, OUT, "mean")).on(
+        nodes(WIDTH)
+    ),
+)
+# More settings of layers above: compared as well, but each layer counts once.
+SETTINGS = (
+    case("EdgeConv", WIDTH, OUT, True, **ZERO).on(nodes(WIDTH)),
+    case("EdgeWeightNorm", norm="both").on(edge_scalars()),
+    case("EGNNConv", WIDTH, 8, OUT).on(nodes(WIDTH), nodes(3)),
+    case("GATConv", WIDTH, OUT, HEADS, residual=True, **ZERO).on(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("GatedGraphConv", WIDTH, 8, 3, 2).on(nodes(WIDTH), edge_types(2)),
+    case("GINConv", linear, "mean").on(nodes(WIDTH)),
+    case("GMMConv", WIDTH, OUT, 3, HEADS, "max", **ZERO).on(nodes(WIDTH), edges(3)),
+    case("GraphConv", WIDTH, OUT, norm="right", **ZERO).on(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("NNConv", WIDTH, OUT, Made(nn.Linear, EDGE, WIDTH * OUT), "max").on(nodes(WIDTH), edges(EDGE)),
+    case("RelGraphConv", WIDTH, WIDTH, 4, "bdd", 2).on(nodes(WIDTH), edge_types(4)),
+    case("RelGraphConv", WIDTH, OUT, 4).on(nodes(WIDTH), edge_types(4)),
+    case("SAGEConv", WIDTH, OUT, "gcn").on(nodes(WIDTH)),
+    case("SAGEConv", WIDTH, OUT, "lstm").on(nodes(WIDTH)),
+    case("SAGEConv", WIDTH, OUT, "pool").on(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("TAGConv", WIDTH, OUT, 2).on(nodes(WIDTH), edge_weight=edge_scalars()),
+    case("TWIRLSUnfoldingAndAttention", WIDTH, 0.5, 1.0, 4, attn_aft=2, init_att=True).on(nodes(WIDTH)),
+)
