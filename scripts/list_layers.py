@@ -2,7 +2,8 @@
 
     python scripts/list_layers.py [--check] [--only NAME] [--backend inductor]
 
-`--check` compares the page with what is found, `--only` prints the rows of a layer; neither writes anything.
+`--check` compares the page with what is found and writes nothing; `--only` takes one layer, and prints its lines or
+checks that the page has them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import typer
 from layers import cases
 from layers.cases import Case
 from layers.comparison import Row, compare
-from layers.page import graph_layers, page
+from layers.page import graph_layers, page, table_line
 
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._progress import progress_bar
@@ -56,20 +57,16 @@ def list_layers(
         # DGL warns about its own use of older interfaces.
         warnings.simplefilter("ignore")
         for name, case in progress_bar(chosen, desc="layers"):
-            row = compare(case, backend)
-            rows[name].append(row)
-            if only:
-                typer.echo(f"{case.shown}: equal {row.equal}, compiled once {row.compiled} {row.reason}")
-    if only:
-        return
+            rows[name].append(compare(case, backend))
+    lines = [table_line(row) for section in rows.values() for row in section]
     text = page(rows, tuple(COUNTED), replacements())
-    if not check:
+    if check:
+        _check_page(out, lines if only else text.splitlines(), whole=not only)
+    elif only:
+        typer.echo("\n".join(lines))
+    else:
         write_text(out, text)
         typer.echo(f"wrote {out}")
-    elif differing := _differences(text, out):
-        raise InputError(
-            f"{out} is not what layers do now; write it again without --check. It differs at:\n{differing}"
-        )
 
 
 def _check_completeness() -> None:
@@ -79,15 +76,17 @@ def _check_completeness() -> None:
         raise InputError(f"scripts/layers/cases.py and this version of dgl.nn disagree about {', '.join(missing)}.")
 
 
-def _differences(text: str, path: Path) -> str:
+def _check_page(path: Path, expected: Sequence[str], *, whole: bool) -> None:
+    """Check that the page has these lines, and with ``whole`` no others."""
     try:
-        written = path.read_text(encoding="utf-8")
+        written = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}; write it without --check.") from error
-    before, after = set(written.splitlines()), set(text.splitlines())
-    lines = [f"- {line}" for line in written.splitlines() if line not in after]
-    lines += [f"+ {line}" for line in text.splitlines() if line not in before]
-    return "\n".join(lines) if lines else "" if written == text else "the order of lines"
+    differing = [f"- {line}" for line in written if whole and line not in expected]
+    differing += [f"+ {line}" for line in expected if line not in written]
+    if differing or (whole and written != list(expected)):
+        found = "\n".join(differing) or "the order of its lines"
+        raise InputError(f"{path} is not what layers do now; write it again without --check. It differs at:\n{found}")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
     values = rows.features[feat]
     if weight is not None:
         values = values * rows.features[weight]
+    if op == "mean":
+        return rows.groups.averaged(rows.groups.sum(values), rows.counts)
     return rows.groups.reduce(values, op)
 
 

@@ -83,10 +83,13 @@ def page(sections: Mapping[str, Sequence[Row]], counted: Sequence[str], function
 
 def _table(rows: Sequence[Row]) -> str:
     lines = ["| layer | equal | compiled once | why not |", "|---|---|---|---|"]
-    for row in rows:
-        equal, compiled = ("yes" if each else "no" for each in (row.equal, row.compiled))
-        lines.append(f"| {row.case.shown} | {equal} | {compiled} | {row.reason.replace('|', '/')} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *map(table_line, rows)]) + "\n"
+
+
+def table_line(row: Row) -> str:
+    """Return the line of a layer in its table."""
+    equal, compiled = ("yes" if each else "no" for each in (row.equal, row.compiled))
+    return f"| {row.case.shown} | {equal} | {compiled} | {row.reason.replace('|', '/')} |"
 
 
 def _left_out() -> str:

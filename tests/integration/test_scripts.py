@@ -79,6 +79,32 @@ def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message
     assert done.stdout == ""
 
 
+def test_the_page_of_layers_is_what_layers_do() -> None:
+    done = run("scripts/list_layers.py", "--check")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_a_page_of_layers_that_is_old_or_absent_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "layers.md"
+    old = (
+        (ROOT / "docs" / "layers.md")
+        .read_text(encoding="utf-8")
+        .replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |")
+    )
+    page.write_text(old, encoding="utf-8")
+    for arguments, code, message in (
+        (("--check", "--only", "SumPooling", "--out", page), 1, "+ | `SumPooling()` | yes | yes |"),
+        (("--check", "--only", "SumPooling", "--out", tmp_path / "absent.md"), 1, "absent.md"),
+        (("--only", "MedianPooling"), 2, "'MedianPooling'"),
+    ):
+        done = run("scripts/list_layers.py", *arguments)
+        assert done.returncode == code
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    shown = run("scripts/list_layers.py", "--only", "MaxPooling")
+    assert shown.stdout.splitlines() == ["| `MaxPooling()` | yes | yes |  |"], shown.stderr
+
+
 def test_help_and_version() -> None:
     assert command("--version").stdout.split() == ["dgl-tuplepack", __version__]
     assert "--graphs" in command("demo", "--help").stdout
