@@ -6,6 +6,8 @@ and on the CPU by kernels of ours, which write out no more than the result.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -72,7 +74,7 @@ class Groups:
         if weights is not None:
             _check_rows(weights, self.index.shape[0], "rows")
             tensors = (values, weights)
-        if kernel_groups.fits(self.index, via.index, *tensors) and kernel_groups.fit_together(values, weights):
+        if kernel_groups.fits(self.index, *tensors) and kernel_groups.fit_together(via.index, values, weights):
             return kernel_groups.weighted_sum(self, via, values, weights)
         rows = via.gather(values)
         return self.sum(rows if weights is None else rows * weights)
@@ -113,13 +115,19 @@ class Groups:
             return result + values.sum() * 0
         return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
 
+    def _largest(self, values: Tensor, how: str = "amax", fill: float = 0.0) -> Tensor:
+        result = values.new_full((self.number, *values.shape[1:]), fill)
+        return result.scatter_reduce_(0, self._rows_like(values), values, how, include_self=False)
+
+    def _rows_like(self, values: Tensor) -> Tensor:
+        """The group of each value."""
+        return self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+
     def _extreme(self, values: Tensor, largest: bool, fill: float) -> tuple[Tensor, Tensor]:
         """The extremes, and the first row that has each; the number of rows where none has."""
-        number, width = values.shape[0], values.shape[1:]
-        rows = self.index.view(-1, *(1,) * len(width)).expand_as(values)
-        result = values.new_full((self.number, *width), fill)
-        result.scatter_reduce_(0, rows, values, "amax" if largest else "amin", include_self=False)
-        order = torch.arange(number, device=values.device).view(-1, *(1,) * len(width)).expand_as(values)
+        number, rows = values.shape[0], self._rows_like(values)
+        result = self._largest(values, "amax" if largest else "amin", fill)
+        order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
         first = torch.full_like(result, number, dtype=torch.int64).scatter_reduce_(0, rows, candidates, "amin")
         return result, first
@@ -129,11 +137,29 @@ class Groups:
         _check_rows(values, self.index.shape[0], "rows")
         if kernel_groups.fits(self.index, values):
             return kernel_groups.softmax(self, values)
-        rows = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
-        largest = values.new_zeros((self.number, *values.shape[1:]))
-        largest.scatter_reduce_(0, rows, values.detach(), "amax", include_self=False)
-        powers = (values - largest.index_select(0, self.index)).exp()
-        return powers / self.gather(self.sum(powers))
+        if torch.compiler.is_compiling():
+            # A compiler chooses itself what it keeps.
+            powers = torch.exp(values - self._largest(values.detach()).index_select(0, self.index))
+            return powers / self.gather(self.sum(powers))
+        return cast(Tensor, _Softmax.apply(values, self))  # type: ignore[no-untyped-call]
+
+
+class _Softmax(torch.autograd.Function):
+    """Keeps its result alone for the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
+        powers = torch.exp(values - groups._largest(values).index_select(0, groups.index))
+        result = powers / groups.gather(groups.sum(powers))
+        ctx.groups = groups
+        ctx.save_for_backward(result, groups.index)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        result, _ = ctx.saved_tensors
+        product = result * gradient
+        return product - result * ctx.groups.gather(ctx.groups.sum(product)), None
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:

@@ -21,8 +21,8 @@ _FLOATS = (torch.float32, torch.float64)
 _MOST_THREADS = 4
 
 
-def fits(index: Tensor, *tensors: Tensor) -> bool:
-    """Whether kernels take these: plain tensors on the CPU, indices int64, values of one dtype, float32 or float64.
+def fits(index: Tensor, *values: Tensor) -> bool:
+    """Whether kernels take these: plain tensors on the CPU, values of one dtype, float32 or float64.
 
     What traces or transforms operations of torch does not see our kernels.
     """
@@ -30,25 +30,15 @@ def fits(index: Tensor, *tensors: Tensor) -> bool:
         return False
     if torch._C._is_tracing() or is_transformed():
         return False
-    dtype = None
-    for each in tensors:
-        if not has_memory(each):
-            return False
-        if each.dtype == torch.int64:
-            continue
-        if each.dtype not in _FLOATS or dtype not in (None, each.dtype) or each.dim() == 0:
-            return False
-        dtype = each.dtype
-    return True
+    dtype = values[0].dtype if values else torch.float32
+    return dtype in _FLOATS and all(each.dtype == dtype and each.dim() > 0 and has_memory(each) for each in values)
 
 
-def fit_together(values: Tensor, weights: Tensor | None) -> bool:
+def fit_together(via: Tensor, values: Tensor, weights: Tensor | None) -> bool:
     """Whether weights ``[E, ...]`` begin with the axes of an entry of the values ``[N, ...]``, then have only 1."""
-    if weights is None:
-        return True
-    if weights.dim() != values.dim():
+    if not has_memory(via):
         return False
-    return _heads(values, weights) is not None
+    return weights is None or (weights.dim() == values.dim() and _heads(values, weights) is not None)
 
 
 def _heads(values: Tensor, weights: Tensor) -> int | None:
@@ -65,14 +55,19 @@ def _heads(values: Tensor, weights: Tensor) -> int | None:
 
 
 class Sorted:
-    """Rows by group: addresses for kernels, and the tensors that they belong to."""
+    """Rows by group, for kernels."""
 
     def __init__(self, index: Tensor, pointers: Tensor, order: Tensor | None, number: int) -> None:
         self.pointers = pointers
         self._order = order
+        self._number = number
         self._made_of = [(each, _version(each)) for each in (index, pointers)]
-        address = 0 if order is None else order.data_ptr()
-        self.groups = edge_sums.Groups(pointers.data_ptr(), address, number, index.shape[0])
+
+    @property
+    def groups(self) -> edge_sums.Groups:
+        """Addresses, asked for each time: those of a copy, or of tensors moved to shared memory, are others."""
+        order = 0 if self._order is None else self._order.data_ptr()
+        return edge_sums.Groups(self.pointers.data_ptr(), order, self._number, self._made_of[0][0].shape[0])
 
     def is_stale(self) -> bool:
         """Whether the tensors that it was made of have other values by now."""
@@ -208,7 +203,7 @@ class _WeightedSum(torch.autograd.Function):
 
 def _products(via: Groups, values: Tensor, groups: Groups, gradient: Tensor, shape: torch.Size) -> Tensor:
     """Gradient of weights of this shape: products of the two rows of each edge, summed to the shape."""
-    if fits(via.index, groups.index, values, gradient):
+    if fits(via.index, values, gradient) and has_memory(groups.index):
         return cast(Tensor, _Products.apply(via, values, groups, gradient, shape))  # type: ignore[no-untyped-call]
     return (via.gather(values) * groups.gather(gradient)).sum_to_size(shape)
 
