@@ -2,20 +2,20 @@
 
 Users import DGL's functions by name (``from dgl import mean_nodes``), keep them in dicts and in partial functions, and
 DGL's own modules do. So the function objects stay, and their code is replaced: `install` gives each function in the
-table of replacements a code of one line that calls a dispatcher, and keeps the code of before in a function
-of its own, which the dispatcher calls with the same arguments for every DGLGraph. Everyone who holds the function gets
-this, whether it was imported before or after, and a tracer follows it as it follows any Python function. `restore`
-gives the functions their code back.
+table of replacements a code of one line, which calls our implementation for a TensorGraph and the original, with the
+same arguments, for everything else. Everyone who holds the function gets this, whether it was imported before or after,
+and a tracer follows it as it follows any Python function. `restore` gives the functions their code back.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 import torch
@@ -27,9 +27,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Replacement:
     """What takes the place of a function of DGL for some of its calls.
 
-    ``owner`` is the module of the function, or a class in it. ``kind`` is the type of the argument at ``position`` for
-    which ``ours`` is called; with ``None``, ``ours`` is called in code that is traced, and on devices for which DGL is
-    not built.
+    ``owner`` is a class in the module that has the function, or None. ``kind`` is the type of the argument at
+    ``position`` for which ``ours`` is called. With None that argument is a tensor, and ``ours`` is called in code that
+    is traced, and on devices for which DGL is not built.
     """
 
     module: str
@@ -97,8 +97,6 @@ def restore() -> None:
     with _LOCK:
         while _PATCHES:
             patch = _PATCHES.pop()
-            patch.function.__defaults__ = patch.original.__defaults__
-            patch.function.__kwdefaults__ = patch.original.__kwdefaults__
             patch.function.__code__ = patch.original.__code__
             del patch.function.__wrapped__  # type: ignore[attr-defined]
             del patch.function.__globals__[patch.entry]
@@ -139,56 +137,65 @@ def _find(replacement: Replacement) -> FunctionType | None:
     if replacement.owner is not None:
         owner = getattr(owner, replacement.owner, None)
     function = getattr(owner, replacement.name, None)
-    return function if isinstance(function, FunctionType) else None
+    # A closure has cells that other code does not have.
+    return function if isinstance(function, FunctionType) and not function.__closure__ else None
 
 
 def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
     original = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
-    original.__kwdefaults__ = function.__kwdefaults__
-    original.__doc__ = function.__doc__
-    original.__module__ = function.__module__
-    original.__qualname__ = function.__qualname__
+    for name in ("__kwdefaults__", "__doc__", "__module__", "__qualname__"):
+        setattr(original, name, getattr(function, name))
     entry = f"__tuplepack_{replacement.owner or ''}_{replacement.name}"
-    function.__globals__[entry] = _dispatcher(original, replacement)
-    # `inspect` shows the signature and the source of the original.
+    function.__globals__[entry] = _chooser(original, replacement)
+    # `inspect` shows the source of the original.
     function.__wrapped__ = original  # type: ignore[attr-defined]
-    code = _template.__code__.replace(co_names=(entry,), co_name=function.__name__)
-    # The new code takes no defaults, and the old code never runs without them.
-    function.__code__ = code
-    function.__defaults__ = function.__kwdefaults__ = None
+    function.__code__ = _code(original, replacement, entry)
     return _Patch(function, original, entry)
 
 
-def _template(*arguments: Any, **keywords: Any) -> Any:
-    """Call the dispatcher; its one global name is replaced by the name of the dispatcher in the function's module."""
-    return _entry(*arguments, **keywords)  # type: ignore[name-defined]  # noqa: F821
+def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
+    """Return code with the parameters of the original, which passes them to the function that is chosen for them.
+
+    ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``, for example. The defaults stay with the function.
+    """
+    parameters = inspect.signature(original).parameters
+    declared = [str(each.replace(default=each.empty, annotation=each.empty)) for each in parameters.values()]
+    passed = [
+        f"{name}={name}" if each.kind is each.KEYWORD_ONLY else text
+        for (name, each), text in zip(parameters.items(), declared, strict=True)
+    ]
+    kinds = [each.kind for each in parameters.values()]
+    if inspect.Parameter.KEYWORD_ONLY in kinds and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    graph = list(parameters)[replacement.position]
+    source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
+    # Tracers pass over code that is in no file, and tracebacks show a line of one.
+    lines = "\n" * (_code.__code__.co_firstlineno - 1)
+    module = compile(lines + source, __file__, "exec", dont_inherit=True)
+    return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 
-def _dispatcher(original: FunctionType, replacement: Replacement) -> Callable[..., Any]:
-    ours, kind, position = replacement.ours, replacement.kind, replacement.position
-    name = original.__code__.co_varnames[position]
+def _chooser(original: FunctionType, replacement: Replacement) -> Callable[[Any], Callable[..., Any]]:
+    ours, kind = replacement.ours, replacement.kind
     if kind is None:
         return _of_tensors(original, ours)
 
-    def dispatch(*arguments: Any, **keywords: Any) -> Any:
-        graph = arguments[position] if len(arguments) > position else keywords.get(name)
-        return (ours if isinstance(graph, kind) else original)(*arguments, **keywords)
+    def choose(graph: Any) -> Callable[..., Any]:
+        return ours if isinstance(graph, kind) else original
 
-    return dispatch
+    return choose
 
 
-def _of_tensors(original: FunctionType, ours: Callable[..., Any]) -> Callable[..., Any]:
+def _of_tensors(original: FunctionType, ours: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
     from dgl import ndarray
 
     has_gpu = bool(ndarray.gpu(0).exist)
 
-    def dispatch(*arguments: Any, **keywords: Any) -> Any:
-        if is_traced():
-            return ours(*arguments, **keywords)
-        first = arguments[0] if arguments else next(iter(keywords.values()), None)
-        elsewhere = not has_gpu and isinstance(first, torch.Tensor) and first.device.type != "cpu"
-        return (ours if elsewhere else original)(*arguments, **keywords)
+    def choose(tensor: Any) -> Callable[..., Any]:
+        if is_traced() or not (has_gpu or tensor.device.type == "cpu"):
+            return ours
+        return original
 
-    return dispatch
+    return choose

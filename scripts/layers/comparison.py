@@ -24,6 +24,7 @@ REASONS = {
     "some of them are named": "it computes on some of the edges",
     "Data-dependent branching": "it looks at values on the host",
     "data-dependent expression": "it looks at values on the host",
+    "any node has no edges": "it looks at values on the host",
     "LSTM": "torch traces an LSTM only with `torch._dynamo.config.allow_rnn`",
     "storage": "it frees the memory of its inputs",
 }

@@ -38,12 +38,11 @@ Layers, models and users call DGL's free functions: `dgl.mean_nodes(graph, "h")`
 look into the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made
 after DGL was imported changes the functions below, in place and once:
 
-- Each function object stays the same, and its code is replaced by one line that calls a dispatcher. Everyone who holds
-  the function gets it: `from dgl import mean_nodes` in any file, before or after; dicts, partial functions, defaults;
-  DGL's own modules.
-- The dispatcher looks at the type of the graph. A `TensorGraph` goes to our implementation. Everything else goes to the
-  original code with the same arguments, so that results on DGLGraphs stay the same bit for bit; a call takes less than
-  a microsecond longer.
+- Each function object stays the same, and its code (`function.__code__`) is replaced by one line, which looks at the
+  type of the graph. Everyone who holds the function gets it: `from dgl import mean_nodes` in any file, before or after;
+  dicts, partial functions, defaults; DGL's own modules.
+- A `TensorGraph` goes to our implementation. Everything else goes to the original code with the same arguments, so that
+  results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
 - `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` take no graph. They go to our implementation in code
   that torch.compile traces, and for tensors on a device that this build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows are those of before.

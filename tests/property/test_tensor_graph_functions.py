@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dgl_tuplepack import TensorGraph
 from dgl_tuplepack.tensor_graph import free_functions as ours
+from dgl_tuplepack.tensor_graph import kernel_groups
 from tests.graphs import RELATIONS, USER, generator, random_graph, random_heterograph
 
 TYPES = (USER, "item")
@@ -26,7 +27,12 @@ BINARY = ("add", "sub", "mul", "div")
 # Shapes of two features that broadcast; a dot product is over the last axis.
 SHAPES = (((), ()), ((3,), (3,)), ((3,), (1,)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((1,), (2, 3)))
 
-Function = Callable[[Any], Any]
+
+@pytest.fixture(params=["kernels", "operations"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to compute: by kernels, and by operations of torch."""
+    if request.param == "operations":
+        monkeypatch.setattr(kernel_groups, "_MOST_THREADS", 0)
 
 
 @dataclass
