@@ -1,4 +1,4 @@
-"""Compiled code computes what uncompiled code does: random networks through the pass, two through the whole compiler."""
+"""Compiled code computes what uncompiled code does: random networks through the pass, two through the compiler."""
 
 from __future__ import annotations
 
