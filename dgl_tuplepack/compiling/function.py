@@ -226,10 +226,8 @@ class CompiledFunction:
         """Compile without our options, or if that has failed, not at all."""
         plain, self._failed_with_ours = self._failed_with_ours, True
         ways = "stays uncompiled" if plain else "is compiled without the options of tp.compile"
-        reason = str(error).strip().partition("\n")[0][:300]
-        warnings.warn(
-            f"{self._name} {ways}, since the compiler fails ({type(error).__name__}: {reason}).", stacklevel=5
-        )
+        reason = torch_private.reason_of(error)
+        warnings.warn(f"{self._name} {ways}, since torch's compiler fails ({reason}).", stacklevel=4)
         self._compiled = self._by_torch(None if plain else {})
         return self._compiled
 
@@ -238,7 +236,7 @@ class CompiledFunction:
         if torch_private.is_recompile_limit(error):
             raise CompileError(
                 f"{self._name} has been compiled too often, for what differs between its calls "
-                f"({str(error).strip().partition(chr(10))[0][:300]}); keep modes, attributes and global variables that "
+                f"({torch_private.reason_of(error)}); keep modes, attributes and global variables that "
                 "it reads as they are, or make numbers tensors."
             ) from error
         if torch_private.is_error_of_function(error) or "Observed exception" in str(error)[:40]:

@@ -67,19 +67,13 @@ def _problem_of(options: Mapping[str, Any], device: str) -> str | None:
         found = _gradients(compiled, inputs, cotangents)
         kept = torch_private.kept_for_backward(compiled(*inputs)[0])
     except Exception as error:
-        return f"torch's compiler fails on a small network ({_first_line(error)})"
+        return f"torch's compiler fails on a small network ({torch_private.reason_of(error)})"
     for name, one, other in zip(_RESULTS, found, _gradients(_network, inputs, cotangents), strict=True):
         if not _are_equal(one, other):
             return f"compiled and uncompiled code differ on a small network ({name})"
     if options and device == "cpu" and any(each.dtype == torch.bool and each.ndim == 2 for each in kept):
         return f"the pass has no effect with torch {torch.__version__}"
     return None
-
-
-def _first_line(error: BaseException) -> str:
-    """The line of a compiler's error that says most, on one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
 
 
 _RESULTS = ("activations", "sums over edges", "gradient of the input", "gradient of the weights")

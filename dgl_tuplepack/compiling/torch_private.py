@@ -116,6 +116,14 @@ def is_compiler_failure(error: BaseException) -> bool:
     )
 
 
+def reason_of(error: BaseException) -> str:
+    """The innermost error that torch's compiler wraps, on one line."""
+    while isinstance(inner := getattr(error, "inner_exception", None), BaseException):
+        error = inner
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+
+
 def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
     """Whether an error is of one of the classes, by name: a torch that lacks one has no such errors."""
     return any(kind.__module__ == module and kind.__name__ in names for kind in type(error).__mro__)

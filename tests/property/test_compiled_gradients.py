@@ -1,4 +1,4 @@
-"""Compiled code computes what uncompiled code does: random networks through the pass, some through the whole compiler."""
+"""Compiled code computes what uncompiled code does: random networks through the pass, two through the compiler."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "gathered": lambda x, other: torch.relu(x[torch.arange(len(x)).flip(0)]),
     "dropout of nothing": lambda x, other: functional.dropout(x, 0.0, training=True),
 }  # fmt: skip
-# Torch's compiler, with our pass or without, makes 0 of relu6(-0), and another gradient at NaN.
-DIFFERENT_IN_TORCH = {"relu6"}
+# Torch's own decompositions make 0 of relu6(-0), and have other gradients of these two at NaN.
+DIFFERENT_IN_TORCH = {"relu6", "hardtanh"}
 SPECIAL = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, 0.5], dtype=torch.float64)
 
 
@@ -54,7 +54,10 @@ def gradients(function: Any, inputs: list[Tensor], upstream: Tensor) -> list[Ten
     leaves = [each.clone().requires_grad_() for each in inputs]
     result = function(*leaves)
     found = torch.autograd.grad(result, leaves, upstream, allow_unused=True)
-    return [result.detach(), *(torch.zeros_like(each) if g is None else g for g, each in zip(found, leaves, strict=True))]
+    return [
+        result.detach(),
+        *(torch.zeros_like(each) if g is None else g for g, each in zip(found, leaves, strict=True)),
+    ]
 
 
 @settings(max_examples=12)
@@ -87,7 +90,7 @@ def test_the_pass_changes_no_bit_and_keeps_no_matrix_of_bools(
 
 def test_without_the_pass_masks_are_kept_as_bools() -> None:
     """Else the property above would say nothing."""
-    x, other, upstream = matrices(0, 3, special=False)
+    x, upstream = matrices(0, 2, special=False)
     kept = {}
     for name in ("relu", "leaky_relu", "hardtanh", "where above"):
         backends = [Backend(True), Backend(False)]
@@ -96,7 +99,7 @@ def test_without_the_pass_masks_are_kept_as_bools() -> None:
             gradients(compiled, [x], upstream)
         kept[name] = [backend.matrices_of_bools() for backend in backends]
     torch.compiler.reset()
-    assert kept == dict.fromkeys(kept, [0, 1])
+    assert all(number == [0, 1] for number in kept.values()), kept
 
 
 @pytest.mark.parametrize("probability", [0.25, 0.5])
@@ -209,7 +212,8 @@ def test_fifty_compiled_steps_train_as_uncompiled_ones() -> None:
             return tp.nn.masked_mean(losses, batch["graph_mask"], count=count)
 
         step = tp.compile(loss_of) if compiles else loss_of
-        optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+        # Adam divides gradients that are 0 but for rounding by their own size.
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.5)
         losses = []
         for batch in batches(5) * 10:
             optimizer.zero_grad()
@@ -218,5 +222,5 @@ def test_fifty_compiled_steps_train_as_uncompiled_ones() -> None:
             optimizer.step()
             losses.append(loss.item())
         found[compiles] = losses, [each.detach().clone() for each in model.state_dict().values()]
-    torch.testing.assert_close(found[True], found[False], rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(found[True], found[False], rtol=1e-10, atol=1e-12)
     assert found[True][0][-2] < found[True][0][3]
