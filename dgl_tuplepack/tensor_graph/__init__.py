@@ -2,7 +2,7 @@
 
 In reading order: `groups` (rows of nodes at edges, sums over edges) and its kernels, `relation` (the edges of one
 type), `types` (names of types), `views` (features), `functions` (messages), `message_passing`, `dispatch` (how
-functions of DGL find ours), `graph`, `segments`, `free_functions` and `readouts` (what they find).
+functions of DGL find ours), `structure`, `graph`, `segments`, `free_functions` and `readouts` (what they find).
 """
 
 from dgl_tuplepack.tensor_graph import free_functions as free_functions

@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
@@ -17,6 +16,7 @@ from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
 from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
+from dgl_tuplepack.tensor_graph.structure import Structure
 from dgl_tuplepack.tensor_graph.types import Types
 from dgl_tuplepack.tensor_graph.views import EdgeView, FeatureView, NodeView
 
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 Frames = dict[Key, dict[str, Tensor]]
 
 
-class TensorGraph:
+class TensorGraph(Structure):
     """A graph, or a batch of graphs, of plain tensors: what layers of DGL and message passing need of a DGLGraph.
 
     All of it is operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
@@ -56,7 +56,8 @@ class TensorGraph:
     Notes
     -----
     Results equal those of a DGLGraph up to the order of sums. As there, nodes without messages get 0. Other than there,
-    an infinite maximum or minimum stays infinite in `update_all`, and NaN among messages gives NaN.
+    apply functions see that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite,
+    and NaN among messages gives NaN.
 
     Examples
     --------
@@ -67,8 +68,6 @@ class TensorGraph:
     >>> graph.ndata["total"].flatten().tolist()
     [0.0, 0.0, 3.0]
     """
-
-    is_block = False
 
     def __init__(
         self,
@@ -115,55 +114,6 @@ class TensorGraph:
             nodes, edges = str(self.num_nodes()), str(self.num_edges())
         return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
 
-    # Types.
-
-    @property
-    def ntypes(self) -> list[str]:
-        """Node types."""
-        return self.types.node_types
-
-    @property
-    def etypes(self) -> list[str]:
-        """Middle names of the edge types."""
-        return [each[1] for each in self.types.edge_types]
-
-    @property
-    def canonical_etypes(self) -> list[EdgeType]:
-        """Edge types: source node type, edge type, destination node type."""
-        return self.types.edge_types
-
-    @property
-    def srctypes(self) -> list[str]:
-        """Node types that edges begin in; all types unless no type is both source and destination."""
-        return self.types.source_types
-
-    @property
-    def dsttypes(self) -> list[str]:
-        """Node types that edges end in; all types unless no type is both source and destination."""
-        return self.types.destination_types
-
-    @property
-    def is_unibipartite(self) -> bool:
-        """Whether no node type is both source and destination."""
-        return self.types.is_unibipartite
-
-    @property
-    def is_homogeneous(self) -> bool:
-        """Whether there is one node type and one edge type."""
-        return len(self.types.node_types) == len(self.types.edge_types) == 1
-
-    def to_canonical_etype(self, etype: str | EdgeType | None) -> EdgeType:
-        """Return the canonical edge type of a name."""
-        return self.types.edge_type(etype)
-
-    def get_ntype_id(self, ntype: str | None) -> int:
-        """Position of a node type."""
-        return self.ntypes.index(self.types.node_type(ntype))
-
-    def get_etype_id(self, etype: str | EdgeType | None) -> int:
-        """Position of an edge type."""
-        return self.canonical_etypes.index(self.types.edge_type(etype))
-
     def __getitem__(self, key: Any) -> TensorGraph:
         """Return the graph of one edge type and its node types, which shares features with this one."""
         edge_type = self._only_edge_type(key)
@@ -181,104 +131,6 @@ class TensorGraph:
             _node_slots=None,
             _edge_slots=None,
         )
-
-    def _only_edge_type(self, key: Any) -> EdgeType:
-        if not (isinstance(key, tuple) and len(key) == 3 and any(isinstance(each, slice) for each in key)):
-            return self.types.edge_type(key)
-        fitting = [
-            each
-            for each in self.canonical_etypes
-            if all(isinstance(part, slice) or part == name for part, name in zip(key, each, strict=True))
-        ]
-        if len(fitting) != 1:
-            raise UnsupportedError(
-                f"graph[{shown(key)}] fits the edge types {fitting}; a TensorGraph gives the part of one edge type."
-            )
-        return fitting[0]
-
-    # Numbers.
-
-    def num_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types."""
-        return self._count(ntype, self.ntypes)
-
-    def num_src_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types, that edges begin in."""
-        return self._count(ntype, self.srctypes)
-
-    def num_dst_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types, that edges end in."""
-        return self._count(ntype, self.dsttypes)
-
-    number_of_nodes = num_nodes
-    number_of_src_nodes = num_src_nodes
-    number_of_dst_nodes = num_dst_nodes
-
-    def _count(self, ntype: str | None, among: list[str]) -> int:
-        if ntype is None:
-            return sum(self._num_nodes[each] for each in among)
-        return self._num_nodes[self.types.node_type(ntype, among)]
-
-    def num_edges(self, etype: str | EdgeType | None = None) -> int:
-        """Number of edges of a type, or of all types."""
-        if etype is None:
-            return sum(relation.num_edges for relation in self.relations.values())
-        return self.relations[self.types.edge_type(etype)].num_edges
-
-    number_of_edges = num_edges
-
-    def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges that end in each node, or in nodes `v`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
-
-    def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges that begin in each node, or in nodes `u`."""
-        return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
-
-    def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
-        degrees = degrees.to(self.idtype)
-        return degrees if isinstance(nodes, str) else degrees[nodes]
-
-    def node_numbers(self, node_type: str) -> Tensor:
-        """Numbers of the nodes of a type: 0..V-1."""
-        return torch.arange(self._num_nodes[node_type], dtype=self.idtype, device=self.device)
-
-    # Batches.
-
-    @property
-    def batch_size(self) -> int:
-        """Number of graphs."""
-        if self._batch_num_nodes is None:
-            return 1
-        return next(iter(self._batch_num_nodes.values())).shape[0]
-
-    def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
-        """Number of nodes of each graph."""
-        known = self.types.node_type(ntype)
-        if self._batch_num_nodes is None:
-            return torch.tensor([self._num_nodes[known]], device=self.device)
-        return self._batch_num_nodes[known]
-
-    def batch_num_edges(self, etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges of each graph."""
-        known = self.types.edge_type(etype)
-        if self._batch_num_edges is None:
-            return torch.tensor([self.relations[known].num_edges], device=self.device)
-        return self._batch_num_edges[known]
-
-    def node_graph_slots(self, ntype: str | None = None) -> Tensor:
-        """Graph of each node, int64 ``[V]``."""
-        known = self.types.node_type(ntype)
-        if self._node_slots is not None:
-            return self._node_slots[known]
-        return _slots(self.batch_num_nodes(known), self._num_nodes[known])
-
-    def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
-        """Graph of each edge, int64 ``[E]``."""
-        known = self.types.edge_type(etype)
-        if self._edge_slots is not None:
-            return self._edge_slots[known]
-        return _slots(self.batch_num_edges(known), self.relations[known].num_edges)
 
     # Features.
 
@@ -334,27 +186,6 @@ class TensorGraph:
         """Return a graph with copies of all features."""
         return self._mapped(lambda tensor: tensor.clone())
 
-    # Edges.
-
-    def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
-        """Source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three of them ("all")."""
-        if order not in ("eid", None):
-            raise UnsupportedError(f"a TensorGraph gives edges in their own order, 'eid', but was asked for {order!r}.")
-        relation = self.relations[self.types.edge_type(etype)]
-        if form == "uv":
-            return relation.src, relation.dst
-        if form == "eid":
-            return relation.numbers()
-        if form == "all":
-            return relation.src, relation.dst, relation.numbers()
-        raise SchemaError(f"unknown form {shown(form)} of edges; choose 'uv', 'eid' or 'all'.")
-
-    def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
-        """Source and destination nodes of some edges."""
-        relation = self.relations[self.types.edge_type(etype)]
-        numbers = torch.as_tensor(eid, device=self.device)
-        return relation.src[numbers], relation.dst[numbers]
-
     # Message passing.
 
     def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
@@ -401,24 +232,7 @@ class TensorGraph:
     def _set_nodes(self, node_type: str, values: Mapping[str, Tensor]) -> None:
         FeatureView(self, False, [node_type]).update(values)
 
-    # Where the tensors are.
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the tensors."""
-        for relation in self.relations.values():
-            return relation.src.device
-        for frame in self.node_frames.values():
-            for tensor in frame.values():
-                return tensor.device
-        return torch.device("cpu")
-
-    @property
-    def idtype(self) -> torch.dtype:
-        """Integer dtype of the end nodes of edges."""
-        for relation in self.relations.values():
-            return relation.src.dtype
-        return torch.int64
+    # Copies.
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TensorGraph:
         """Return the same graph on another device."""
@@ -429,17 +243,17 @@ class TensorGraph:
         """Return the same graph on the CPU."""
         return self.to("cpu")
 
+    def astype(self, idtype: torch.dtype) -> TensorGraph:
+        """Return the same graph with end nodes of another integer dtype."""
+        return self.local_var()._with(relations={t: each.astype(idtype) for t, each in self.relations.items()})
+
     def long(self) -> TensorGraph:
         """Return the same graph with int64 end nodes."""
-        return self._with(relations={t: each.astype(torch.int64) for t, each in self.relations.items()})
+        return self.astype(torch.int64)
 
     def int(self) -> TensorGraph:
         """Return the same graph with int32 end nodes."""
-        return self._with(relations={t: each.astype(torch.int32) for t, each in self.relations.items()})
-
-    def is_pinned(self) -> bool:
-        """Whether the tensors are in pinned memory."""
-        return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())
+        return self.astype(torch.int32)
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
         """A copy with features and numbers changed by a function."""
@@ -476,12 +290,6 @@ class _LocalScope:
 
 def _copied(frames: Frames[Key]) -> Frames[Key]:
     return {key: dict(frame) for key, frame in frames.items()}
-
-
-def _slots(numbers: Tensor, total: int) -> Tensor:
-    """Graph of each of `total` nodes or edges."""
-    graphs = torch.arange(numbers.shape[0], device=numbers.device)
-    return torch.repeat_interleave(graphs, numbers.long(), output_size=total)
 
 
 def _check_all(rows: Any) -> None:

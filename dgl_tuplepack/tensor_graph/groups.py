@@ -106,13 +106,19 @@ class Groups:
             return result + values.sum() * 0
         return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
 
+    def _largest(self, values: Tensor, how: str = "amax", fill: float = 0.0) -> Tensor:
+        result = values.new_full((self.number, *values.shape[1:]), fill)
+        return result.scatter_reduce_(0, self._rows_like(values), values, how, include_self=False)
+
+    def _rows_like(self, values: Tensor) -> Tensor:
+        """The group of each value."""
+        return self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+
     def _extreme(self, values: Tensor, largest: bool, fill: float) -> tuple[Tensor, Tensor]:
         """The extremes, and the first row that has each; the number of rows where none has."""
-        number, width = values.shape[0], values.shape[1:]
-        rows = self.index.view(-1, *(1,) * len(width)).expand_as(values)
-        result = values.new_full((self.number, *width), fill)
-        result.scatter_reduce_(0, rows, values, "amax" if largest else "amin", include_self=False)
-        order = torch.arange(number, device=values.device).view(-1, *(1,) * len(width)).expand_as(values)
+        number, rows = values.shape[0], self._rows_like(values)
+        result = self._largest(values, "amax" if largest else "amin", fill)
+        order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
         first = torch.full_like(result, number, dtype=torch.int64).scatter_reduce_(0, rows, candidates, "amin")
         return result, first
@@ -122,30 +128,29 @@ class Groups:
         _check_rows(values, self.index.shape[0], "rows")
         if kernel_groups.fits(self.index, values):
             return kernel_groups.softmax(self, values)
-        return cast(Tensor, _Softmax.apply(values, self.index, self.number))  # type: ignore[no-untyped-call]
+        if torch.compiler.is_compiling():
+            # A compiler chooses itself what it keeps.
+            powers = torch.exp(values - self._largest(values.detach()).index_select(0, self.index))
+            return powers / self.gather(self.sum(powers))
+        return cast(Tensor, _Softmax.apply(values, self))  # type: ignore[no-untyped-call]
 
 
 class _Softmax(torch.autograd.Function):
     """Keeps its result alone for the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor, number: int) -> Tensor:
-        rows = index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
-        largest = values.new_zeros((number, *values.shape[1:]))
-        largest.scatter_reduce_(0, rows, values, "amax", include_self=False)
-        powers = (values - largest.index_select(0, index)).exp()
-        total = torch.zeros_like(largest).index_add_(0, index, powers)
-        result = powers / total.index_select(0, index)
-        ctx.save_for_backward(result, index)
-        ctx.number = number
+    def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
+        powers = torch.exp(values - groups._largest(values).index_select(0, groups.index))
+        result = powers / groups.gather(groups.sum(powers))
+        ctx.groups = groups
+        ctx.save_for_backward(result, groups.index)
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        result, index = ctx.saved_tensors
-        groups = Groups(index, ctx.number)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        result, _ = ctx.saved_tensors
         product = result * gradient
-        return product - result * groups.gather(groups.sum(product)), None, None
+        return product - result * ctx.groups.gather(ctx.groups.sum(product)), None
 
 
 def _check_rows(values: Tensor, number: int, what: str) -> None:

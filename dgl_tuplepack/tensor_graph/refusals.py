@@ -18,23 +18,26 @@ _QUERY = (
 )
 _SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with 0 as the weight of the others."
 _FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
+_FEATURES = "its features are tensors. Read their dtype and shape, as in graph.ndata['x'].shape."
 _BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., batch_num_nodes=..., batch_num_edges=...)."
 _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
 
 _INSTEAD = {
-    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reverse",
+    _STRUCTURE: "add_nodes add_edges remove_nodes remove_edges add_self_loop remove_self_loop reverse reorder_graph",
     _SUBGRAPH: (
         "subgraph node_subgraph edge_subgraph in_subgraph out_subgraph khop_in_subgraph khop_out_subgraph "
-        "sample_neighbors sample_etype_neighbors select_topk node_type_subgraph edge_type_subgraph line_graph "
+        "sample_neighbors sample_neighbors_biased sample_neighbors_fused sample_labors "
+        "sample_etype_neighbors select_topk node_type_subgraph edge_type_subgraph line_graph "
         "to_simple global_uniform_negative_sampling random_walk_states get_node_storage get_edge_storage"
     ),
     _QUERY: (
         "has_node has_nodes has_edge_between has_edges_between predecessors successors edge_id edge_ids in_edges "
         "out_edges filter_nodes filter_edges is_multigraph incidence_matrix inc adj adjacency_matrix adj_external "
-        "adjacency_matrix_scipy metagraph"
+        "adjacency_matrix_scipy metagraph to_networkx to_cugraph"
     ),
     _SOME: "send_and_recv pull push prop_nodes prop_edges group_apply_edges group_apply",
     _FORMAT: "adj_tensors formats create_formats_ shared_memory set_n_initializer set_e_initializer",
+    _FEATURES: "node_attr_schemes edge_attr_schemes",
     _BATCH: "set_batch_num_nodes set_batch_num_edges",
     _MEMORY: "pin_memory_ unpin_memory_ record_stream",
 }

@@ -1,0 +1,336 @@
+"""TensorGraph: compiled code, errors, and how features are kept."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import dgl
+import dgl.function as fn
+import dgl.nn
+import pytest
+import torch
+from torch import Tensor, nn
+
+from dgl_tuplepack import TensorGraph
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.refusals import INSTEAD
+from tests.messages import refused
+
+WIDTH = 4
+FOLLOWS, BUYS, SOLD = ("user", "follows", "user"), ("user", "buys", "item"), ("item", "sold", "user")
+
+
+def path() -> TensorGraph:
+    """0 -> 1 -> 2."""
+    return TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3, node_features={"x": torch.arange(3.0)})
+
+
+def shop() -> TensorGraph:
+    ends = {FOLLOWS: ([0, 1], [1, 1]), BUYS: ([0], [2]), SOLD: ([], [])}
+    src, dst = ({t: torch.tensor(each[i], dtype=torch.int64) for t, each in ends.items()} for i in (0, 1))
+    return TensorGraph(src, dst, {"user": 2, "item": 3})
+
+
+def batch(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Ends of 11 edges among 7 nodes, features of nodes, and of edges."""
+    generator = torch.Generator().manual_seed(seed)
+    src, dst = torch.randint(0, 7, (2, 11), generator=generator)
+    make = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    return src, dst, make(7, WIDTH), make(11, WIDTH)
+
+
+def by_user(graph: Any, x: Tensor, e: Tensor) -> Tensor:
+    with graph.local_scope():
+        graph.ndata["x"], graph.edata["e"] = x, e
+        graph.apply_edges(lambda edges: {"g": torch.sigmoid(edges.src["x"] * edges.dst["x"] + edges.data["e"])})
+        graph.update_all(fn.u_mul_e("x", "g", "m"), fn.max("m", "h"))
+        graph.update_all(
+            lambda edges: {"m": edges.src["h"] - edges.data["g"]},
+            fn.mean("m", "h"),
+            lambda nodes: {"h": nodes.data["h"] + nodes.data["x"]},
+        )
+        degrees = graph.in_degrees() + graph.out_degrees()
+        return graph.ndata["h"] * degrees.to(x.dtype).view(-1, 1)
+
+
+class Convolution(nn.Module):
+    def __init__(self, layer: nn.Module, takes_edges: bool) -> None:
+        super().__init__()
+        self.layer, self.takes_edges = layer.double(), takes_edges
+
+    def forward(self, graph: Any, x: Tensor, e: Tensor) -> Tensor:
+        out: Tensor = self.layer(graph, x, e) if self.takes_edges else self.layer(graph, x)
+        return out
+
+
+MODELS: dict[str, Callable[[], Callable[..., Tensor]]] = {
+    "by_user": lambda: by_user,
+    "GINEConv": lambda: Convolution(dgl.nn.GINEConv(nn.Linear(WIDTH, WIDTH)), True),
+    "GraphConv": lambda: Convolution(dgl.nn.GraphConv(WIDTH, WIDTH, allow_zero_in_degree=True), False),
+    "SAGEConv": lambda: Convolution(dgl.nn.SAGEConv(WIDTH, WIDTH, "pool"), False),
+    "GATConv": lambda: Convolution(dgl.nn.GATConv(WIDTH, WIDTH, 2, allow_zero_in_degree=True), False),
+}
+
+
+@pytest.mark.parametrize("is_made_inside", [True, False])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_model_is_compiled_once_without_a_break_and_equals_dgl(name: str, is_made_inside: bool) -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = MODELS[name]()
+
+    def inside(src: Tensor, dst: Tensor, x: Tensor, e: Tensor) -> Tensor:
+        return model(TensorGraph(src, dst, x.shape[0]), x, e)
+
+    settings = {"backend": "aot_eager", "fullgraph": True, "dynamic": False}
+    compiled = torch.compile(inside, **settings) if is_made_inside else torch.compile(model, **settings)
+    for step in range(4):
+        src, dst, x, e = batch(step)
+        results = []
+        for made in ("ours", "compiled", "dgl"):
+            inputs = x.clone().requires_grad_(), e.clone().requires_grad_()
+            if made == "compiled":
+                with torch._dynamo.config.patch(error_on_recompile=step > 0):
+                    graph = TensorGraph(src, dst, len(x))
+                    out = compiled(src, dst, *inputs) if is_made_inside else compiled(graph, *inputs)
+            else:
+                out = model(
+                    TensorGraph(src, dst, len(x)) if made == "ours" else dgl.graph((src, dst), num_nodes=7), *inputs
+                )
+            gradients = torch.autograd.grad(
+                (out * torch.arange(out.numel()).view_as(out)).sum(), inputs, allow_unused=True
+            )
+            results.append([out, *(torch.zeros(1) if each is None else each for each in gradients)])
+        torch.testing.assert_close(results[0], results[2], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=1e-12)
+
+
+def test_compiled_code_says_how_a_layer_leaves_out_its_look_at_degrees() -> None:
+    torch._dynamo.reset()
+    layer = dgl.nn.GraphConv(1, 1)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=False)
+    with pytest.raises(Exception, match="allow_zero_in_degree=True"):
+        compiled(path(), torch.ones(3, 1))
+    with pytest.raises(dgl.DGLError, match="allow_zero_in_degree"):
+        layer(path(), torch.ones(3, 1))
+
+
+def test_a_reduce_function_of_a_user_is_refused_with_the_remedy() -> None:
+    with refused(UnsupportedError, "user-defined", "sum, mean, max and min of dgl.function", "edge_softmax"):
+        path().update_all(fn.copy_u("x", "m"), lambda nodes: {"h": nodes.mailbox["m"].sum(1)})
+    with refused(UnsupportedError, "nodes.mailbox"):
+        path().apply_nodes(lambda nodes: {"h": nodes.mailbox["m"]})
+
+
+@pytest.mark.parametrize("name", sorted(INSTEAD))
+def test_what_it_does_not_offer_is_refused_by_name(name: str) -> None:
+    assert not hasattr(TensorGraph, name)
+    with refused(UnsupportedError, repr(name)):
+        getattr(path(), name)
+
+
+def test_every_method_of_a_dgl_graph_is_offered_or_refused_by_name() -> None:
+    public = {name for name in dir(dgl.DGLGraph) if not name.startswith("_")}
+    missing = {name for name in public if not hasattr(TensorGraph, name) and name not in INSTEAD}
+    assert not missing
+
+
+def test_an_unknown_attribute_is_an_attribute_error_that_copies_and_hasattr_understand() -> None:
+    graph = path()
+    assert not hasattr(graph, "nonsense")
+    assert not hasattr(graph, "add_edges")
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        graph.nonsense  # noqa: B018
+    assert torch.equal(copy.deepcopy(graph).ndata["x"], graph.ndata["x"])
+
+
+def test_arguments_that_do_not_fit_are_refused() -> None:
+    ends = torch.tensor([0, 1])
+    with refused(SchemaError, "num_nodes", "-1"):
+        TensorGraph(ends, ends, -1)
+    with refused(SchemaError, "num_nodes", "True"):
+        TensorGraph(ends, ends, True)
+    with refused(SchemaError, "src", "float32"):
+        TensorGraph(ends.float(), ends, 2)
+    with refused(SchemaError, "src", "list"):
+        TensorGraph([0, 1], ends, 2)  # type: ignore[arg-type]
+    with refused(SchemaError, "src and dst", "2", "1"):
+        TensorGraph(ends, ends[:1], 2)
+    with refused(SchemaError, "'x'", "(3,)", "2 nodes"):
+        TensorGraph(ends, ends, 2, node_features={"x": torch.ones(3)})
+    with refused(SchemaError, "row_pointers", "(2,)", "3"):
+        TensorGraph(ends, ends, 2, row_pointers=torch.tensor([0, 2]))
+    with refused(SchemaError, "src is a dict"):
+        TensorGraph({("a", "b", "c"): ends}, ends, 2)
+    with refused(SchemaError, "num_nodes is a dict", "src is Tensor"):
+        TensorGraph(ends, ends, {"a": 2})
+    with refused(SchemaError, "('a', 'to', 'b')", "['a']"):
+        TensorGraph({("a", "to", "b"): ends}, {("a", "to", "b"): ends}, {"a": 2})
+    with refused(SchemaError, "src has the edge types", "dst has"):
+        TensorGraph({("a", "to", "a"): ends}, {}, {"a": 2})
+    with refused(SchemaError, "batch_num_nodes", "user"):
+        TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes={"user": torch.tensor([2])})
+
+
+def test_an_end_node_that_is_not_there_is_an_error_not_a_wild_write() -> None:
+    for bad in (3, -1):
+        graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, bad]), 3)
+        graph.ndata["x"] = torch.ones(3, 2)
+        with pytest.raises((IndexError, RuntimeError)):
+            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        graph = TensorGraph(torch.tensor([0, bad]), torch.tensor([1, 2]), 3)
+        graph.ndata["x"] = torch.ones(3, 2)
+        with pytest.raises((IndexError, RuntimeError)):
+            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+
+
+@pytest.mark.parametrize("pointers", [[0, 1, 1, 2], [0, 0, 2, 2], [0, 0, 1, 1], [0, 9, 9, 9], [1, 0, 1, 2]])
+def test_row_pointers_that_do_not_fit_the_edges_are_refused(pointers: list[int]) -> None:
+    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3, row_pointers=torch.tensor(pointers))
+    graph.ndata["x"] = torch.ones(3, 2)
+    with refused(SchemaError, "row_pointers", "sorted by destination"):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+
+
+def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> None:
+    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    graph.ndata["x"] = torch.arange(3.0).requires_grad_()
+    graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+    before = graph.ndata["h"]
+    graph.all_edges()[1][:] = torch.tensor([0, 0])
+    graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+    assert graph.ndata["h"].tolist() == [1, 0, 0]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        before.sum().backward()
+
+
+def test_functions_that_are_none_or_do_not_fit_are_refused() -> None:
+    graph = path()
+    with refused(SchemaError, "message function", "'copy_u'"):
+        graph.update_all("copy_u", fn.sum("m", "h"))
+    with refused(SchemaError, "reduce function", "'sum'"):
+        graph.update_all(fn.copy_u("x", "m"), "sum")
+    with refused(SchemaError, "'other'", "['m']"):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("other", "h"))
+    with refused(SchemaError, "feature 'y'", "source nodes", "['x']"):
+        graph.update_all(fn.copy_u("y", "m"), fn.sum("m", "h"))
+    with refused(SchemaError, "must return a dict", "Tensor"):
+        graph.update_all(lambda edges: edges.src["x"], fn.sum("m", "h"))
+    with refused(SchemaError, "must return a dict", "NoneType"):
+        graph.apply_nodes(lambda nodes: None)  # type: ignore[arg-type,return-value]
+    with refused(UnsupportedError, "all nodes or edges"):
+        graph.apply_edges(fn.copy_u("x", "m"), torch.tensor([0]))
+    with refused(UnsupportedError, "all nodes or edges of a type", "[0, 1]"):
+        graph.nodes[[0, 1]]
+    with refused(UnsupportedError, "'eid'", "'srcdst'"):
+        graph.edges(order="srcdst")
+    with refused(SchemaError, "form", "'both'"):
+        graph.edges(form="both")
+    with refused(SchemaError, "'h'", "(2,)", "3 nodes"):
+        graph.ndata["h"] = torch.ones(2)
+    with refused(SchemaError, "must be a tensor", "float"):
+        graph.ndata["h"] = 1.0
+
+
+def test_types_that_are_not_named_or_not_there_are_refused() -> None:
+    graph = shop()
+    with refused(SchemaError, "edge types", "no type is named"):
+        graph.in_degrees()
+    with refused(SchemaError, "'likes'"):
+        graph["likes"]
+    with refused(SchemaError, "('user', 'sold', 'item')"):
+        graph.num_edges(("user", "sold", "item"))
+    with refused(SchemaError, "node type 'shop'"):
+        graph.num_nodes("shop")
+    with refused(SchemaError, "one of them"):
+        graph.apply_edges(lambda edges: {})
+    with refused(SchemaError, "multi_update_all"):
+        graph.update_all(lambda edges: {}, fn.sum("m", "h"))
+    with refused(SchemaError, "cross reducer", "'prod'"):
+        graph.multi_update_all({}, "prod")
+    with refused(UnsupportedError, "one edge type"):
+        graph["user", :, :]
+    with refused(SchemaError, "dict of tensors by type"):
+        graph.ndata["x"] = torch.ones(2)
+    two = TensorGraph(
+        {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])},
+        {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])},
+        {"a": 1, "b": 1},
+    )
+    with refused(SchemaError, "'r' is ambiguous"):
+        two["r"]
+
+
+def test_features_of_several_types_are_dicts_by_type() -> None:
+    graph = shop()
+    graph.ndata["x"] = {"user": torch.ones(2), "item": torch.zeros(3)}
+    graph.edata["w"] = {"buys": torch.ones(1)}
+    assert set(graph.ndata["x"]) == {"user", "item"}
+    assert list(graph.edata["w"]) == [BUYS]
+    assert list(graph.nodes["user"].data) == ["x"]
+    assert len(graph.edges["buys"].data) == 1
+    assert "x" in graph.srcdata
+    del graph.ndata["x"]
+    assert "x" not in graph.ndata
+    assert graph.edata.pop("w")
+    assert not dict(graph.edata)
+
+
+def test_it_moves_and_changes_its_dtype_with_all_that_it_holds() -> None:
+    graph = path()
+    for made in (graph.int(), graph.to("cpu"), graph.clone(), graph.cpu(), graph.int().long()):
+        made.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        assert made.ndata["h"].tolist() == [0, 0, 1]
+        assert made.in_degrees().dtype == made.idtype
+    assert graph.int().idtype == torch.int32
+    assert "h" not in graph.ndata
+    assert not graph.is_pinned()
+    meta = graph.to("meta")
+    assert meta.device.type == meta.ndata["x"].device.type == "meta"
+
+
+def test_batches_know_the_graph_of_each_node_and_edge() -> None:
+    ends = torch.tensor([0, 2, 3]), torch.tensor([1, 3, 2])
+    numbers = {"batch_num_nodes": torch.tensor([2, 0, 2]), "batch_num_edges": torch.tensor([1, 0, 2])}
+    graph = TensorGraph(*ends, 4, **numbers)
+    assert graph.batch_size == 3
+    assert graph.node_graph_slots().tolist() == [0, 0, 2, 2]
+    assert graph.edge_graph_slots().tolist() == [0, 2, 2]
+    assert graph.batch_num_edges().tolist() == [1, 0, 2]
+    assert path().node_graph_slots().tolist() == [0, 0, 0]
+    assert path().batch_num_edges().tolist() == [2]
+    given = TensorGraph(*ends, 4, **numbers, node_graph_slots=torch.tensor([0, 0, 2, 2]))
+    assert torch.equal(given.node_graph_slots(), graph.node_graph_slots())
+
+
+def test_what_transforms_operations_of_torch_sees_those_of_a_graph() -> None:
+    src, dst, x, _ = batch(0)
+    graph = TensorGraph(src, dst, 7)
+
+    def total(x: Tensor) -> Tensor:
+        relation = graph.relations[graph.canonical_etypes[0]]
+        return relation.by_dst.sum_of(relation.by_src, x) ** 2
+
+    expected = torch.autograd.functional.jacobian(total, x)
+    torch.testing.assert_close(torch.func.jacrev(total)(x), expected)
+    torch.testing.assert_close(torch.func.jacfwd(total)(x), expected)
+    each = torch.func.vmap(total)(torch.stack([x, 2 * x]))
+    torch.testing.assert_close(each, torch.stack([total(x), total(2 * x)]))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_infinity_and_nan_among_messages_stay(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    inf, nan = float("inf"), float("nan")
+    rows = torch.tensor([inf, 1, nan, 2, 3, nan, -inf]).view(-1, 1).expand(7, width)
+    for most in (4, 0):
+        monkeypatch.setattr("dgl_tuplepack.tensor_graph.kernel_groups._MOST_THREADS", most)
+        groups = Groups(torch.tensor([0, 0, 1, 1, 2, 2, 3]), 5)
+        values = rows.clone().requires_grad_()
+        out = groups.extreme(values, True)
+        torch.testing.assert_close(out[:, 0], torch.tensor([inf, nan, nan, -inf, 0]), equal_nan=True)
+        out.sum().backward()
+        assert values.grad is not None
+        assert values.grad[:, 0].tolist() == [1, 0, 0, 0, 0, 0, 1]
