@@ -229,11 +229,9 @@ class PaddedBatch:
 
     def row_masks(self) -> dict[str, RowMask]:
         """Masks and numbers of real rows by the names of components: what ``tp.nn.masked(batch)`` reads."""
-        # Numbers that change from batch to batch would be constants of compiled code.
-        known = not torch.compiler.is_compiling()
-        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t] if known else None) for t in self.node_types]
-        masks += [RowMask(self._edge_masks[t], self._num_real_edges[t] if known else None) for t in self.edge_types]
-        masks.append(RowMask(self.graph_mask, self.num_real_graphs if known else None))
+        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
+        masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
+        masks.append(RowMask(self.graph_mask, self.num_real_graphs))
         return dict(zip((*components_of(self.node_types, self.edge_types), "graphs"), masks, strict=True))
 
     def __iter__(self) -> Iterator[Any]:
