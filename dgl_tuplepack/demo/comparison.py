@@ -22,11 +22,15 @@ _ROUNDS, _STEPS = 5, 4
 
 @dataclass
 class Contender:
-    """One row of the table: a way to batch, its plan, and its measured speed in graphs a second."""
+    """One row of the table: a way to batch, its plan, and its measured speed in graphs a second.
+
+    With `compiled`, the network runs in compiled code.
+    """
 
     name: str
     plan: PackPlan
     graphs_per_second: float | None = None
+    compiled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -46,9 +50,11 @@ def measure(
     rows: list[Contender],
     batches_of: Callable[[PackPlan], Iterator[PaddedBatch]],
     packs_per_batch: int,
-    train_step: Callable[[PaddedBatch], Any],
+    train_step: Callable[[PaddedBatch, bool], Any],
 ) -> None:
     """Fill in the speed of each contender: fetching, collating and training on its batches.
+
+    `train_step` takes a batch, and whether to train in compiled code.
 
     All batches have one shape, so a step takes much the same time whatever is in it: the median time of a step counts,
     and the number of graphs in a batch is that of the whole epoch, not of the few steps measured. Rounds are
@@ -58,10 +64,10 @@ def measure(
     seconds: list[list[float]] = [[] for _ in rows]
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
     for round_number, row in progress_bar(turns, desc="measuring each way", leave=False):
-        # The first round only warms up.
+        # The first round only warms up, and compiles.
         for _ in range(_STEPS if round_number else 1):
             begin = time.perf_counter()
-            train_step(next(streams[row]))
+            train_step(next(streams[row]), rows[row].compiled)
             if round_number:
                 seconds[row].append(time.perf_counter() - begin)
     for contender, measured in zip(rows, seconds, strict=True):

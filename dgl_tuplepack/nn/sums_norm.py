@@ -27,9 +27,7 @@ class RowStatistics(NamedTuple):
     variance: Tensor
 
 
-def row_statistics(
-    input: Tensor, mask: Tensor, over_ranks: Callable[[Tensor], Tensor] | None = None
-) -> RowStatistics:
+def row_statistics(input: Tensor, mask: Tensor, over_ranks: Callable[[Tensor], Tensor] | None = None) -> RowStatistics:
     """Take the statistics of the rows of `input` ``[N, C]`` or ``[N, C, L]`` where `mask` ``[N]`` is true.
 
     `over_ranks` adds up sums over the ranks that belong together; None: there is one rank.
