@@ -20,6 +20,7 @@ EXTRAS = {
     "jinja2": "report",
     "fsspec": "torch",
     "distributed": "dask",
+    "torch_geometric": "pyg",
 }
 
 

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_PYG = pytest.mark.skipif(find_spec("torch_geometric") is not None, reason="PyG is installed")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -161,12 +163,22 @@ def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
     assert "is iterated again" not in done.stderr
 
 
+def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
+    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--packs-per-batch", 2)
+    done = [run(ROOT / "scripts" / "train_ogb.py", *arguments, *more) for more in ([], ["--compile"])]
+    assert [each.returncode for each in done] == [0, 0], done[1].stderr
+    plain, compiled = (re.findall(r"mean loss ([\d.]+)", each.stdout) for each in done)
+    assert len(plain) == len(compiled) == 2
+    np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--nodes", "5"], "exceed Limits(nodes=5"),
         (["--name", "ogbg-nothing"], "ogbg-nothing"),
         (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
+        pytest.param(["--framework", "pyg"], "dgl_tuplepack[pyg]", marks=WITHOUT_PYG),
     ],
 )
 def test_wrong_input_for_training(ogb_root: Path, arguments: list[str], message: str) -> None:
