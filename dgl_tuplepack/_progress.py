@@ -15,11 +15,11 @@ def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **
     # Several processes at once would write over each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None
     if hidden or sys.stderr is None or not sys.stderr.isatty():
-        return _Hidden(() if items is None else items)
+        return HiddenBar(() if items is None else items)
     return tqdm(items, **settings)
 
 
-class _Hidden:
+class HiddenBar:
     """A bar that shows nothing. tqdm's own takes a lock that a process, when it is killed, never gives back."""
 
     def __init__(self, items: Iterable[Any]) -> None:
@@ -28,17 +28,14 @@ class _Hidden:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
 
-    def __enter__(self) -> _Hidden:
+    def __enter__(self) -> HiddenBar:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def update(self, number: int = 1) -> None:
-        """Do nothing, as `refresh` and `close` do."""
-
-    def refresh(self) -> None:
-        """Do nothing."""
+        """Do nothing, as `close` does."""
 
     def close(self) -> None:
         """Do nothing."""

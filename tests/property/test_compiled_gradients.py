@@ -204,7 +204,7 @@ def test_fifty_compiled_steps_train_as_uncompiled_ones() -> None:
     found = {}
     for compiles in (True, False):
         torch.manual_seed(1)
-        model = tp.nn.convert(Gine(6, 2).double(), verbose=False)
+        model = tp.nn.convert(Gine(6, 1).double(), verbose=False)
         count = torch.tensor(2.5, dtype=torch.float64)
 
         def loss_of(batch: dict[str, Tensor], count: Tensor, model: Gine = model) -> Tensor:
