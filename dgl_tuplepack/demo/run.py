@@ -115,7 +115,7 @@ class _Trainer:
         """Train on a batch."""
         loss = self.compiled_loss(batch.tensors, torch.tensor(count)) if compiled else self.loss(batch, count)
         self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.optimizer.step()
         return loss.item()
 
@@ -128,7 +128,7 @@ def _measure(rows: list[Contender], sizes: GraphSizes, molecules: list[Any], see
             yield from loader
 
     trainer = _Trainer()
-    measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.labels), compiled))
+    measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
 
 
 def _train(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int, seed: int) -> list[float]:
