@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+from dgl_tuplepack._interrupts import interrupts_deferred
 from dgl_tuplepack.sharding.tasks import Failed, attempt
 
 # Time for a worker to clean up after its task, once the run has ended.
@@ -87,7 +88,8 @@ class Workers:
         try:
             if self._executor is not None:
                 return self._executor.submit(attempt, task, *arguments)
-            with _interrupts_deferred():
+            # Processes that are half started would end with tracebacks.
+            with interrupts_deferred():
                 # Making the pool starts a helper of Python's, which unblocks interrupts; submitting starts the workers.
                 pool = self._pool = self._pool or self._new_pool()
                 with _interrupts_blocked():
@@ -146,23 +148,6 @@ class Workers:
             self._close()
             return name, Failed(_DIED)
         return name, future.result() if error is None else Failed(_shown(error))
-
-
-@contextmanager
-def _interrupts_deferred() -> Iterator[None]:
-    """Let Ctrl-C come behind what is done here: processes that are half started would end with tracebacks."""
-    before = signal.getsignal(signal.SIGINT)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        if came:
-            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
