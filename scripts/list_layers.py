@@ -51,7 +51,9 @@ def list_layers(
     listed = [(name, case) for name, section in SECTIONS.items() for case in section]
     chosen = [(name, case) for name, case in listed if not only or case.name in only]
     if unknown := sorted({*(only or ())} - {case.name for _, case in chosen}):
-        raise typer.BadParameter(f"there is no layer {unknown[0]!r} on the page.", param_hint="--only")
+        raise typer.BadParameter(
+            f"the page lists no layer {unknown[0]!r}; it names those that can be chosen.", param_hint="--only"
+        )
     rows: dict[str, list[Row]] = {name: [] for name in SECTIONS}
     with warnings.catch_warnings():
         # DGL warns about its own use of older interfaces.

@@ -1,7 +1,8 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
 Options that are wrong in themselves, or name other components than the graphs have, are bad usage. Whatever is wrong
-with files and graphs, or cannot be reached with them, is a failure of the work.
+with files and graphs, or cannot be reached with them, is a failure of the work. `process` tells them apart by the class
+of the error; settings that raise other classes go through `options.usage_errors()`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from dgl_tuplepack.kernels._jit import helper, jit
 from dgl_tuplepack.kernels.address import pointer_at
+from dgl_tuplepack.kernels.group_order import order_by_group
 
 
 class Groups(NamedTuple):
@@ -36,22 +37,8 @@ def sort_groups(index: int, groups: Groups) -> int:
 
     Rows of a group keep their order.
     """
-    group = _ids(index, groups.rows)
     pointers, order = _ids(groups.pointers, groups.number + 1), _ids(groups.order, groups.rows)
-    pointers[:] = 0
-    for row in range(groups.rows):
-        if group[row] < 0 or group[row] >= groups.number:
-            return row
-        pointers[group[row] + 1] += 1
-    for g in range(groups.number):
-        pointers[g + 1] += pointers[g]
-    for row in range(groups.rows):
-        order[pointers[group[row]]] = row
-        pointers[group[row]] += 1
-    for g in range(groups.number, 0, -1):
-        pointers[g] = pointers[g - 1]
-    pointers[0] = 0
-    return -1
+    return int(order_by_group(_ids(index, groups.rows), groups.number, pointers, order))
 
 
 @jit

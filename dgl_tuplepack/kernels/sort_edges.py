@@ -11,24 +11,15 @@ from dgl_tuplepack.kernels._jit import helper, jit
 from dgl_tuplepack.kernels.address import pointer_at
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, ROWS, Fields
 from dgl_tuplepack.kernels.gather import INT64
+from dgl_tuplepack.kernels.group_order import order_by_group
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector
 
 
 @helper
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
-    """Write the first edge of each node to the address `pointers`, and the sorted edges to `order`, by counting."""
-    ends = carray(pointer_at(destinations, dtype), number)
+    """Write the first edge of each node to the address `pointers`, and the sorted edges to `order`."""
     first, sorted_edges = carray(pointer_at(pointers, np.int64), nodes + 1), carray(pointer_at(order, np.int64), number)
-    first[:] = 0
-    for j in range(number):
-        first[ends[j] + 1] += 1
-    for node in range(nodes):
-        first[node + 1] += first[node]
-    following = first.copy()
-    for j in range(number):
-        node = ends[j]
-        sorted_edges[following[node]] = j
-        following[node] += 1
+    order_by_group(carray(pointer_at(destinations, dtype), number), nodes, first, sorted_edges)
 
 
 @helper

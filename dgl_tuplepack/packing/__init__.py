@@ -1,4 +1,8 @@
-"""Packing methods, one algorithm per file, behind one function and one registry."""
+"""Packing methods behind one function and one registry, one algorithm per file.
+
+The methods are in `auto`, `fit`, `next_fit` and `baselines`; the other files are stages of "auto", and what methods
+share. A new setting goes into `Settings`, `pack` and `cli/plan.py`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 # Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
 # "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
 # Methods that can plan candidates of a search are listed in `search.evaluation` too: PACKERS, and FITS. Report, demo
-# and the picture that compares methods name theirs. The other files of this package are stages of "auto".
+# and the picture that compares methods name theirs.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

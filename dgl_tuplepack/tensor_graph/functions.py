@@ -76,7 +76,7 @@ class NodeBatch:
 
 
 def is_built_in(function: Any) -> bool:
-    """Whether a message function is one of dgl.function; refuse what is no function at all."""
+    """Whether a message function is one of dgl.function; SchemaError if it cannot be called."""
     if hasattr(function, "binary_op") or hasattr(function, "in_field"):
         return True
     if callable(function):

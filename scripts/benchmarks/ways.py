@@ -35,7 +35,7 @@ class Data:
 
     @classmethod
     def of(cls, train: Any) -> Data:
-        """Graphs of a store, of which packs hold so many on average."""
+        """Take the graphs of a store; `size` is the mean number of graphs in a batch of packs."""
         sampler = tp.PackBatchSampler(train, LIMITS, packs_per_batch=PACKS)
         return cls(train, list(train), round(len(train) / len(sampler)))
 

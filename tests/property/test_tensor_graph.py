@@ -211,7 +211,7 @@ def test_functions_of_users_equal_those_on_dgl(reducer: str, case: Case) -> None
         graph.update_all(by_user, reduce, lambda nodes: {"out": nodes.data["out"] * nodes.data["x"]})
         graph.apply_nodes(lambda nodes: {"twice": nodes.data["x"] * 2}, ntype=graph.dsttypes[0])
 
-    # DGL's apply functions see an infinite maximum where there are no messages, ours see 0, as its documentation says.
+    # Where a node has no messages, DGL gives its apply function an infinite maximum; ours gives 0, as DGL documents.
     if reducer in ("sum", "mean") or case.graphs()[0].in_degrees().all():
         assert_equal_after(case, run)
 
