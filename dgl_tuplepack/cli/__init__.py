@@ -2,7 +2,8 @@
 
 Options that are wrong in themselves, or name other components than the graphs have, are bad usage. Whatever is wrong
 with files and graphs, or cannot be reached with them, is a failure of the work. `process` tells them apart by the class
-of the error; settings that raise other classes go through `options.usage_errors()`.
+of the error: LimitsError and MethodError are bad usage. Settings that raise other classes go through
+`options.usage_errors()`.
 """
 
 from __future__ import annotations

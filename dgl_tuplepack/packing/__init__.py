@@ -26,8 +26,9 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 # Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
 # "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# Methods that can plan candidates of a search are listed in `search.evaluation` too: PACKERS, and FITS. Report, demo
-# and the picture that compares methods name theirs.
+# `patterns.as_plan` makes such a plan from patterns. A method that searches of limits may use is also listed in
+# `search.evaluation`: in PACKERS, and in FITS only if `count_packs` counts its packs without a plan; a new field of
+# `Settings` is passed there too. Report, demo and the picture that compares methods name theirs.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

@@ -26,11 +26,9 @@ from dgl_tuplepack.sharding.members import (
     members,
     target_name,
 )
-from dgl_tuplepack.sources import paths, recognised, resolve
+from dgl_tuplepack.sources import derived_folders, paths, recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
-# Folders that OGB makes from the other folders of a dataset.
-_DERIVED = ("processed", "mapping")
 # Keys by which file systems tell the version of a file.
 _VERSION_KEYS = (
     "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
@@ -202,11 +200,9 @@ def _plain(name: str) -> str:
 def _found(url: str) -> tuple[Any, dict[str, Member]]:
     """Return the file system of a source, and its files by their paths below it; without derived folders."""
     files, path = file_system(url)
-    found = {
-        relative: member
-        for relative, member in members(files, path, url).items()
-        if not any(part in _DERIVED for part in relative.split("/")[:-1])
-    }
+    found = members(files, path, url)
+    derived = derived_folders(found)
+    found = {relative: member for relative, member in found.items() if not relative.startswith(derived)}
     if not found:
         raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
     return files, found

@@ -26,8 +26,11 @@ class Source(ABC):
     The line goes before `Items`, which takes anything that can be iterated, and for folders that may hold ``raw/``
     before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
 
-    Making a source reads only what recognises it; the methods read the rest. Folders called ``processed`` or
-    ``mapping`` are left out of shards (`sharding.shard`).
+    Making a source reads only what recognises it; the methods read the rest. A kind whose graphs lie in arrays gives
+    `blocks`, which are copied whole; `items`, one graph at a time, are for kinds that have graphs only as objects.
+
+    Keywords that a kind takes from `settings` are options of the command line in `cli.store`, and arguments of
+    `GraphStore.write`. The docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
 
     Attributes
     ----------
@@ -135,7 +138,12 @@ class Kind:
     # is asked only if its package, and the one that it needs, are imported already.
     signs: tuple[str, ...] = ()
     # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
+    # A kind of objects alone leaves it empty: where there is such an object, `sys.modules` holds its package.
     needs: str = ""
+    # Names of folders that are made from the rest of the source, so that shards neither copy them nor watch them for
+    # changes. They lie where one of the files `derived_beside` is.
+    derived: tuple[str, ...] = ()
+    derived_beside: tuple[str, ...] = ()
     # False for a kind with sizes only.
     has_graphs: bool = True
 
@@ -185,6 +193,8 @@ KINDS = [
         "dgl_tuplepack.sources.ogb_folder:OgbSource",
         path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
         object="an OgbFolder",
+        derived=("processed", "mapping"),
+        derived_beside=("raw/num-node-list.csv.gz", "raw/data.npz"),
     ),
     # Recognises anything that can be iterated.
     Kind(
@@ -213,6 +223,21 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
     if source is None:
         _refuse(given, also)
     return source
+
+
+def derived_folders(files: Iterable[str]) -> tuple[str, ...]:
+    """Return folders that are made from the rest of a source, each with a ``/`` at its end.
+
+    `files` are all files of the source, as paths below it; its kind need not be known, since a source on another
+    machine is not recognised before it is copied.
+    """
+    pairs = [(beside, name) for kind in KINDS for beside in kind.derived_beside for name in kind.derived]
+    return tuple(
+        f"{file.removesuffix(beside)}{name}/"
+        for file in files
+        for beside, name in pairs
+        if f"/{file}".endswith(f"/{beside}")
+    )
 
 
 def paths(also: Sequence[str] = ()) -> str:

@@ -308,3 +308,14 @@ def test_a_new_kind_is_taken_everywhere(monkeypatch: pytest.MonkeyPatch, run: Ru
     with refused(SizesError, "a Chain", "a file of chains"):
         tp.pack(3, LIMITS)
     assert "a file of chains" in run("sizes", tmp_path / "nothing").err
+
+
+def test_what_is_left_out_of_shards_follows_from_the_files_of_a_kind() -> None:
+    derived = kind.derived_folders
+    assert derived(["raw/num-node-list.csv.gz", "processed/a", "split/b"]) == ("processed/", "mapping/")
+    assert derived(["root/ogbg_ppa/raw/data.npz", "other/processed/a"]) == (
+        "root/ogbg_ppa/processed/",
+        "root/ogbg_ppa/mapping/",
+    )
+    # Other kinds of sources, of PyG for instance, have raw/ and processed/ too, and are read from the latter.
+    assert derived(["raw/MUTAG_A.txt", "processed/data.pt", "draw/data.npz.txt", "withdraw/data.npz"]) == ()

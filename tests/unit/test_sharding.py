@@ -503,6 +503,11 @@ def test_shards_may_lie_anywhere(bins: list[Path], tmp_path: Path) -> None:
     # What OGB makes of its own files is no part of the source.
     memory.pipe("/bucket/ogbg_molhiv/processed/old", b"something else")
     assert run(["memory://bucket/ogbg_molhiv"], tmp_path / "of-ogb").written == ()
+    # Any other source may have folders of these names.
+    memory.put(str(tmp_path / "store"), "/bucket/a-store", recursive=True)
+    assert run(["memory://bucket/a-store"], tmp_path / "of-store").written == ("a-store",)
+    memory.pipe("/bucket/a-store/processed/old", b"something else")
+    assert run(["memory://bucket/a-store"], tmp_path / "of-store").written == ("a-store",)
     with refused(ShardsError, "memory://bucket/nothing", "nowhere://x"):
         run(["memory://bucket/nothing", "nowhere://x"], tmp_path / "of-ogb")
 
