@@ -17,7 +17,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgl_tuplepack import GraphSizes, Limits, PaddedBatch, pack
+from dgl_tuplepack import BatchTensors, GraphSizes, Limits, PaddedBatch, pack
 
 # Tensors here are tiny; starting threads for them costs more than the work.
 torch.set_num_threads(1)
@@ -266,7 +266,7 @@ def _fields_of(batch: PaddedBatch) -> dict[str, Any]:
     # Features that were written into the graph come into the fields first.
     batch._exchange_features()
     names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed")]
-    return {name: getattr(batch, name) for name in [*names, "node_graph_slots"]}
+    return {name: getattr(batch, name) for name in [*names, *BatchTensors._fields]}
 
 
 def _assert_same_values(found: Any, expected: Any, what: str) -> None:

@@ -37,7 +37,8 @@ def best_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 def first_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Put each graph into the emptiest open pack that can take it, largest sizes first.
 
-    Packs are evenly filled, and usually more than those of `best_fit`. This is what the paper's companion code does:
+    Packs are evenly filled, and usually more than those of `best_fit`; the literature on bin packing calls this rule
+    worst fit. This is what the paper's companion code does:
     once a graph of a size is placed, the search continues from the next higher priority, as in `best_fit`.
 
     Time and memory as in `best_fit`.

@@ -38,7 +38,8 @@ _MOST_ROWS_PER_PIECE = 64
 # Shorter searches show no progress bar.
 _SECONDS_BEFORE_BAR = 1.0
 
-# Methods that can plan candidates. A kernel counts the packs of the first two (name -> whether it is best fit).
+# Methods that can plan candidates. The kernel `count_packs` counts the packs of those in FITS (name -> whether it is
+# best fit), which alone take a heuristic.
 FITS = {"best_fit": True, "first_fit": False}
 PACKERS = (*FITS, "next_fit", "auto")
 
@@ -113,7 +114,7 @@ class Evaluation:
         self.results: dict[Row, IntArray] = {}
         self._values: dict[Row, float] = {}
         # Some callables cannot be sent to other processes; their table of priorities can.
-        plain = Settings("product", settings.seed, effort=settings.effort)
+        plain = replace(settings, heuristic="product")
         self._heuristic = settings.heuristic
         self._task = Task(histogram, cap, method, plain, None, None)
         self._made: tuple[IntArray, IntArray] | None = None

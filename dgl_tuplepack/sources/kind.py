@@ -29,15 +29,15 @@ class Source(ABC):
     Making a source reads only what recognises it; the methods read the rest. A kind whose graphs lie in arrays gives
     `blocks`, which are copied whole; `items`, one graph at a time, are for kinds that have graphs only as objects.
 
-    Keywords that a kind takes from `settings` are options of the command line in `cli.store`, and arguments of
-    `GraphStore.write`. The docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
+    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`. The docstrings of `sizes_of`
+    and `GraphStore.write` and docs/concepts.md list all kinds.
 
     Attributes
     ----------
     title
         Name of the source in messages.
     knows_sizes
-        Whether sizes are read without the graphs.
+        Whether sizes are read without the graphs, so that limits are checked before anything is written.
     schema
         `Schema` of the graphs, if `blocks` do not determine it.
     files
@@ -58,13 +58,18 @@ class Source(ABC):
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
         """Return the source at a path; None if there is nothing, or nothing of this kind.
 
-        `settings` are keywords for some kinds, such as those of `OgbFolder`; other kinds ignore them.
+        `settings` are keywords of `OgbFolder`, which the command line and `preprocess_shards` pass on; other kinds
+        ignore them.
         """
         return None
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Return the source of an object; None for an object of another kind."""
+        """Return the source of an object; None for an object of another kind.
+
+        It is asked about every object, so a kind of another package must not import it, but look in `sys.modules`
+        (as `graphs.items.is_graph` does).
+        """
         return None
 
     @abstractmethod
@@ -134,8 +139,8 @@ class Kind:
     # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
     path: str = ""
     object: str = ""
-    # Every folder of this kind has one of these files. The module is imported only for such a folder; about objects it
-    # is asked only if its package, and the one that it needs, are imported already.
+    # Every folder of this kind has one of these files. The module in `where` is imported only for such a folder; about
+    # objects it is asked only if the package of that module, and the one that it needs, are imported already.
     signs: tuple[str, ...] = ()
     # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
     # A kind of objects alone leaves it empty: where there is such an object, `sys.modules` holds its package.

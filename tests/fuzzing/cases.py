@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack import preprocessing, sharding
 from dgl_tuplepack.cli.commands import app
+from dgl_tuplepack.cli.pictures import PICTURES
 from dgl_tuplepack.errors import TuplepackError
 from tests.fuzzing.damage import damages
 from tests.fuzzing.entry import Case, limited
@@ -188,8 +189,9 @@ def arguments(draw: st.DrawFn) -> None:
                 known = "save" in chosen[-1] or "out" in chosen[-1]
                 outputs = [str(case.out / f"o.{ending}") for ending in ("json", "csv", "png", "svg", "html", "txt")]
                 chosen.append(draw(st.sampled_from([*outputs, str(case.out)] if known else _VALUES)))
-        if draw(st.integers(0, 9)):
-            chosen.append(draw(st.sampled_from(places)))
+        for parameter in parameters:
+            if parameter.param_type_name == "argument" and draw(st.integers(0, 9)):
+                chosen.append(draw(st.sampled_from([*PICTURES, *places] if parameter.name == "picture" else places)))
         if name == "preprocess" and draw(st.integers(0, 9)):
             chosen.append(str(case.out))
         if "out" in {parameter.name for parameter in parameters} and draw(st.integers(0, 3)):

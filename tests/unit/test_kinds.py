@@ -274,7 +274,7 @@ def test_a_kind_that_needs_an_absent_package_leaves_objects_of_other_kinds_alone
 
 def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
     def names(texts: Iterable[str]) -> set[str]:
-        return set(re.findall(r"\b[A-Z]\w+|\.bin|num_nodes", " ".join(texts)))
+        return set(re.findall(r"\b[A-Z]\w+|\.[a-z]\w+|num_nodes", " ".join(texts)))
 
     with_graphs = names(f"{known.path} {known.object}" for known in kind.KINDS if known.has_graphs)
     sizes = names(known.object for known in kind.KINDS if not known.has_graphs)
