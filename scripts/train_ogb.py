@@ -96,7 +96,7 @@ def train(
     sampler, label_mask = training.batch_sampler, ~dataset.labels[splits["train"]].isnan()
     model = _model(dataset.num_tasks, width, layers, framework.value).to(device)
     loss_of = _loss_of(model, compiled)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         begin = time.perf_counter()
