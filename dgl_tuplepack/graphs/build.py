@@ -57,3 +57,20 @@ def build_graph(
     nodes = [dgl.frame.Frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
     edges = [dgl.frame.Frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
     return dgl.DGLGraph(index, node_types, [e[1] for e in endpoints], nodes, edges)
+
+
+def build_batch(
+    endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
+    features: tuple[Mapping[str, Mapping[str, Tensor]], Mapping[EdgeType, Mapping[str, Tensor]]],
+    nodes_per_graph: Mapping[str, Tensor],
+    edges_per_graph: Mapping[EdgeType, Tensor],
+    num_nodes: Mapping[str, int],
+    row_pointers: Mapping[EdgeType, Tensor] | None = None,
+) -> Any:
+    """DGLGraph of several graphs, as `build_graph`; `features` are those of nodes and those of edges."""
+    graph = build_graph(endpoints, num_nodes, *features, row_pointers)
+    # DGL 2 needs the counts in the index type of the graph.
+    idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
+    graph.set_batch_num_nodes({t: number.to(idtype) for t, number in nodes_per_graph.items()})
+    graph.set_batch_num_edges({t: number.to(idtype) for t, number in edges_per_graph.items()})
+    return graph

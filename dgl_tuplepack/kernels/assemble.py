@@ -1,4 +1,4 @@
-"""Assemble a padded batch in one pass over its tensors."""
+"""Assemble a batch in one pass over its tensors, padded or not."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def assemble(
     Row pointers and the order of edges are left to `sort_edges`.
 
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
-    and graphs. `parts`, `rows` and `totals` are those that `find_graphs` found for `ids`; the caller has checked that
-    totals leave the padding that a batch needs.
+    and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are those that `find_graphs` found for
+    `ids`; the caller has checked that totals leave the padding that a padded batch needs.
 
     Returns 0, or -1 - (f * n + i) where field f has an endpoint outside graph i.
     """
@@ -83,7 +83,9 @@ def assemble(
             per_graph = carray(pointer_at(out, np.int64), slots[-1])
             per_graph[:number] = rows[t, 1]
             per_graph[number:] = 0
-            per_graph[slots[-1] - 1] = slots[t] - totals[t]
+            # The last slot owns the padding, where there is any.
+            if number < slots[-1]:
+                per_graph[slots[-1] - 1] = slots[t] - totals[t]
         elif kind == GRAPH_IDS:
             graph_ids = carray(pointer_at(out, np.int64), slots[-1])
             graph_ids[:number] = ids

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.build import build_batch
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import BatchTensors
@@ -190,14 +190,14 @@ class PaddedBatch:
         return self._graph
 
     def _build_graph(self) -> DGLGraph:
-        number = {t: len(mask) for t, mask in self._node_masks.items()}
-        endpoints = {t: (self._src[t], self._dst[t]) for t in self.edge_types}
-        graph = build_graph(endpoints, number, self._node_features, self._edge_features, self._row_pointers)
-        # DGL 2 needs the counts in the index type of the graph.
-        idtype = next(iter(self._src.values())).dtype if self._src else torch.int64
-        graph.set_batch_num_nodes({t: number.to(idtype) for t, number in self._nodes_per_graph.items()})
-        graph.set_batch_num_edges({t: number.to(idtype) for t, number in self._edges_per_graph.items()})
-        return graph
+        return build_batch(
+            {t: (self._src[t], self._dst[t]) for t in self.edge_types},
+            (self._node_features, self._edge_features),
+            self._nodes_per_graph,
+            self._edges_per_graph,
+            {t: len(mask) for t, mask in self._node_masks.items()},
+            self._row_pointers,
+        )
 
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Each type, its features in the graph, and its features here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.store.batched import batch_of, checked_totals, collatable, is_one_id
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.rows import Finder, GraphRows
@@ -95,6 +97,31 @@ class DeviceStore:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
+    def batched(self, *, as_stored: bool = False) -> DeviceBatchedStore:
+        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
+        return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
+
+    def send_rows(
+        self, graphs: GraphRows, slots: Mapping[Any, int]
+    ) -> tuple[dict[Any, Tensor], dict[Any, Tensor], Tensor]:
+        """Send where the rows of graphs lie to the device, in one piece.
+
+        `slots` has the numbers of nodes and edges of each type, and of graphs (None). Returns, for each of these, the
+        first row of each graph and the number of its rows, int64 ``[slots[None]]``; and ids, -1 in slots without a
+        graph. The last of these owns the slots beyond the graphs.
+        """
+        number, table = len(graphs.ids), np.zeros((2 * len(slots) + 1, slots[None]), np.int64)
+        for row, (t, all_slots) in enumerate(slots.items()):
+            if number < slots[None]:
+                table[2 * row + 1, -1] = all_slots - graphs.totals[row]
+            table[2 * row, :number] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
+            table[2 * row + 1, :number] = graphs.rows[row, 1]
+        table[-1, :number], table[-1, number:] = graphs.ids, -1
+        sent = torch.from_numpy(table)
+        if self.device.type == "cuda":
+            sent = sent.pin_memory().to(self.device, non_blocking=True)
+        return dict(zip(slots, sent[:-1:2], strict=True)), dict(zip(slots, sent[1::2], strict=True)), sent[-1]
+
     def __repr__(self) -> str:
         return f"DeviceStore({self.store!r}, device {self.device})"
 
@@ -114,7 +141,7 @@ class DevicePaddedStore:
 
     def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
         self.store, self.shape = store, shape
-        self._finder = Finder(store.store, shape)
+        self._finder = Finder(store.store)
         self._fillings = {key: filling.to(store.device) for key, filling in shape.fillings.items()}
 
     def __len__(self) -> int:
@@ -122,8 +149,9 @@ class DevicePaddedStore:
 
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         graphs = self._finder.find(ids)
+        self.shape.check_content(graphs.totals.tolist())
         tensors: dict[Key, Tensor] = {}
-        starts, counts = self._sent(graphs, tensors)
+        starts, counts, tensors["graph_ids", None] = self.store.send_rows(graphs, self.shape.slots)
         slots: dict[Any, Tensor] = {}
         rows: dict[Any, Tensor] = {}
         firsts: dict[Any, Tensor] = {}
@@ -146,22 +174,6 @@ class DevicePaddedStore:
         batch = batch_of_tensors(self.shape, tensors, graphs.totals)
         return sorted_by_destination(batch) if self.shape.sort_edges else batch
 
-    def _sent(self, graphs: GraphRows, tensors: dict[Key, Tensor]) -> tuple[dict[Any, Tensor], dict[Any, Tensor]]:
-        """Send first rows and numbers of rows of all graph slots, for each type, to the device in one piece."""
-        number = len(graphs.ids)
-        table = np.zeros((2 * len(self.shape.slots) + 1, self.shape.num_graphs), np.int64)
-        for row, (t, all_slots) in enumerate(self.shape.slots.items()):
-            table[2 * row, :number] = graphs.rows[row, 0] + self.store._first_rows[t][graphs.parts]
-            table[2 * row + 1, :number] = graphs.rows[row, 1]
-            table[2 * row + 1, -1] = all_slots - graphs.totals[row]
-        table[-1], table[-1, :number] = -1, graphs.ids
-        sent = torch.from_numpy(table)
-        if self.store.device.type == "cuda":
-            sent = sent.pin_memory().to(self.store.device, non_blocking=True)
-        tensors["graph_ids", None] = sent[-1]
-        types = list(self.shape.slots)
-        return {t: sent[2 * i] for i, t in enumerate(types)}, {t: sent[2 * i + 1] for i, t in enumerate(types)}
-
     def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
         stored, filling = self.store._values[key], self._fillings[key]
         if not len(stored):
@@ -182,3 +194,53 @@ class DevicePaddedStore:
             return loops.to(self.shape.idtype)
         moved = stored[rows].to(torch.int64) + firsts[node_type][slots]
         return torch.where(position < real_edges, moved, loops).to(self.shape.idtype)
+
+
+class DeviceBatchedStore:
+    """View of a `DeviceStore` whose item for a list of ids is ``(DGLGraph, labels)`` on the device, without padding.
+
+    It is that of `BatchedStore`. For a loader without workers.
+    """
+
+    def __init__(self, store: DeviceStore, schema: Schema) -> None:
+        self.store, self._schema = store, schema
+        self._finder = Finder(store.store)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
+        if is_one_id(ids):
+            return _on_device(self.store.store[ids], self.store.device)  # type: ignore[index]
+        graphs, schema = self._finder.find(ids), self._schema  # type: ignore[arg-type]
+        totals = checked_totals(schema, graphs.totals)
+        starts, counts, _ = self.store.send_rows(graphs, totals)
+        first_nodes = {t: torch.cumsum(counts[t], 0) - counts[t] for t in schema.node_types}
+        tensors: dict[Key, Tensor] = {("per_graph", t): counts[t] for t in totals if t is not None}
+        rows: dict[Any, Tensor] = {None: starts[None]}
+        for t in totals:
+            if t is None:
+                continue
+            of_graph = torch.repeat_interleave(counts[t], output_size=totals[t])
+            shift = starts[t] - (torch.cumsum(counts[t], 0) - counts[t])
+            rows[t] = torch.arange(totals[t], device=self.store.device) + shift[of_graph]
+            if t in schema.edge_types:
+                for end, nodes in zip(ENDS, (t[0], t[2]), strict=True):
+                    moved = self.store._ends[end, t][rows[t]].to(torch.int64) + first_nodes[nodes][of_graph]
+                    tensors[end, t] = moved.to(schema.idtype)
+        for key, spec in schema.columns():
+            tensors[key] = self.store._values[key][rows[key[1]]].to(spec.dtype)
+        return batch_of(schema, totals, tensors)
+
+    def __getitems__(self, ids: Sequence[int]) -> list[Any]:
+        """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
+        return collatable(self[ids])
+
+
+def _on_device(item: Any, device: torch.device) -> Any:
+    """Send an item of the store: a DGLGraph, or a pair of it and a label."""
+    if not isinstance(item, tuple):
+        return item.to(device)
+    graph, label = item
+    on_device = {n: v.to(device) for n, v in label.items()} if isinstance(label, dict) else label.to(device)
+    return graph.to(device), on_device

@@ -33,7 +33,7 @@ from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS
 from dgl_tuplepack.store.memory import BatchMemory, Field, batch_of_tensors, fields_of
-from dgl_tuplepack.store.rows import Finder, address_of
+from dgl_tuplepack.store.rows import Finder, address_of, array_record
 from dgl_tuplepack.store.selection import Selection
 
 # Tensors that are not read from an array of the store -> what the kernel fills them with.
@@ -70,7 +70,7 @@ class PaddedStore:
     def _prepare(self) -> None:
         self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
         self._memory = BatchMemory(self._tensors, self.ring)
-        self._finder = Finder(self.store, self.shape)
+        self._finder = Finder(self.store)
         # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
         self._slots = np.array(list(self.shape.slots.values()), np.int64)
@@ -90,7 +90,7 @@ class PaddedStore:
         self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
         for stored, field in zip(self._stored, self._tensors, strict=True):
             if field.key[0] not in _MADE:
-                stored[:] = [_stored(part.array(*field.key)) for part in self._parts]
+                stored[:] = [array_record(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"store": self.store, "shape": self.shape, "ring": self.ring, "separate": self.separate}
@@ -106,6 +106,7 @@ class PaddedStore:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
         graphs = self._finder.find(ids)
+        self.shape.check_content(graphs.totals.tolist())
         memory, tensors = self._memory.take()
         wrong = assemble(
             memory, self._fields, self._stored, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
@@ -143,8 +144,3 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
         len(fill),
         content == "destinations" and shape.is_chained(t),
     )
-
-
-def _stored(array: Array) -> tuple[int, ...]:
-    """Return the record `ARRAY` of an array in a part, for the kernel."""
-    return address_of(array), prod(array.shape[1:]) * array.itemsize, CODES.get(str(array.dtype), OTHER)

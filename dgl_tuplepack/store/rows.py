@@ -1,9 +1,10 @@
-"""Where the rows of the graphs of a batch lie in the parts of a selection."""
+"""Where the rows of the graphs of a batch lie in the parts of a selection, and what the kernel must know of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import as_ids, as_integers
 from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
-from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.kernels.gather import CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.selection import Selection
 
@@ -22,8 +23,8 @@ class GraphRows:
 
     `parts`, int64 ``[n]``, has the index of a part of the selection for each graph. ``rows[t]``, int64 ``[3, n]``, has
     the first row in the part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` is the
-    number of rows of all graphs. Types are numbered as in `PaddedShape.slots`: node types, edge types, then labels,
-    which have one row for each graph.
+    number of rows of all graphs. Types are numbered: node types, edge types, then labels, which have one row for each
+    graph.
     """
 
     ids: IntArray
@@ -38,14 +39,14 @@ class GraphRows:
 
 
 class Finder:
-    """Finds the graphs of a batch, and refuses graphs that would exceed its shape."""
+    """Finds the graphs of a batch."""
 
-    def __init__(self, selection: Selection, shape: PaddedShape) -> None:
-        self._selection, self._shape = selection, shape
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
         self._parts, self._first_ids = selection.parts, selection.first_ids
         self._is_subset = selection.chosen is not None
         self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
-        self._types: list[GraphType] = [*shape.num_nodes, *shape.num_edges]
+        self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
         self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
         for of_type, t in zip(self._offsets, self._types, strict=True):
             of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
@@ -54,7 +55,7 @@ class Finder:
     def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
         """Look up the graphs `ids` of the selection.
 
-        SizesError for an id outside 0..N-1, GraphTooLargeError for too many graphs, FormatError for damaged offsets.
+        SizesError for an id outside 0..N-1, FormatError for damaged offsets.
         """
         graph_ids = np.ascontiguousarray(as_integers(ids), np.int64)
         number, types = len(graph_ids), len(self._types) + 1
@@ -68,7 +69,6 @@ class Finder:
         if wrong > 0:
             t, i = divmod(wrong - 1, number)
             self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
-        self._shape.check_content(totals.tolist())
         return GraphRows(graph_ids, parts, rows, totals)
 
 
@@ -76,3 +76,8 @@ def address_of(array: Array) -> int:
     """Return the address of the first byte of an array; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def array_record(array: Array) -> tuple[int, int, int]:
+    """Return the record `ARRAY` of an array in a part, for the kernel; the caller keeps the array alive."""
+    return address_of(array), prod(array.shape[1:]) * array.itemsize, CODES.get(str(array.dtype), OTHER)

@@ -204,6 +204,12 @@ def _ways(
     pyg = _pyg_loader(items, batches)
     if pyg is not None:
         yield "PyG DataLoader", through(pyg)
+    for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
+        yield name, through(GraphDataLoader(trains[stored].batched(), sampler=batches, batch_size=None))
+    yield (
+        "store, without padding, as a dataset",
+        through(GraphDataLoader(trains[False].batched(), batch_sampler=batches)),
+    )
     yield "store, DGLGraph", ours(graph=True)
     yield "store, DGLGraph, compact", ours(compact=True, graph=True)
     yield "store, tensors", ours()

@@ -1,0 +1,199 @@
+"""Batches without padding are those that DGL's collate makes of the items, however a loader asks for them."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from dgl.dataloading import GraphCollator, GraphDataLoader
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Subset
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, SizesError
+from tests.graphs import (
+    Content,
+    assert_equal_tensors,
+    assert_same_dgl_batch,
+    assert_same_item,
+    contents,
+    ring_with_chords,
+    split_item,
+)
+from tests.messages import refused
+from tests.stores import files_of, molecules, purchases, write_shards
+
+# A machine with one core makes torch remark on two workers.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+
+def collated(items: Sequence[Any]) -> Any:
+    """The slow way."""
+    return GraphCollator().collate(list(items))
+
+
+def assert_same_pair(found: Any, expected: Any) -> None:
+    """Batched graph and labels, or the graph alone."""
+    assert isinstance(found, dgl.DGLGraph) == isinstance(expected, dgl.DGLGraph)
+    if isinstance(expected, dgl.DGLGraph):
+        found, expected = (found, None), (expected, None)
+    assert len(found) == 2
+    assert_same_dgl_batch(found[0], expected[0])
+    assert found[0].device == expected[0].device
+    ours, theirs = found[1], expected[1]
+    assert type(ours) is type(theirs)
+    if isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        for name in theirs:
+            assert_equal_tensors(ours[name], theirs[name], name)
+    elif theirs is not None:
+        assert_equal_tensors(ours, theirs, "labels")
+
+
+@given(st.data(), contents(min_graphs=1), st.booleans(), st.lists(st.integers(1, 5), max_size=3))
+def test_they_equal_those_of_dgl(data: st.DataObject, content: Content, compact: bool, cuts: list[int]) -> None:
+    """Of a store, its subsets, shards, and all of them on a device; in any order, and of repeated graphs."""
+    items = [content.example, *content.items]
+    bounds = sorted({0, *(cut for cut in cuts if cut < len(items)), len(items)})
+    with tempfile.TemporaryDirectory() as name, patch("os.fsync"):
+        store = tp.GraphStore.write(Path(name) / "store", items, compact=compact)
+        items = list(store)
+        parts = [items[first:last] for first, last in pairwise(bounds)]
+        sharded = write_shards(Path(name) / "shards", parts, compact=compact)
+        ids = data.draw(st.lists(st.integers(0, len(items) - 1), min_size=1, max_size=12))
+        expected = collated([items[i] for i in ids])
+        back = list(range(len(items)))[::-1]
+        for given_store, chosen in (
+            (store, ids), (sharded, ids), (store.subset(back), [len(items) - 1 - i for i in ids]),
+        ):  # fmt: skip
+            for view in (given_store.batched(), given_store.to("cpu").batched()):
+                assert_same_pair(view[chosen], expected)
+                assert_same_pair(view[np.array(chosen, np.int32)], expected)
+                assert_same_pair(collated(view.__getitems__(chosen)), expected)
+                assert_same_item(view[chosen[0]], items[ids[0]])
+                assert len(view) == len(items)
+                nothing = split_item(view[[]])[0]
+                assert (nothing.batch_size, nothing.num_nodes(), nothing.num_edges()) == (0, 0, 0)
+
+
+ITEMS = molecules(30)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
+    return tp.GraphStore.write(tmp_path_factory.mktemp("batched") / "store", ITEMS, compact=True)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", [GraphDataLoader, DataLoader])
+def test_it_takes_the_place_of_the_dataset_in_a_loader(store: tp.GraphStore, kind: Any, workers: int) -> None:
+    expected = [collated(ITEMS[first : first + 8]) for first in range(0, len(ITEMS), 8)]
+    by_batch = BatchSampler(SequentialSampler(ITEMS), 8, drop_last=False)
+    view = store.batched()
+    for loader in (
+        kind(view, batch_size=8, num_workers=workers),
+        kind(view, batch_sampler=by_batch, num_workers=workers),
+        kind(view, sampler=by_batch, batch_size=None, num_workers=workers),
+        kind(Subset(view, range(len(ITEMS))), batch_size=8, num_workers=workers),
+    ):
+        found = list(loader)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert_same_pair(ours, theirs)
+
+
+def test_shuffling_draws_the_same_batches(store: tp.GraphStore) -> None:
+    found, expected = (
+        list(GraphDataLoader(dataset, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3)))
+        for dataset in (store.batched(), ITEMS)
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same_pair(ours, theirs)
+
+
+def test_no_batch_of_packs_exceeds_the_limits(store: tp.GraphStore) -> None:
+    limits = tp.Limits(nodes=20, edges=26)
+    sampler = tp.PackBatchSampler(store, limits, seed=1)
+    batches = list(GraphDataLoader(store.batched(), sampler=sampler, batch_size=None))
+    assert sum(graph.batch_size for graph, _ in batches) == len(store)
+    assert all(graph.num_nodes() <= 20 and graph.num_edges() <= 26 for graph, _ in batches)
+
+
+def test_a_training_on_a_store_has_the_losses_of_one_on_its_items(tmp_path: Path) -> None:
+    """Bit for bit, with two lines changed: the store is written, and takes the place of the list."""
+    gen = torch.Generator().manual_seed(0)
+    items = []
+    for i in range(24):
+        graph = ring_with_chords(gen, 3 + i % 7, i % 3)
+        graph.ndata["x"] = torch.randn(graph.num_nodes(), 4, generator=gen)
+        items.append((graph, torch.tensor([float(i % 2)])))
+    store = tp.GraphStore.write(tmp_path / "store", items)
+    losses = []
+    for dataset in (items, store.batched()):
+        torch.manual_seed(0)
+        layer, head = dgl.nn.SAGEConv(4, 8, "mean"), torch.nn.Linear(8, 1)
+        optimiser = torch.optim.Adam([*layer.parameters(), *head.parameters()])
+        found = []
+        for graph, labels in GraphDataLoader(dataset, batch_size=5, shuffle=True):
+            graph.ndata["h"] = layer(graph, graph.ndata["x"]).relu()
+            loss = torch.nn.functional.mse_loss(head(dgl.mean_nodes(graph, "h")), labels)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            found.append(loss.item())
+        losses.append(found)
+    assert losses[0] == losses[1]
+
+
+def test_narrowed_integers_are_handed_out_as_stored(tmp_path: Path) -> None:
+    graph = dgl.graph(([0, 1], [1, 2]))
+    graph.ndata["kind"] = torch.tensor([1, 200, 3])
+    store = tp.GraphStore.write(tmp_path / "store", [graph, graph], compact=True)
+    for view in (store, store.to("cpu")):
+        assert view.batched()[[0, 1]].ndata["kind"].dtype == torch.int64
+        kinds = view.batched(as_stored=True)[[0, 1]].ndata["kind"]
+        assert (kinds.dtype, kinds.tolist()) == (torch.uint8, [1, 200, 3] * 2)
+
+
+def test_heterographs_are_batched_by_type(tmp_path: Path) -> None:
+    items = purchases(6)
+    store = tp.GraphStore.write(tmp_path / "store", items)
+    view = pickle.loads(pickle.dumps(store.batched()))
+    assert_same_pair(view[torch.tensor([4, 0, 5])], collated([store[i] for i in (4, 0, 5)]))
+
+
+def test_bad_ids_and_damaged_files_are_refused(store: tp.GraphStore, tmp_path: Path) -> None:
+    for view in (store.batched(), store.to("cpu").batched()):
+        for ids in ([0, len(ITEMS)], [-1, 0]):
+            with refused(SizesError, str(len(ITEMS) - 1)):
+                view[ids]
+        with pytest.raises(SizesError):
+            view[["a"]]
+        with pytest.raises(SizesError):
+            view[0.5]
+    small = tp.GraphStore.write(tmp_path / "store", ITEMS[:4])
+    file = next(path for name, path in files_of(tmp_path / "store").items() if "destinations" in name)
+    opened = small.batched()
+    with file.open("r+b") as data:
+        data.seek(-1, 2)
+        data.write(b"\xfa")
+    with refused(FormatError, "leads outside graph 3", file.name):
+        opened[[0, 3]]
+    assert_same_pair(opened[[0, 2]], collated([ITEMS[0], ITEMS[2]]))
+
+
+def test_more_nodes_than_an_index_can_number_are_refused(tmp_path: Path) -> None:
+    graph = dgl.graph(([], []), num_nodes=2**30).int()
+    store = tp.GraphStore.write(tmp_path / "store", [graph])
+    with refused(SizesError, f"{2**31} nodes", "torch.int32", str(2**31 - 1), "g.long()"):
+        store.batched()[[0, 0]]
