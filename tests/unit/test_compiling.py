@@ -343,6 +343,23 @@ def test_the_test_passes_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch)
     assert self_test.verdict_on("cpu").reason == ""
 
 
+MODES: dict[str, Callable[[], Any]] = {
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "a search for NaN": torch.autograd.detect_anomaly,
+    "another default device": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+def test_the_first_call_may_be_made_in_any_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation before training once left the whole process uncompiled: the test found no gradients there."""
+    FakeTorch(monkeypatch, lambda function, options: function)
+    with MODES[mode]():
+        assert self_test.verdict_on("cpu").reason == ""
+
+
 @pytest.mark.parametrize("known", [None, {"cpp.threads"}, {"joint_custom_pre_pass"}])
 def test_a_torch_without_the_options_compiles_as_it_does(known: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_private, "known_options", lambda: known)
