@@ -9,6 +9,7 @@ from typing import Any
 import dgl
 import dgl.function as fn
 import dgl.nn
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -161,8 +162,9 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         TensorGraph(ends, ends[:1], 2)
     with refused(SchemaError, "'x'", "(3,)", "2 nodes"):
         TensorGraph(ends, ends, 2, node_features={"x": torch.ones(3)})
-    with refused(SchemaError, "row_pointers", "(2,)", "3"):
-        TensorGraph(ends, ends, 2, row_pointers=torch.tensor([0, 2]))
+    for pointers in (torch.tensor([0, 2]), torch.tensor([0, 1, 2], dtype=torch.int32), torch.zeros(3, 1).long(), [0]):
+        with refused(SchemaError, "row_pointers", "int64", "3 entries"):
+            TensorGraph(ends, ends, 2, row_pointers=pointers)  # type: ignore[arg-type]
     with refused(SchemaError, "src is a dict"):
         TensorGraph({("a", "b", "c"): ends}, ends, 2)
     with refused(SchemaError, "num_nodes is a dict", "src is Tensor"):
@@ -175,24 +177,60 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes={"user": torch.tensor([2])})
 
 
-def test_an_end_node_that_is_not_there_is_an_error_not_a_wild_write() -> None:
-    for bad in (3, -1):
-        graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, bad]), 3)
-        graph.ndata["x"] = torch.ones(3, 2)
-        with pytest.raises((IndexError, RuntimeError)):
-            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-        graph = TensorGraph(torch.tensor([0, bad]), torch.tensor([1, 2]), 3)
-        graph.ndata["x"] = torch.ones(3, 2)
-        with pytest.raises((IndexError, RuntimeError)):
-            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+def test_numbers_of_graphs_that_do_not_fit_are_refused() -> None:
+    ends, two = torch.tensor([0, 1]), torch.tensor([1, 1])
+    for counts in (torch.tensor([1.0, 1.0]), [1, 1], 2, torch.ones(1, 2).long()):
+        with refused(SchemaError, "batch_num_nodes", "int32 or int64 with one axis"):
+            TensorGraph(ends, ends, 2, batch_num_nodes=counts)  # type: ignore[arg-type]
+    with refused(SchemaError, "node_graph_slots", "int64", "2 entries", "[3]"):
+        TensorGraph(ends, ends, 2, batch_num_nodes=two, node_graph_slots=torch.tensor([0, 1, 1]))
+    with refused(SchemaError, "edge_graph_slots", "batch_num_edges", "give both"):
+        TensorGraph(ends, ends, 2, edge_graph_slots=torch.tensor([0, 1]))
+    with refused(SchemaError, "batch_num_nodes", "2 graphs", "batch_num_edges", "1"):
+        TensorGraph(ends, ends, 2, batch_num_nodes=two, batch_num_edges=torch.tensor([2]))
+    by_type = {"user": two, "item": torch.tensor([1])}
+    with refused(SchemaError, "batch_num_nodes", "1 entries", "[2]"):
+        TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes=by_type)
+    graph = TensorGraph(ends, ends, 2, batch_num_nodes=torch.tensor([1, 2]), node_features={"x": torch.ones(2)})
+    with refused(SchemaError, "add up to 3", "there are 2"):
+        dgl.sum_nodes(graph, "x")
+
+
+def test_numbers_of_nodes_may_be_of_numpy() -> None:
+    assert TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 1]), np.int64(2)).num_nodes() == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("bad", [3, -1])
+def test_an_end_node_that_is_not_there_is_named(bad: int, dtype: torch.dtype) -> None:
+    good, wrong = torch.tensor([1, 2], dtype=dtype), torch.tensor([0, bad], dtype=dtype)
+    with refused(SchemaError, "dst[1]", f"is {bad}", "3 nodes", "0..2"):
+        TensorGraph(good, wrong, 3)
+    with refused(SchemaError, "src[1]", f"is {bad}", "3 nodes", "0..2"):
+        TensorGraph(wrong, good, 3)
+    with refused(SchemaError, "src[0]", "0 nodes", "no edges"):
+        TensorGraph(good, good, 0)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("bad", [3, -1])
+def test_an_end_node_that_is_changed_later_is_an_error_not_a_wild_write(bad: int, end: int) -> None:
+    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    graph.ndata["x"] = torch.ones(3, 2)
+    graph.all_edges()[end][1] = bad
+    with refused(SchemaError, "1", "give numbers"):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
 
 
 @pytest.mark.parametrize("pointers", [[0, 1, 1, 2], [0, 0, 2, 2], [0, 0, 1, 1], [0, 9, 9, 9], [1, 0, 1, 2]])
 def test_row_pointers_that_do_not_fit_the_edges_are_refused(pointers: list[int]) -> None:
     graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3, row_pointers=torch.tensor(pointers))
-    graph.ndata["x"] = torch.ones(3, 2)
     with refused(SchemaError, "row_pointers", "sorted by destination"):
-        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        graph.in_degrees()
+    for dtype in (torch.float32, torch.bfloat16):
+        graph.ndata["x"] = torch.ones(3, 2, dtype=dtype)
+        with refused(SchemaError, "row_pointers", "sorted by destination"):
+            graph.update_all(fn.copy_u("x", "m"), fn.mean("m", "h"))
 
 
 def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> None:
