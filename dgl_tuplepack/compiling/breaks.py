@@ -39,6 +39,7 @@ _REMEDIES = (
         r"\.backward\(|autograd\.grad|requires_grad_",
         "compile the loss alone, and call backward() and the optimiser outside",
     ),
+    (r"trace generator", "return the values, and let a function that is not compiled yield them"),
     (
         r"\brandom\.|Random\.random|Generator",
         "draw with torch's functions, which have the seeds of torch.manual_seed",
@@ -57,9 +58,9 @@ def explanation(name: str, error: BaseException) -> str:
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)
-    cause = "\n".join(
-        [text.partition("from user code")[0], said[1] if said else "", *(line for *_, line in lines_of(error))]
-    )
+    # Hints name functions that the line need not have.
+    told = [line for line in text.partition("from user code")[0].splitlines() if not line.strip().startswith("Hint:")]
+    cause = "\n".join([*told, said[1] if said else "", *(line for *_, line in lines_of(error))])
     cause += "".join(file for file, *_ in lines_of(error))
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
     return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."

@@ -95,7 +95,8 @@ class Sorted:
         bad = edge_sums.sort_groups(index.data_ptr(), made.groups)
         if bad >= 0:
             raise SchemaError(
-                f"row {bad} is in group {int(index[bad])} of nodes or graphs, but there are {number}; give numbers from 0."
+                f"row {bad} is in group {int(index[bad])} of nodes or graphs, but there are {number}; give "
+                "numbers from 0."
             )
         return made
 
