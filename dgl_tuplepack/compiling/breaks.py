@@ -11,10 +11,8 @@ import torch
 from dgl_tuplepack.compiling.torch_private import lines_of
 
 _PATHS = sysconfig.get_paths()
-_LIBRARIES = (
-    *(_PATHS[name] for name in ("stdlib", "purelib", "platlib")),
-    *(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent)),
-)
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
 # What the tracer or the line says -> what to do about it; the first that fits.
 _REMEDIES = (
@@ -55,6 +53,8 @@ def explanation(name: str, error: BaseException) -> str:
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
+    if is_of_compiled_code(error) and (told := re.search(r"UnsupportedError\((['\"])(.*)\1\)", text)):
+        return f"{name} cannot be compiled in one graph{_place(error)}: {told[2]}"
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)
@@ -66,11 +66,17 @@ def explanation(name: str, error: BaseException) -> str:
     return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."
 
 
+def is_of_compiled_code(error: BaseException) -> bool:
+    """Whether a TensorGraph refuses something in compiled code alone, so that uncompiled code says something else."""
+    return "compiled code cannot branch on" in str(error)
+
+
 def _place(error: BaseException) -> str:
-    """The innermost line that is the user's own, or else the innermost one of all."""
+    """The innermost line that is the user's own, or else the innermost one outside of this package."""
     lines = lines_of(error)
     if not lines:
         return ""
     own = [line for line in lines if not line[0].startswith(_LIBRARIES)]
-    file, number, line = (own or lines)[-1]
+    others = [line for line in lines if not line[0].startswith(_OURS)]
+    file, number, line = (own or others or lines)[-1]
     return f", because of {Path(file).name}, line {number} ({line.strip()})"

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dgl_tuplepack import TensorGraph
-from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack import TensorGraph, compile
+from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from dgl_tuplepack.tensor_graph.groups import Groups
 from dgl_tuplepack.tensor_graph.refusals import INSTEAD
 from tests.messages import refused
@@ -117,6 +117,10 @@ def test_compiled_code_says_how_a_layer_leaves_out_its_look_at_degrees() -> None
         compiled(path(), torch.ones(3, 1))
     with pytest.raises(dgl.DGLError, match="allow_zero_in_degree"):
         layer(path(), torch.ones(3, 1))
+    # DGL's own error speaks of self-loops, which a batch cannot be given.
+    said = "depends on data", "allow_zero_in_degree=True (nodes without messages then get 0)."
+    with refused(CompileError, "GraphConv cannot be compiled in one graph", "because of graphconv.py, line ", *said):
+        compile(layer, backend="aot_eager")(path(), torch.ones(3, 1))
 
 
 def test_a_reduce_function_of_a_user_is_refused_with_the_remedy() -> None:
@@ -243,6 +247,27 @@ def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> Non
     assert graph.ndata["h"].tolist() == [1, 0, 0]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         before.sum().backward()
+
+
+@pytest.mark.parametrize("edges", [1, 3])
+def test_the_dot_product_of_single_numbers_is_their_product(edges: int) -> None:
+    """With one edge, it was once the sum over edges."""
+    src, dst = torch.arange(edges), torch.arange(edges) + 1
+    found = []
+    for graph in (TensorGraph(src, dst, 4), dgl.graph((src, dst), num_nodes=4)):
+        graph.ndata["x"] = torch.tensor([2.0, 3.0, 5.0, 7.0])
+        graph.update_all(fn.u_dot_v("x", "x", "m"), fn.sum("m", "h"))
+        graph.apply_edges(fn.u_dot_v("x", "x", "e"))
+        found.append((graph.ndata["h"], graph.edata["e"].flatten()))
+    assert [torch.equal(*both) for both in zip(*found, strict=True)] == [True, True]
+
+
+def test_a_dot_product_of_other_widths_is_refused() -> None:
+    graph = path()
+    graph.ndata["y"] = torch.ones(graph.num_nodes(), 4)
+    graph.ndata["z"] = torch.ones(graph.num_nodes(), 1)
+    with refused(SchemaError, "dot", "4)", "1)"):
+        graph.apply_edges(fn.u_dot_v("y", "z", "e"))
 
 
 def test_functions_that_are_none_or_do_not_fit_are_refused() -> None:
