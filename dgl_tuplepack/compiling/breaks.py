@@ -53,8 +53,9 @@ def explanation(name: str, error: BaseException) -> str:
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
-    if is_of_compiled_code(error) and (told := re.search(r"UnsupportedError\((['\"])(.*)\1\)", text)):
-        return f"{name} cannot be compiled in one graph{_place(error)}: {told[2]}"
+    refused = re.search(r"UnsupportedError\((['\"])(.*)\1\)", text)
+    if is_of_compiled_code(error) and refused:
+        return f"{name} cannot be compiled in one graph{_place(error)}: {refused[2]}"
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)

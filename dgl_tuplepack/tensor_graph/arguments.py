@@ -57,7 +57,7 @@ def numbers_of_nodes(given: Any) -> dict[str, int]:
 
 def _checked_number(node_type: str, number: Any) -> int:
     # A tracer has symbols for numbers, which stay what they are.
-    whole = number if isinstance(number, int | torch.SymInt) else None
+    whole: Any = number if isinstance(number, int | torch.SymInt) else None
     if whole is None and not isinstance(number, Tensor) and hasattr(number, "__index__"):
         whole = operator.index(number)
     if whole is None or isinstance(number, bool) or whole < 0:
@@ -65,7 +65,8 @@ def _checked_number(node_type: str, number: Any) -> int:
             f"num_nodes must be whole numbers >= 0, but that of node type {node_type!r} is {shown(number)}; give the "
             "number of nodes, as a Python number."
         )
-    return whole
+    checked: int = whole
+    return checked
 
 
 def _by_type(name: str, hetero: bool, given: Any, only: Any) -> dict[Any, Any]:
