@@ -11,10 +11,8 @@ import torch
 from dgl_tuplepack.compiling.torch_private import lines_of
 
 _PATHS = sysconfig.get_paths()
-_LIBRARIES = (
-    *(_PATHS[name] for name in ("stdlib", "purelib", "platlib")),
-    *(str(Path(file).parent) for file in (torch.__file__, Path(__file__).parent)),
-)
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
 # What the tracer or the line says -> what to do about it; the first that fits.
 _REMEDIES = (
@@ -39,6 +37,7 @@ _REMEDIES = (
         r"\.backward\(|autograd\.grad|requires_grad_",
         "compile the loss alone, and call backward() and the optimiser outside",
     ),
+    (r"trace generator", "return the values, and let a function that is not compiled yield them"),
     (
         r"\brandom\.|Random\.random|Generator",
         "draw with torch's functions, which have the seeds of torch.manual_seed",
@@ -54,22 +53,31 @@ def explanation(name: str, error: BaseException) -> str:
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
+    refused = re.search(r"UnsupportedError\((['\"])(.*)\1\)", text)
+    if is_of_compiled_code(error) and refused:
+        return f"{name} cannot be compiled in one graph{_place(error)}: {refused[2]}"
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)
-    cause = "\n".join(
-        [text.partition("from user code")[0], said[1] if said else "", *(line for *_, line in lines_of(error))]
-    )
+    # Hints name functions that the line need not have.
+    told = [line for line in text.partition("from user code")[0].splitlines() if not line.strip().startswith("Hint:")]
+    cause = "\n".join([*told, said[1] if said else "", *(line for *_, line in lines_of(error))])
     cause += "".join(file for file, *_ in lines_of(error))
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
     return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."
 
 
+def is_of_compiled_code(error: BaseException) -> bool:
+    """Whether a TensorGraph refuses something in compiled code alone, so that uncompiled code says something else."""
+    return "compiled code cannot branch on" in str(error)
+
+
 def _place(error: BaseException) -> str:
-    """The innermost line that is the user's own, or else the innermost one of all."""
+    """The innermost line that is the user's own, or else the innermost one outside of this package."""
     lines = lines_of(error)
     if not lines:
         return ""
     own = [line for line in lines if not line[0].startswith(_LIBRARIES)]
-    file, number, line = (own or lines)[-1]
+    others = [line for line in lines if not line[0].startswith(_OURS)]
+    file, number, line = (own or others or lines)[-1]
     return f", because of {Path(file).name}, line {number} ({line.strip()})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -158,10 +159,12 @@ class CompiledFunction:
             functools.update_wrapper(self, function)
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns = most, warns
-        self._failed_with_ours = False
+        self._failed_with_ours = self._has_recurrent_layers = False
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
         self._seen: dict[Any, dict[str, str]] = {}
         self._compiled: Callable[..., Any] | None = None
+        # Threads that call it at the same time compile it once.
+        self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy compiles for itself."""
@@ -180,27 +183,32 @@ class CompiledFunction:
             # A larger compiled function traces this one.
             return self._function(*args, **kwargs)
         signature = signature_of((args, kwargs))
-        known = signature in self._seen
-        if known and self._compiled is not None:
-            return self._run(self._compiled, args, kwargs)
+        if signature not in self._seen:
+            with self._lock:
+                if signature not in self._seen:
+                    return self._first_call(signature, args, kwargs)
+        return self._run(args, kwargs)
+
+    def _first_call(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call it with arguments of new shapes."""
         leaves = arguments_of(self._function, args, kwargs)
         self._check(leaves)
-        compiled = self._compiled or self._compile(_device_of(leaves.values()))
-        if not known and self._settings["dynamic"] is False:
+        if self._compiled is None:
+            self._compile(_device_of(leaves.values()))
+        if self._settings["dynamic"] is False:
             self._check_number(leaves)
         with waiting(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
-            result = self._run(compiled, args, kwargs)
+            result = self._run(args, kwargs)
         self._seen[signature] = {path: described(value) for path, value in leaves.items()}
         return result
 
-    def _compile(self, device: str) -> Callable[..., Any]:
+    def _compile(self, device: str) -> None:
         """Choose how to compile, and let torch do so at the next call."""
         verdict = Verdict({}, "")
         if _is_inductor(self._settings):
             with waiting("testing torch's compiler, once"):
                 verdict = verdict_on(device)
         self._compiled = self._by_torch(verdict.options)
-        return self._compiled
 
     def _by_torch(self, ours: Mapping[str, Any] | None) -> Callable[..., Any]:
         if ours is None:
@@ -212,24 +220,33 @@ class CompiledFunction:
         )
         return compiled
 
-    def _run(self, compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compiled = self._compiled
+        assert compiled is not None
         try:
-            return compiled(*args, **kwargs)
+            with torch_private.recurrent_layers_traced(self._has_recurrent_layers):
+                return compiled(*args, **kwargs)
         except Exception as error:
+            if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
+                self._has_recurrent_layers = True
+                return self._run(args, kwargs)
             fails = torch_private.is_compiler_failure(error) and _is_inductor(self._settings)
             if fails and compiled is not self._function:
-                return self._run(self._fall_back(compiled, error), args, kwargs)
+                with self._lock:
+                    # Another thread may have fallen back meanwhile.
+                    if self._compiled is compiled:
+                        self._fall_back(error)
+                return self._run(args, kwargs)
             self._explain(error, args, kwargs)
             raise
 
-    def _fall_back(self, compiled: Callable[..., Any], error: Exception) -> Callable[..., Any]:
+    def _fall_back(self, error: Exception) -> None:
         """Compile without our options, or if that has failed, not at all."""
         plain, self._failed_with_ours = self._failed_with_ours, True
         ways = "stays uncompiled" if plain else "is compiled without the options of tp.compile"
         reason = torch_private.reason_of(error)
-        warnings.warn(f"{self._name} {ways}, since torch's compiler fails ({reason}).", stacklevel=4)
+        warnings.warn(f"{self._name} {ways}, since torch's compiler fails ({reason}).", stacklevel=5)
         self._compiled = self._by_torch(None if plain else {})
-        return self._compiled
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a clearer error in place of one of torch's tracer; return if it is another one."""
@@ -239,7 +256,7 @@ class CompiledFunction:
                 f"({torch_private.reason_of(error)}); keep modes, attributes and global variables that "
                 "it reads as they are, or make numbers tensors."
             ) from error
-        if torch_private.is_error_of_function(error) or "Observed exception" in str(error)[:40]:
+        if torch_private.is_error_of_function(error) and not breaks.is_of_compiled_code(error):
             # The function's own error, which it raises uncompiled, is clearer than what the tracer makes of it.
             try:
                 self._function(*args, **kwargs)
@@ -286,7 +303,7 @@ class CompiledFunction:
                 f"another one: {text}; {remedy}."
             )
         if self._warns and len(self._seen) == 1:
-            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=3)
+            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
 
 
 class CompiledModule(nn.Module):

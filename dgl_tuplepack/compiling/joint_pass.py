@@ -20,6 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 _COMPARISONS = "eq ne lt le gt ge isnan isinf"
 _LOGIC = "logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor"
 _VIEWS = "alias clone expand permute squeeze t unsqueeze view"
+_HALVES = (torch.float16, torch.bfloat16)
 _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_LOGIC} {_VIEWS}".split())
 
 
@@ -46,7 +47,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
     for node in graph.nodes:
         if _is_tangent(node) or any(each in of_backward for each in node.all_input_nodes):
             of_backward.add(node)
-        elif _is_bool_on_cpu(node) and _operation(node) in _CHEAP and "recompute" not in node.meta:
+        elif _is_bool_on_cpu(node) and _is_cheap(node) and "recompute" not in node.meta:
             masks = [each for each in node.all_input_nodes if _is_bool_on_cpu(each) and each.op != "placeholder"]
             if cheap.issuperset(masks):
                 cheap.add(node)
@@ -63,8 +64,25 @@ def _is_bool_on_cpu(node: Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.bool and value.device.type == "cpu"
 
 
-def _operation(node: Node) -> Any:
-    return getattr(node.target, "overloadpacket", None) if node.op == "call_function" else None
+def _is_cheap(node: Node) -> bool:
+    """Whether a mask may be computed again: from what is kept, it comes out as in the forward pass.
+
+    Generated code computes half precision in float32 and rounds what it keeps, so that a comparison of the two may
+    differ, as in the mask of dropout. Zero, infinity and NaN stay on their side.
+    """
+    if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
+        return False
+    if not any(map(_is_half, node.all_input_nodes)):
+        return True
+    return all(isinstance(each, int | float) and each == 0 for each in node.args[1:])
+
+
+def _is_half(node: Node) -> bool:
+    """Whether a value is in half precision, or was converted from it."""
+    value = node.meta.get("val")
+    if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
+        return True
+    return node.target is torch.ops.prims.convert_element_type.default and _is_half(node.all_input_nodes[0])
 
 
 def _draws_uniform_numbers(node: Node) -> bool:

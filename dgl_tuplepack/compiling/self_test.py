@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -61,19 +62,28 @@ def _tested(device: str) -> Verdict:
 
 def _problem_of(options: Mapping[str, Any], device: str) -> str | None:
     """What is wrong with results, gradients or the effect of `options`; None if nothing is."""
-    compiled = torch.compile(_network, dynamic=False, fullgraph=True, options=dict(options) or None)
-    inputs, cotangents = _inputs(device)
-    try:
-        found = _gradients(compiled, inputs, cotangents)
-        kept = torch_private.kept_for_backward(compiled(*inputs)[0])
-    except Exception as error:
-        return f"torch's compiler fails on a small network ({torch_private.reason_of(error)})"
-    for name, one, other in zip(_RESULTS, found, _gradients(_network, inputs, cotangents), strict=True):
-        if not _are_equal(one, other):
-            return f"compiled and uncompiled code differ on a small network ({name})"
+    own_limit = torch_private.supported_arguments({"isolate_recompiles": True})
+    compiled = torch.compile(_network, dynamic=False, fullgraph=True, options=dict(options) or None, **own_limit)
+    with _as_in_training():
+        inputs, cotangents = _inputs(device)
+        try:
+            found = _gradients(compiled, inputs, cotangents)
+            kept = torch_private.kept_for_backward(compiled(*inputs)[0])
+        except Exception as error:
+            return f"torch's compiler fails on a small network ({torch_private.reason_of(error)})"
+        for name, one, other in zip(_RESULTS, found, _gradients(_network, inputs, cotangents), strict=True):
+            if not _are_equal(one, other):
+                return f"compiled and uncompiled code differ on a small network ({name})"
     if options and device == "cpu" and any(each.dtype == torch.bool and each.ndim == 2 for each in kept):
         return f"the pass has no effect with torch {torch.__version__}"
     return None
+
+
+@contextmanager
+def _as_in_training() -> Iterator[None]:
+    """Compute gradients whatever mode the first call is made in: it may be an evaluation, or a search for NaN."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.autograd.set_detect_anomaly(False):
+        yield
 
 
 _RESULTS = ("activations", "sums over edges", "gradient of the input", "gradient of the weights")
@@ -92,13 +102,15 @@ def _inputs(device: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, Tensor]]:
     """Arguments of `_network`, and gradients to begin with; both hold infinities, NaN, 0 and -0."""
     rows, channels = 20, 8
     # Powers of two apart from the special numbers, so that sums in any order are nearly exact.
-    values = torch.linspace(-3, 3, rows * channels, dtype=torch.float64).reshape(rows, channels)
-    special = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0], dtype=torch.float64)
+    # Whatever the default device is.
+    on_host: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
+    values = torch.linspace(-3, 3, rows * channels, **on_host).reshape(rows, channels)
+    special = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0, -0.0], **on_host)
     x, upstream = values.clone(), values.flip(0).clone()
     x[0, :5], x[7, 3:8], upstream[3, :5], upstream[0, :5] = special, special, special, special.flip(0)
-    weight = torch.linspace(-1, 1, channels * channels, dtype=torch.float64).reshape(channels, channels)
-    src = torch.arange(32) % rows
-    dst, mask = src.flip(0) // 2, torch.arange(rows) < 15
+    weight = torch.linspace(-1, 1, channels * channels, **on_host).reshape(channels, channels)
+    src = torch.arange(32, device="cpu") % rows
+    dst, mask = src.flip(0) // 2, torch.arange(rows, device="cpu") < 15
     on_device = [each.to(device) for each in (x, weight, src, dst, mask)]
     on_device[0].requires_grad_()
     on_device[1].requires_grad_()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
@@ -14,7 +15,9 @@ from dgl_tuplepack._checks import shown
 def signature_of(value: Any) -> Any:
     """Return a hashable value that is equal for equal shapes, types and numbers, at any depth of containers."""
     if isinstance(value, Tensor):
-        return value.shape, value.stride(), value.dtype, value.device
+        # Sparse tensors have no strides.
+        strides = value.stride() if value.layout == torch.strided else value.layout
+        return value.shape, strides, value.dtype, value.device
     if isinstance(value, tuple | list):
         return type(value), tuple(map(signature_of, value))
     if isinstance(value, dict):
@@ -51,7 +54,11 @@ def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Ma
 def described(value: Any) -> str:
     """A leaf in a message: ``int64 [4016]``, ``3.5``, or the name of a type."""
     if isinstance(value, Tensor):
-        strides = "" if value.is_contiguous() else f" with strides {list(value.stride())}"
+        strides = ""
+        if value.layout != torch.strided:
+            strides = f" ({str(value.layout).removeprefix('torch.')})"
+        elif not value.is_contiguous():
+            strides = f" with strides {list(value.stride())}"
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}{strides} on {value.device}"
     return shown(value) if is_number(value) or isinstance(value, str | bool | None) else type(value).__name__
 

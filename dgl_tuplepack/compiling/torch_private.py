@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,25 @@ def is_graph_break(error: BaseException) -> bool:
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Whether an operation in the function failed on shapes and types alone, as it would uncompiled."""
-    return _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
+    """Whether the function itself fails, as it would uncompiled: an operation on shapes and types, or Python code."""
+    told = str(error)[:60]
+    seen = "Observed exception" in told or "failed to find name" in told
+    return seen or _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
+
+
+def is_about_recurrent_layers(error: BaseException) -> bool:
+    """Whether torch refuses to trace an LSTM, GRU or RNN unless its configuration says so."""
+    return is_graph_break(error) and "allow_rnn" in str(error)
+
+
+def recurrent_layers_traced(wanted: bool) -> AbstractContextManager[Any]:
+    """Let torch trace recurrent layers inside this context, if that is wanted."""
+    if not wanted:
+        return nullcontext()
+    from torch._dynamo import config
+
+    context: AbstractContextManager[Any] = config.patch(allow_rnn=True)
+    return context
 
 
 def is_recompile_limit(error: BaseException) -> bool:

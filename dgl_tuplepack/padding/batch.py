@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.build import build_batch
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
@@ -138,6 +138,14 @@ class PaddedBatch:
         return None if self._row_pointers is None else self._one_or_all(self._row_pointers)
 
     @property
+    def type_names(self) -> tuple[str, EdgeType] | None:
+        """Node type and edge type of homogeneous graphs whose types have names of their own; else None."""
+        names = self.node_types, self.edge_types
+        if tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
+            return None
+        return self.node_types[0], self.edge_types[0]
+
+    @property
     def tensors(self) -> BatchTensors:
         """The tensors of the batch for a compiled function, whose shapes are those of every batch of a sampler.
 
@@ -159,6 +167,7 @@ class PaddedBatch:
             node_graph_slots=self.node_graph_slots,
             edge_graph_slots=self.edge_graph_slots,
             row_pointers=self.row_pointers,
+            type_names=self.type_names,
         )
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.tensor_graph import TensorGraph
 
@@ -39,6 +39,8 @@ class BatchTensors(NamedTuple):
         Graph slot of each node and edge, int64 ``[V]`` and ``[E]``.
     row_pointers
         Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
+    type_names
+        Node type and edge type of homogeneous graphs whose types have names of their own; else None.
 
     Examples
     --------
@@ -65,26 +67,29 @@ class BatchTensors(NamedTuple):
     node_graph_slots: Any
     edge_graph_slots: Any
     row_pointers: Any
+    type_names: tuple[str, EdgeType] | None = None
 
     @property
     def graph(self) -> TensorGraph:
         """A new `TensorGraph` on these tensors; the features are in its frames."""
-        number = (
-            {t: mask.shape[0] for t, mask in self.node_mask.items()}
-            if isinstance(self.node_mask, dict)
-            else self.node_mask.shape[0]
-        )
+        node_type, edge_type = self.type_names or (NODE_TYPE, EDGE_TYPE)
+        has_types = isinstance(self.node_mask, dict)
+
+        def by_type(value: Any, only: GraphType) -> Any:
+            return value if has_types or value is None else {only: value}
+
+        number = {t: mask.shape[0] for t, mask in by_type(self.node_mask, node_type).items()}
         return TensorGraph(
-            self.src,
-            self.dst,
+            by_type(self.src, edge_type),
+            by_type(self.dst, edge_type),
             number,
-            batch_num_nodes=self.nodes_per_graph,
-            batch_num_edges=self.edges_per_graph,
-            node_graph_slots=self.node_graph_slots,
-            edge_graph_slots=self.edge_graph_slots,
-            row_pointers=self.row_pointers,
-            node_features=self.node_features,
-            edge_features=self.edge_features,
+            batch_num_nodes=by_type(self.nodes_per_graph, node_type),
+            batch_num_edges=by_type(self.edges_per_graph, edge_type),
+            node_graph_slots=by_type(self.node_graph_slots, node_type),
+            edge_graph_slots=by_type(self.edge_graph_slots, edge_type),
+            row_pointers=by_type(self.row_pointers, edge_type),
+            node_features=by_type(self.node_features, node_type),
+            edge_features=by_type(self.edge_features, edge_type),
         )
 
     def row_masks(self) -> dict[str, RowMask]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -11,36 +12,61 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
+from dgl_tuplepack.tensor_graph.kernel_groups import is_readable
 from dgl_tuplepack.tensor_graph.relation import Relation
-from dgl_tuplepack.tensor_graph.types import Types
 from dgl_tuplepack.tensor_graph.views import check_rows
 
 Key = TypeVar("Key")
+
+_INTEGERS = (torch.int32, torch.int64)
 
 
 def relations(
     hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int], row_pointers: Any
 ) -> dict[EdgeType, Relation]:
     """Return the edges of each type, in the order of the types."""
-    for node_type, number in numbers.items():
-        if not isinstance(number, int | torch.SymInt) or isinstance(number, bool) or number < 0:
-            raise SchemaError(
-                f"num_nodes must be whole numbers >= 0, but that of node type {node_type!r} is {shown(number)}."
-            )
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     pointers = {} if row_pointers is None else _by_type("row_pointers", hetero, row_pointers, EDGE_TYPE)
+    for edge_type in sources:
+        _checked_edge_type(edge_type, numbers)
     if set(sources) != set(destinations):
-        raise SchemaError(f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}.")
+        raise SchemaError(
+            f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both of each type."
+        )
+    if unknown := [edge_type for edge_type in pointers if edge_type not in sources]:
+        raise SchemaError(f"row_pointers has the edge types {unknown}, but src has {sorted(sources)}.")
     made = {}
     for edge_type in sorted(sources):
-        source, _, destination = _checked_edge_type(edge_type, numbers)
+        source, _, destination = edge_type
         ends = sources[edge_type], destinations[edge_type]
         _check_ends(edge_type, *ends)
+        _check_are_nodes("src", ends[0], numbers[source], edge_type, source)
+        _check_are_nodes("dst", ends[1], numbers[destination], edge_type, destination)
         pointer = pointers.get(edge_type)
         if pointer is not None:
-            check_rows("row_pointers", pointer, numbers[destination] + 1, "pointers", edge_type)
+            _check_indices("row_pointers", pointer, numbers[destination] + 1, edge_type, (torch.int64,))
         made[edge_type] = Relation(*ends, numbers[source], numbers[destination], pointer)
     return made
+
+
+def numbers_of_nodes(given: Any) -> dict[str, int]:
+    """Return the number of nodes by type."""
+    by_type: Mapping[str, Any] = given if isinstance(given, Mapping) else {NODE_TYPE: given}
+    return {node_type: _checked_number(node_type, number) for node_type, number in by_type.items()}
+
+
+def _checked_number(node_type: str, number: Any) -> int:
+    # A tracer has symbols for numbers, which stay what they are.
+    whole: Any = number if isinstance(number, int | torch.SymInt) else None
+    if whole is None and not isinstance(number, Tensor) and hasattr(number, "__index__"):
+        whole = operator.index(number)
+    if whole is None or isinstance(number, bool) or whole < 0:
+        raise SchemaError(
+            f"num_nodes must be whole numbers >= 0, but that of node type {node_type!r} is {shown(number)}; give the "
+            "number of nodes, as a Python number."
+        )
+    checked: int = whole
+    return checked
 
 
 def _by_type(name: str, hetero: bool, given: Any, only: Any) -> dict[Any, Any]:
@@ -66,7 +92,7 @@ def _checked_edge_type(edge_type: Any, numbers: Mapping[str, int]) -> EdgeType:
 
 def _check_ends(edge_type: EdgeType, src: Any, dst: Any) -> None:
     for name, ends in (("src", src), ("dst", dst)):
-        if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.dtype not in (torch.int32, torch.int64):
+        if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.dtype not in _INTEGERS:
             what = f"{ends.dtype} {list(ends.shape)}" if isinstance(ends, Tensor) else type(ends).__name__
             raise SchemaError(
                 f"{name} of edge type {edge_type!r} must be a tensor of int32 or int64 with one axis, but is {what}."
@@ -75,6 +101,32 @@ def _check_ends(edge_type: EdgeType, src: Any, dst: Any) -> None:
         raise SchemaError(
             f"src and dst of edge type {edge_type!r} must have one length and dtype, but have {src.shape[0]} "
             f"{src.dtype} and {dst.shape[0]} {dst.dtype}."
+        )
+
+
+def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
+    """Check that nodes are there, where that takes no waiting for a device; kernels and compiled code look again."""
+    if not is_readable(ends) or not ends.numel():
+        return
+    least, most = torch.aminmax(ends)
+    if least < 0 or most >= number:
+        edge = int(torch.nonzero((ends < 0) | (ends >= number))[0])
+        allowed = f"numbers 0..{number - 1}" if number else "no edges"
+        raise SchemaError(
+            f"{name}[{edge}] of edge type {edge_type!r} is {int(ends[edge])}, but there are {number} nodes of type "
+            f"{node_type!r}; give {allowed}."
+        )
+
+
+def _check_indices(name: str, values: Any, number: int | None, of_type: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Check the shape and the dtype of numbers of rows."""
+    fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
+    if not fits or (number is not None and values.shape[0] != number):
+        allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        length = "" if number is None else f" of {number} entries"
+        what = f"{values.dtype} {list(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        raise SchemaError(
+            f"{name} of type {of_type!r} must be a tensor of {allowed} with one axis{length}, but is {what}."
         )
 
 
@@ -97,19 +149,46 @@ def features(
 
 def batch_numbers(name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any) -> dict[Key, Tensor] | None:
     """Return the numbers in each graph of a batch by type; None where all is one graph."""
+    by_type = _of_all_types(name, hetero, given, types, only)
+    if by_type is None:
+        return None
+    graphs = None
+    for of_type, counts in by_type.items():
+        _check_indices(name, counts, graphs, of_type, _INTEGERS)
+        graphs = counts.shape[0]
+    return by_type
+
+
+def check_graphs(of_nodes: Mapping[str, Tensor] | None, of_edges: Mapping[EdgeType, Tensor] | None) -> None:
+    """Check that numbers of nodes and of edges are those of as many graphs."""
+    if not of_nodes or not of_edges:
+        return
+    graphs, others = (next(iter(each.values())).shape[0] for each in (of_nodes, of_edges))
+    if graphs != others:
+        raise SchemaError(
+            f"batch_num_nodes is of {graphs} graphs, but batch_num_edges of {others}; give a number for each graph."
+        )
+
+
+def graph_slots(
+    name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any, counts: Any
+) -> dict[Key, Tensor] | None:
+    """Return the graph of each row by type, or None."""
+    by_type = _of_all_types(name, hetero, given, types, only)
+    if by_type is None:
+        return None
+    if counts is None:
+        of_counts = "batch_num_nodes" if "node" in name else "batch_num_edges"
+        raise SchemaError(f"{name} is given without {of_counts}, which tells the number of graphs; give both.")
+    for of_type, slots in by_type.items():
+        _check_indices(name, slots, types[of_type], of_type, (torch.int64,))
+    return by_type
+
+
+def _of_all_types(name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any) -> dict[Key, Tensor] | None:
     if given is None:
         return None
     by_type = _by_type(name, hetero, given, only)
     if set(by_type) != set(types):
-        raise SchemaError(f"{name} has the types {sorted(by_type)}, but the graph has {list(types)}.")
+        raise SchemaError(f"{name} has the types {sorted(by_type)}, but the graph has {list(types)}; give all of them.")
     return {each: by_type[each] for each in types}
-
-
-def by_node_type(name: str, hetero: bool, given: Any, types: Types) -> dict[str, Tensor] | None:
-    """Return a tensor for each node type, or None."""
-    return batch_numbers(name, hetero, given, dict.fromkeys(types.node_types, 0), NODE_TYPE)
-
-
-def by_edge_type(name: str, hetero: bool, given: Any, types: Types) -> dict[EdgeType, Tensor] | None:
-    """Return a tensor for each edge type, or None."""
-    return batch_numbers(name, hetero, given, dict.fromkeys(types.edge_types, 0), EDGE_TYPE)

@@ -180,7 +180,7 @@ def _with_axes(values: Tensor, axes: int) -> Tensor:
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div, or dot over the last axis, which stays with length 1."""
+    """Compute add, sub, mul, div, or dot over the last axis, which stays with length 1; one number has no such axis."""
     if operation not in OPERATIONS:
         raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; known are {OPERATIONS}.")
     if operation == "add":
@@ -191,7 +191,13 @@ def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
         return left * right
     if operation == "div":
         return left / right
-    return (left * right).sum(-1, keepdim=True)
+    if left.shape[1:][-1:] != right.shape[1:][-1:]:
+        raise SchemaError(
+            f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
+            f"{tuple(right.shape)}; multiply them, or give both as many channels."
+        )
+    products = left * right
+    return products if products.dim() == 1 else products.sum(-1, keepdim=True)
 
 
 OPERATIONS = ("add", "sub", "mul", "div", "dot")

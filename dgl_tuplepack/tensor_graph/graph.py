@@ -11,7 +11,14 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
-from dgl_tuplepack.tensor_graph.arguments import batch_numbers, by_edge_type, by_node_type, features, relations
+from dgl_tuplepack.tensor_graph.arguments import (
+    batch_numbers,
+    check_graphs,
+    features,
+    graph_slots,
+    numbers_of_nodes,
+    relations,
+)
 from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
 from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
@@ -85,18 +92,23 @@ class TensorGraph(Structure):
     ) -> None:
         install_beside_dgl()
         hetero = isinstance(num_nodes, Mapping)
-        numbers: Mapping[str, int] = num_nodes if isinstance(num_nodes, Mapping) else {NODE_TYPE: num_nodes}
+        numbers = numbers_of_nodes(num_nodes)
         self.relations = relations(hetero, src, dst, numbers, row_pointers)
         self.types = Types(sorted(numbers), list(self.relations))
-        self._num_nodes = dict(numbers)
+        self._num_nodes = numbers
         nodes = {each: numbers[each] for each in self.types.node_types}
         edges = {each: relation.num_edges for each, relation in self.relations.items()}
         self.node_frames: Frames[str] = features("node_features", hetero, node_features, nodes, NODE_TYPE)
         self.edge_frames: Frames[EdgeType] = features("edge_features", hetero, edge_features, edges, EDGE_TYPE)
         self._batch_num_nodes = batch_numbers("batch_num_nodes", hetero, batch_num_nodes, nodes, NODE_TYPE)
         self._batch_num_edges = batch_numbers("batch_num_edges", hetero, batch_num_edges, edges, EDGE_TYPE)
-        self._node_slots = by_node_type("node_graph_slots", hetero, node_graph_slots, self.types)
-        self._edge_slots = by_edge_type("edge_graph_slots", hetero, edge_graph_slots, self.types)
+        check_graphs(self._batch_num_nodes, self._batch_num_edges)
+        self._node_slots = graph_slots(
+            "node_graph_slots", hetero, node_graph_slots, nodes, NODE_TYPE, self._batch_num_nodes
+        )
+        self._edge_slots = graph_slots(
+            "edge_graph_slots", hetero, edge_graph_slots, edges, EDGE_TYPE, self._batch_num_edges
+        )
 
     def _with(self, **changes: Any) -> TensorGraph:
         """A copy with other attributes."""

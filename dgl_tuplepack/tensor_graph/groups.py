@@ -41,10 +41,9 @@ class Groups:
 
     def counts(self) -> Tensor:
         """Number of rows in each group, int64 ``[number]``."""
-        if self.pointers is not None:
-            return self.pointers[1:] - self.pointers[:-1]
-        if kernel_groups.fits(self.index):
-            pointers = self.sorted().pointers
+        # Sorting checks pointers that were given, where they can be read.
+        pointers = self.sorted().pointers if kernel_groups.is_readable(self.index) else self.pointers
+        if pointers is not None:
             return pointers[1:] - pointers[:-1]
         return self.index.new_zeros(self.number).index_add_(0, self.index, torch.ones_like(self.index))
 
@@ -144,6 +143,11 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
 
     The number of rows is known, so that nothing waits for the counts, and a tracer has a shape.
     """
+    if kernel_groups.is_readable(counts) and int(counts.sum()) != rows:
+        raise SchemaError(
+            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows}; give numbers of nodes "
+            "or edges of each graph that add up to all of them."
+        )
     groups = torch.arange(counts.shape[0], device=counts.device)
     return torch.repeat_interleave(groups, counts.long(), output_size=rows)
 

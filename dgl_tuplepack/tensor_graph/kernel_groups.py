@@ -21,14 +21,19 @@ _FLOATS = (torch.float32, torch.float64)
 _MOST_THREADS = 4
 
 
+def is_readable(index: Tensor) -> bool:
+    """Whether values of a tensor may be read here: it is on the CPU, and nothing traces or transforms operations."""
+    if torch.compiler.is_compiling() or not has_memory(index):
+        return False
+    return not (torch._C._is_tracing() or is_transformed())
+
+
 def fits(index: Tensor, *values: Tensor) -> bool:
     """Whether kernels take these: plain tensors on the CPU, values of one dtype, float32 or float64.
 
     What traces or transforms operations of torch does not see our kernels.
     """
-    if torch.compiler.is_compiling() or not has_memory(index) or torch.get_num_threads() > _MOST_THREADS:
-        return False
-    if torch._C._is_tracing() or is_transformed():
+    if not is_readable(index) or torch.get_num_threads() > _MOST_THREADS:
         return False
     dtype = values[0].dtype if values else torch.float32
     return dtype in _FLOATS and all(each.dtype == dtype and each.dim() > 0 and has_memory(each) for each in values)
@@ -89,7 +94,10 @@ class Sorted:
         made = Sorted(index, index.new_empty(number + 1), index.new_empty(index.shape[0]), number)
         bad = edge_sums.sort_groups(index.data_ptr(), made.groups)
         if bad >= 0:
-            raise IndexError(f"entry {bad} of an index is {int(index[bad])}, but must be in 0..{number - 1}.")
+            raise SchemaError(
+                f"row {bad} is in group {int(index[bad])} of nodes or graphs, but there are {number}; give "
+                "numbers from 0."
+            )
         return made
 
 
@@ -99,7 +107,7 @@ def _version(tensor: Tensor) -> int:
 
 def _check(bad: int) -> None:
     if bad >= 0:
-        raise IndexError(f"entry {bad} of an index is out of range.")
+        raise SchemaError(f"the node of edge {bad} is not there; give numbers of nodes from 0.")
 
 
 def gather(groups: Groups, values: Tensor) -> Tensor:

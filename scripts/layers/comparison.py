@@ -25,7 +25,6 @@ REASONS = {
     "Data-dependent branching": "it looks at values on the host",
     "data-dependent expression": "it looks at values on the host",
     "any node has no edges": "it looks at values on the host",
-    "LSTM": "torch traces an LSTM only with `torch._dynamo.config.allow_rnn`",
     "storage": "it frees the memory of its inputs",
 }
 
@@ -88,7 +87,7 @@ def _compiled(case: Case, layer: nn.Module, trials: list[Trial], backend: str) -
         return case.call(layer, tp.TensorGraph(**parts), *given, **named)
 
     torch.compiler.reset()
-    step = torch.compile(run, backend=counting, fullgraph=True, dynamic=False)
+    step = tp.compile(run, backend=counting)
     traced = copy.deepcopy(layer)
     try:
         for each in trials:

@@ -23,7 +23,7 @@ and torch {torch}. Every layer of `dgl.nn` whose forward takes a graph runs on a
 and some of their nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
 
 - *Equal*: outputs, and gradients by all inputs and parameters, differ by 1e-10 at most (relative where they exceed 1).
-- *Compiled once*: under `torch.compile(fullgraph=True, dynamic=False)` the layer is one graph, a second batch with
+- *Compiled once*: under `tp.compile` the layer is one graph, a second batch with
   other content compiles nothing, and outputs and gradients are equal again.
 
 **{equal} of {number} layers are equal, and {compiled} of them compile as one graph, once.** Containers stand apart.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 
 import matplotlib
+from scipy.stats import ttest_ind
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from dgl_tuplepack._files import write_text
 from study.runs import ARMS, Arm, Run
@@ -68,32 +72,71 @@ def _spread(values: list[float]) -> str:
     return f"{fmean(values):.4f} ± {stdev(values):.4f}" if len(values) > 1 else f"{values[0]:.4f}"
 
 
+@dataclass(frozen=True)
+class _Measure:
+    """What is compared: its name, the value of a run in the unit of the table, and whether more is better."""
+
+    name: str
+    of: Callable[[Run], float]
+    more_is_better: bool = True
+
+
+_MEASURES = (
+    _Measure("validation", lambda run: 100 * run.valid),
+    _Measure("test", lambda run: 100 * run.test),
+    _Measure("test, last", lambda run: 100 * run.last_test),
+    _Measure(
+        "training loss, a quarter through", lambda run: 1000 * run.losses[run.epochs // 4 - 1], more_is_better=False
+    ),
+    _Measure("training loss, last", lambda run: 1000 * run.losses[-1], more_is_better=False),
+)
+# A difference is called seen if chance alone gives such a one in fewer cases than this.
+_CHANCE = 0.05
+
+
 def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## Packs against plain batches of as many graphs",
         "",
-        'Difference of the means, in points of ROC-AUC (1 point = 0.01), with its standard error; "no difference '
-        'seen" where it is below twice that.',
+        "Difference of the means with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
+        f"Bold where Welch's t test says that chance alone gives such a difference in fewer than {_CHANCE:.0%} of "
+        "cases.",
         "",
-        "| batches | validation | test | |",
-        "|---|---|---|---|",
+        f"| batches | {' | '.join(measure.name for measure in _MEASURES)} |",
+        "|---|" + "---|" * len(_MEASURES),
     ]
+    seen, number = [], 0
     for arm in arms:
         plain = next((other for other in arms if other.batches == "plain" and other.packs == arm.packs), None)
         if arm.batches == "plain" or plain is None or min(len(by_arm[arm]), len(by_arm[plain])) < 2:
             continue
-        cells, clear = [], []
-        for name in ("valid", "test"):
-            own, other = ([getattr(run, name) for run in by_arm[each]] for each in (arm, plain))
-            difference = 100 * (fmean(own) - fmean(other))
-            error = 100 * (stdev(own) ** 2 / len(own) + stdev(other) ** 2 / len(other)) ** 0.5
-            cells.append(f"{difference:+.2f} ± {error:.2f}")
-            if abs(difference) > 2 * error:
-                clear.append(
-                    f"{'better' if difference > 0 else 'worse'} in {'validation' if name == 'valid' else name}"
-                )
-        lines.append(f"| {arm} | {' | '.join(cells)} | {', '.join(clear) or 'no difference seen'} |")
+        cells = []
+        for measure in _MEASURES:
+            own, other = ([measure.of(run) for run in by_arm[each]] for each in (arm, plain))
+            difference, error, chance = _difference(own, other)
+            text, number = f"{difference:+.2f} ± {error:.2f}", number + 1
+            if chance < _CHANCE:
+                text = f"**{text}**"
+                better = (difference > 0) == measure.more_is_better
+                seen.append(f"{arm}: {'better' if better else 'worse'} in {measure.name}")
+            cells.append(text)
+        lines.append(f"| {arm} | {' | '.join(cells)} |")
+    widest = max(100 * stdev([run.test for run in by_arm[arm]]) for arm in arms if len(by_arm[arm]) > 1)
+    listed = f" They are: {'; '.join(seen)}." if seen else ""
+    lines += [
+        "",
+        f"Of these {number} comparisons, chance alone makes {_CHANCE * number:.0f} look like a difference; "
+        f"{len(seen)} do.{listed} A test score at the epoch with the best validation has a standard deviation of up to "
+        f"{widest:.1f} points over the seeds, so that smaller differences cannot be told from so few.",
+    ]
     return "\n".join(lines)
+
+
+def _difference(own: list[float], other: list[float]) -> tuple[float, float, float]:
+    """Difference of the means, its standard error, and how often chance alone gives one as large (Welch's t test)."""
+    difference = fmean(own) - fmean(other)
+    error = (stdev(own) ** 2 / len(own) + stdev(other) ** 2 / len(other)) ** 0.5
+    return difference, error, float(ttest_ind(own, other, equal_var=False).pvalue)
 
 
 def _pairs(out: Path) -> str:
@@ -113,7 +156,7 @@ def _pairs(out: Path) -> str:
         "| batches | counted | shuffling |",
         "|---|---|---|",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (int(row["packs"]), row["batches"] == "packed")):
         name = str(Arm(row["batches"], int(row["packs"]), row["content"])).removesuffix(", unbiased loss")
         lines.append(f"| {name} | {float(row['share']):.3%} | {float(row['expected']):.3%} |")
     return "\n".join(lines)
@@ -131,6 +174,7 @@ def _draw(arms: list[Arm], by_arm: dict[Arm, list[Run]], path: Path) -> None:
         axes[0, column].set_title(f"{packs} pack{'s' * (packs > 1)} a batch, or as many graphs")
         axes[0, column].legend(fontsize="small")
         axes[1, column].set_xlabel("epoch")
+        axes[1, column].xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0, 0].set_ylabel("training loss, mean over graphs")
     axes[1, 0].set_ylabel("ROC-AUC, validation")
     figure.savefig(path, dpi=120)

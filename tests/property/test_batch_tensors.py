@@ -85,8 +85,10 @@ def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, An
         found, right = getattr(t, name), getattr(batch, name)
         assert pytree.tree_structure(found) == pytree.tree_structure(right), name
         for one, other in zip(pytree.tree_leaves(found), pytree.tree_leaves(right), strict=True):
-            if other is not None:
+            if isinstance(other, torch.Tensor):
                 assert_equal_tensors(one, other, name)
+            else:
+                assert one == other
     for counts, slots, kinds in (
         (batch._nodes_per_graph, t.node_graph_slots, content.node_types),
         (batch._edges_per_graph, t.edge_graph_slots, content.edge_types),
@@ -111,6 +113,38 @@ def test_a_pytree_and_a_pipe_give_the_tensors_back(content: Content, settings: d
         assert guarded(again, storage=False) == guarded(t, storage=False)
         for found, right in zip(pytree.tree_leaves(again), leaves, strict=True):
             assert right is found is None or torch.equal(found, right)
+
+
+@pytest.mark.parametrize("sort_edges", [False, True])
+def test_types_of_a_homogeneous_graph_keep_their_names(sort_edges: bool) -> None:
+    """Also in a compiled function, where a batch more compiles nothing."""
+    edge_type = ("atom", "bond", "atom")
+    pair = dgl.heterograph({edge_type: ([0, 1], [1, 0])})
+    pair.ndata["x"] = torch.tensor([[1.0], [3.0]])
+    limits = tp.Limits(nodes=6, edges=6, graphs=3)
+    pad = tp.PaddedCollate(limits, example=pair, sort_edges=sort_edges)
+    compiled: list[Any] = []
+
+    def backend(module: Any, examples: Any) -> Any:
+        compiled.append(module)
+        return module
+
+    def total_of(t: tp.BatchTensors) -> Tensor:
+        graph = t.graph
+        graph.update_all(dgl.function.copy_u("x", "m"), dgl.function.sum("m", "h"), etype="bond")
+        return graph.nodes["atom"].data["h"].sum()
+
+    step = tp.compile(total_of, backend=backend)
+    for number in (2, 1):
+        batch = pad([pair] * number)
+        graph = batch.tensors.graph
+        assert (graph.ntypes, graph.canonical_etypes) == (batch.graph.ntypes, batch.graph.canonical_etypes)
+        assert graph.ndata["x"] is batch.node_features["x"]
+        assert step(batch.tensors) == 4 * number
+    assert len(compiled) == 1
+    plain = tp.PaddedCollate(limits, example=dgl.graph(([0, 1], [1, 0])))([])
+    assert plain.tensors.type_names is None
+    assert plain.tensors.graph.ntypes == ["_N"]
 
 
 @given(contents(), SETTINGS)

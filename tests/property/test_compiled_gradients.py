@@ -126,6 +126,31 @@ def test_dropout_draws_by_torch_with_a_mask_for_each_layer(probability: float) -
     assert backend.matrices_of_bools() == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_mask_of_dropout_is_the_same_forward_and_backward(dtype: torch.dtype) -> None:
+    """Generated code compares numbers before it rounds them to half precision, and the backward pass has them rounded.
+
+    It takes the whole compiler: what runs uncompiled rounds everywhere.
+    """
+
+    def network(x: Tensor) -> Tensor:
+        return functional.dropout(torch.relu(x), 0.3)
+
+    ones = torch.ones(2000, 20, dtype=dtype, requires_grad=True)
+    result = tp.compile(network)(ones)
+    (gradient,) = torch.autograd.grad(result.sum(), ones)
+    assert torch.equal(gradient != 0, result != 0)
+
+
+def test_the_mask_of_relu_is_computed_again_in_half_precision_too() -> None:
+    backend = Backend(True)
+    compiled = torch.compile(lambda x: torch.relu(x) * x, backend=backend, dynamic=False, fullgraph=True)
+    x = torch.randn(6, 5, dtype=torch.bfloat16, generator=generator(1))
+    gradients(compiled, [x], torch.ones_like(x))
+    torch.compiler.reset()
+    assert backend.matrices_of_bools() == 0
+
+
 def test_policies_of_the_user_stay() -> None:
     """Nodes inside ``torch.utils.checkpoint`` are computed again as torch wants it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -71,9 +72,14 @@ def with_backward(x: Tensor) -> Tensor:
     return loss
 
 
+def opening(x: Tensor) -> Any:
+    return open("/dev/null")
+
+
 @pytest.mark.parametrize(
     ("function", "line", "remedy"),
     [
+        (opening, "(return open(", "take it out of the compiled function"),
         (branch, "(if x.sum() > 0:)", "torch.where"),
         (through_a_helper, "(if x.sum() > 0:)", "torch.where"),
         (number_of_real, "(return x if torch.bincount", "may depend on values"),
@@ -86,6 +92,65 @@ def test_a_graph_break_names_the_line_and_the_remedy(function: Callable[..., Any
     name = function.__name__
     with refused(CompileError, f"{name} cannot be compiled", "test_compiling.py, line ", line, remedy):
         traced(function)(torch.randn(4))
+
+
+def test_a_generator_is_told_what_to_do() -> None:
+    def rows(x: Tensor) -> Iterator[Tensor]:
+        yield x
+
+    with refused(CompileError, "rows cannot be compiled", "a function that is not compiled yield them"):
+        traced(rows)(torch.zeros(3))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_a_sparse_argument_is_left_to_torch(layout: torch.layout) -> None:
+    """Such tensors have no strides; torch compiles around them, or says why not."""
+
+    def neighbours(adjacency: Tensor, x: Tensor) -> Tensor:
+        return adjacency @ x
+
+    eye = torch.eye(4).to_sparse(layout=layout)
+    with refused(CompileError, "neighbours cannot be compiled", "sparse"):
+        traced(neighbours)(eye, torch.ones(4, 2))
+    assert traced(neighbours, fullgraph=False)(eye, torch.ones(4, 2)).sum() == 8
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM(3, 2), nn.GRU(3, 2), nn.RNN(3, 2)], ids=["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_are_traced_and_torchs_setting_stays(layer: nn.Module) -> None:
+    def total_of(x: Tensor) -> Tensor:
+        return layer(x)[0].square().sum()  # type: ignore[no-any-return]
+
+    before = torch._dynamo.config.allow_rnn
+    step = traced(total_of)
+    for seed in (0, 1):
+        x = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(seed))
+        found, expected = (torch.autograd.grad(each(x), layer.parameters()) for each in (step, total_of))
+        torch.testing.assert_close(found, expected)
+    assert torch._dynamo.config.allow_rnn is before
+
+
+def test_threads_that_begin_together_compile_once() -> None:
+    calls, begin = [], threading.Barrier(4)
+
+    def backend(module: Any, examples: Any) -> Any:
+        calls.append(threading.get_ident())
+        return module
+
+    step = tp.compile(lambda x: x.sin().sum(), backend=backend)
+    found: list[Tensor] = []
+
+    def work() -> None:
+        begin.wait()
+        found.append(step(torch.zeros(3)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(found) == 4
+    assert len(calls) == 1
 
 
 def test_a_graph_of_dgl_in_a_closure_is_named_with_the_users_line() -> None:
@@ -109,6 +174,8 @@ def test_errors_of_the_function_itself_stay_as_they_are() -> None:
 
     with pytest.raises(ValueError, match="no such molecule"):
         traced(failing)(torch.zeros(3))
+    with pytest.raises(NameError, match="no_such_name"):
+        traced(lambda x: no_such_name)(torch.zeros(3))  # type: ignore[name-defined] # noqa: F821
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
         traced(lambda x: x @ x)(torch.zeros(4, 3))
     with pytest.raises(TypeError, match="unexpected keyword"):
@@ -341,6 +408,23 @@ def test_the_test_passes_where_nothing_is_wrong(monkeypatch: pytest.MonkeyPatch)
     """Uncompiled code keeps no masks of its own here, so nothing is said: the cases above are not trivial."""
     FakeTorch(monkeypatch, lambda function, options: function)
     assert self_test.verdict_on("cpu").reason == ""
+
+
+MODES: dict[str, Callable[[], Any]] = {
+    "no gradients": torch.no_grad,
+    "inference": torch.inference_mode,
+    "a search for NaN": torch.autograd.detect_anomaly,
+    "another default device": lambda: torch.device("meta"),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+def test_the_first_call_may_be_made_in_any_mode(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation before training once left the whole process uncompiled: the test found no gradients there."""
+    FakeTorch(monkeypatch, lambda function, options: function)
+    with MODES[mode]():
+        assert self_test.verdict_on("cpu").reason == ""
 
 
 @pytest.mark.parametrize("known", [None, {"cpp.threads"}, {"joint_custom_pre_pass"}])

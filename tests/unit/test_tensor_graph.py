@@ -9,12 +9,13 @@ from typing import Any
 import dgl
 import dgl.function as fn
 import dgl.nn
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from dgl_tuplepack import TensorGraph
-from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack import TensorGraph, compile
+from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from dgl_tuplepack.tensor_graph.groups import Groups
 from dgl_tuplepack.tensor_graph.refusals import INSTEAD
 from tests.messages import refused
@@ -116,6 +117,10 @@ def test_compiled_code_says_how_a_layer_leaves_out_its_look_at_degrees() -> None
         compiled(path(), torch.ones(3, 1))
     with pytest.raises(dgl.DGLError, match="allow_zero_in_degree"):
         layer(path(), torch.ones(3, 1))
+    # DGL's own error speaks of self-loops, which a batch cannot be given.
+    said = "depends on data", "allow_zero_in_degree=True (nodes without messages then get 0)."
+    with refused(CompileError, "GraphConv cannot be compiled in one graph", "because of graphconv.py, line ", *said):
+        compile(layer, backend="aot_eager")(path(), torch.ones(3, 1))
 
 
 def test_a_reduce_function_of_a_user_is_refused_with_the_remedy() -> None:
@@ -161,8 +166,9 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         TensorGraph(ends, ends[:1], 2)
     with refused(SchemaError, "'x'", "(3,)", "2 nodes"):
         TensorGraph(ends, ends, 2, node_features={"x": torch.ones(3)})
-    with refused(SchemaError, "row_pointers", "(2,)", "3"):
-        TensorGraph(ends, ends, 2, row_pointers=torch.tensor([0, 2]))
+    for pointers in (torch.tensor([0, 2]), torch.tensor([0, 1, 2], dtype=torch.int32), torch.zeros(3, 1).long(), [0]):
+        with refused(SchemaError, "row_pointers", "int64", "3 entries"):
+            TensorGraph(ends, ends, 2, row_pointers=pointers)  # type: ignore[arg-type]
     with refused(SchemaError, "src is a dict"):
         TensorGraph({("a", "b", "c"): ends}, ends, 2)
     with refused(SchemaError, "num_nodes is a dict", "src is Tensor"):
@@ -175,24 +181,60 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes={"user": torch.tensor([2])})
 
 
-def test_an_end_node_that_is_not_there_is_an_error_not_a_wild_write() -> None:
-    for bad in (3, -1):
-        graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, bad]), 3)
-        graph.ndata["x"] = torch.ones(3, 2)
-        with pytest.raises((IndexError, RuntimeError)):
-            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-        graph = TensorGraph(torch.tensor([0, bad]), torch.tensor([1, 2]), 3)
-        graph.ndata["x"] = torch.ones(3, 2)
-        with pytest.raises((IndexError, RuntimeError)):
-            graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+def test_numbers_of_graphs_that_do_not_fit_are_refused() -> None:
+    ends, two = torch.tensor([0, 1]), torch.tensor([1, 1])
+    for counts in (torch.tensor([1.0, 1.0]), [1, 1], 2, torch.ones(1, 2).long()):
+        with refused(SchemaError, "batch_num_nodes", "int32 or int64 with one axis"):
+            TensorGraph(ends, ends, 2, batch_num_nodes=counts)  # type: ignore[arg-type]
+    with refused(SchemaError, "node_graph_slots", "int64", "2 entries", "[3]"):
+        TensorGraph(ends, ends, 2, batch_num_nodes=two, node_graph_slots=torch.tensor([0, 1, 1]))
+    with refused(SchemaError, "edge_graph_slots", "batch_num_edges", "give both"):
+        TensorGraph(ends, ends, 2, edge_graph_slots=torch.tensor([0, 1]))
+    with refused(SchemaError, "batch_num_nodes", "2 graphs", "batch_num_edges", "1"):
+        TensorGraph(ends, ends, 2, batch_num_nodes=two, batch_num_edges=torch.tensor([2]))
+    by_type = {"user": two, "item": torch.tensor([1])}
+    with refused(SchemaError, "batch_num_nodes", "1 entries", "[2]"):
+        TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes=by_type)
+    graph = TensorGraph(ends, ends, 2, batch_num_nodes=torch.tensor([1, 2]), node_features={"x": torch.ones(2)})
+    with refused(SchemaError, "add up to 3", "there are 2"):
+        dgl.sum_nodes(graph, "x")
+
+
+def test_numbers_of_nodes_may_be_of_numpy() -> None:
+    assert TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 1]), np.int64(2)).num_nodes() == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("bad", [3, -1])
+def test_an_end_node_that_is_not_there_is_named(bad: int, dtype: torch.dtype) -> None:
+    good, wrong = torch.tensor([1, 2], dtype=dtype), torch.tensor([0, bad], dtype=dtype)
+    with refused(SchemaError, "dst[1]", f"is {bad}", "3 nodes", "0..2"):
+        TensorGraph(good, wrong, 3)
+    with refused(SchemaError, "src[1]", f"is {bad}", "3 nodes", "0..2"):
+        TensorGraph(wrong, good, 3)
+    with refused(SchemaError, "src[0]", "0 nodes", "no edges"):
+        TensorGraph(good, good, 0)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("bad", [3, -1])
+def test_an_end_node_that_is_changed_later_is_an_error_not_a_wild_write(bad: int, end: int) -> None:
+    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
+    graph.ndata["x"] = torch.ones(3, 2)
+    graph.all_edges()[end][1] = bad
+    with refused(SchemaError, "1", "give numbers"):
+        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
 
 
 @pytest.mark.parametrize("pointers", [[0, 1, 1, 2], [0, 0, 2, 2], [0, 0, 1, 1], [0, 9, 9, 9], [1, 0, 1, 2]])
 def test_row_pointers_that_do_not_fit_the_edges_are_refused(pointers: list[int]) -> None:
     graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3, row_pointers=torch.tensor(pointers))
-    graph.ndata["x"] = torch.ones(3, 2)
     with refused(SchemaError, "row_pointers", "sorted by destination"):
-        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
+        graph.in_degrees()
+    for dtype in (torch.float32, torch.bfloat16):
+        graph.ndata["x"] = torch.ones(3, 2, dtype=dtype)
+        with refused(SchemaError, "row_pointers", "sorted by destination"):
+            graph.update_all(fn.copy_u("x", "m"), fn.mean("m", "h"))
 
 
 def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> None:
@@ -205,6 +247,27 @@ def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> Non
     assert graph.ndata["h"].tolist() == [1, 0, 0]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         before.sum().backward()
+
+
+@pytest.mark.parametrize("edges", [1, 3])
+def test_the_dot_product_of_single_numbers_is_their_product(edges: int) -> None:
+    """With one edge, it was once the sum over edges."""
+    src, dst = torch.arange(edges), torch.arange(edges) + 1
+    found = []
+    for graph in (TensorGraph(src, dst, 4), dgl.graph((src, dst), num_nodes=4)):
+        graph.ndata["x"] = torch.tensor([2.0, 3.0, 5.0, 7.0])
+        graph.update_all(fn.u_dot_v("x", "x", "m"), fn.sum("m", "h"))
+        graph.apply_edges(fn.u_dot_v("x", "x", "e"))
+        found.append((graph.ndata["h"], graph.edata["e"].flatten()))
+    assert [torch.equal(*both) for both in zip(*found, strict=True)] == [True, True]
+
+
+def test_a_dot_product_of_other_widths_is_refused() -> None:
+    graph = path()
+    graph.ndata["y"] = torch.ones(graph.num_nodes(), 4)
+    graph.ndata["z"] = torch.ones(graph.num_nodes(), 1)
+    with refused(SchemaError, "dot", "4)", "1)"):
+        graph.apply_edges(fn.u_dot_v("y", "z", "e"))
 
 
 def test_functions_that_are_none_or_do_not_fit_are_refused() -> None:
