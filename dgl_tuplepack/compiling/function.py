@@ -173,6 +173,11 @@ class CompiledFunction:
     def __repr__(self) -> str:
         return f"<compiled {self._name}>"
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether calls run compiled code: not before the first one, nor where torch's compiler has failed."""
+        return self._compiled is not None and self._compiled is not self._function
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind to an instance, where a method is compiled by a decorator."""
         return self if instance is None else functools.partial(self, instance)
