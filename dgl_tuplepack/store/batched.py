@@ -145,17 +145,23 @@ def batch_of(schema: Schema, totals: Mapping[Any, int], tensors: Mapping[Key, Te
     return (graph, as_label(labels)) if labels else graph
 
 
+class _Text(str):
+    """A text that carries a batch: collate functions hand lists of texts on as they are."""
+
+    batch: Any
+
+
+class _Whole(tuple[_Text]):
+    """A named tuple of one text. Another one made of the collated texts is the batch that the text carries."""
+
+    _fields = ("text",)
+
+    def __new__(cls, texts: list[_Text]) -> Any:
+        return texts[0].batch
+
+
 def collatable(batch: Any) -> list[Any]:
-    """Return a list that the collate functions of DGL and torch turn into `batch`.
-
-    They make a named tuple of the fields of the named tuples in a list. So the list holds one, without fields, and to
-    make another of its class gives the batch.
-    """
-
-    class Whole(tuple[()]):
-        _fields = ()
-
-        def __new__(cls) -> Any:
-            return batch
-
-    return [tuple.__new__(Whole)]
+    """Return a list that the collate functions of DGL and torch turn into `batch`."""
+    text = _Text()
+    text.batch = batch
+    return [tuple.__new__(_Whole, (text,))]
