@@ -163,7 +163,8 @@ def _table(rows: list[Contender], best: Contender) -> Table:
         "batch samplers do; "
         "empty: node slots that hold padding; "
         "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
-        + "; compiled: the same network and packs by tp.compile" * any(row.compiled for row in rows)
+        + "; compiled: the same network and packs by tp.compile"
+        * any(row.compiled for row in rows)
     )
     return table
 

@@ -29,7 +29,8 @@ class Source(ABC):
     Making a source reads only what recognises it; the methods read the rest. A kind whose graphs lie in arrays gives
     `blocks`, which are copied whole; `items`, one graph at a time, are for kinds that have graphs only as objects.
 
-    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`. The docstrings of `sizes_of`
+    `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
+    signs that needs a package; one that a method alone needs is loaded there, by `_optional.load`. The docstrings of `sizes_of`
     and `GraphStore.write` and docs/concepts.md list all kinds.
 
     Attributes
@@ -153,6 +154,8 @@ class Kind:
     has_graphs: bool = True
 
     def __post_init__(self) -> None:
+        if bool(self.derived) != bool(self.derived_beside):
+            raise ValueError(f"the kind {self.where} needs both derived and derived_beside, or neither of them.")
         if self.needs and not (self.signs and self.needs in EXTRAS):
             raise ValueError(
                 f"the kind {self.where} needs {self.needs!r}, so it must have signs, or every source would load the "

@@ -263,6 +263,12 @@ def test_a_kind_that_needs_a_package_tells_its_folders_apart() -> None:
             kind.Kind(f"{__name__}:ChainSource", **settings)
 
 
+def test_a_kind_says_where_its_derived_folders_lie() -> None:
+    for settings in ({"derived": ("cache",)}, {"derived_beside": ("index.json",)}):
+        with pytest.raises(ValueError, match="both derived and derived_beside"):
+            kind.Kind(f"{__name__}:ChainSource", **settings)
+
+
 def test_a_kind_that_needs_an_absent_package_leaves_objects_of_other_kinds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
