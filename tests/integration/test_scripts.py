@@ -163,6 +163,34 @@ def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
     assert "is iterated again" not in done.stderr
 
 
+def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, tmp_path: Path) -> None:
+    """A row for each run, none of them twice; the page tells of all that have ended."""
+    study = ROOT / "scripts" / "study_training.py"
+    arguments = ("run", "--source", ogb_root / "ogbg_molhiv", "--epochs", 2, "--out", tmp_path)
+    for seeds, packs in ((1, [1]), (2, [1]), (2, [1])):
+        more = [each for number in packs for each in ("--packs", number)]
+        done = run(study, *arguments, "--seeds", seeds, *more)
+        assert done.returncode == 0, done.stderr
+    assert "all runs are in the file" in done.stdout
+    rows = (tmp_path / "training.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * 2
+    assert len({tuple(row.split(",")[:5]) for row in rows}) == len(rows)
+    assert run(study, "page", "--out", tmp_path).returncode == 0
+    page = (tmp_path / "training.md").read_text(encoding="utf-8")
+    assert "2 epochs, 2 seeds" in page
+    assert "Of these 10 comparisons" in page
+    assert (tmp_path / "training-curves.png").read_bytes().startswith(PNG)
+    assert run(study, *arguments, "--packs", 3).returncode == 2
+
+
+def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> None:
+    committed = ROOT / "docs" / "results"
+    for name in ("training.csv", "training-pairs.csv"):
+        (tmp_path / name).write_bytes((committed / name).read_bytes())
+    assert run(ROOT / "scripts" / "study_training.py", "page", "--out", tmp_path).returncode == 0
+    assert (tmp_path / "training.md").read_text() == (committed / "training.md").read_text()
+
+
 def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
     arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--packs-per-batch", 2)
     done = [run(ROOT / "scripts" / "train_ogb.py", *arguments, *more) for more in ([], ["--compile"])]
