@@ -57,7 +57,7 @@ class GraphTransform:
         seed_generators(int(key_of(int(key_of(self.draws.seed, epoch, _GRAPHS)), part.id or 0, _GRAPHS)))
         is_watched = part.id is None or not is_known
         before = states() if is_watched else None
-        graph = part.graph.clone() if copies else part.graph
+        graph = _copied(part.graph) if copies else part.graph
         counts = _counts(graph)
         try:
             found = self.transform(graph)
@@ -122,6 +122,16 @@ def name_of(transform: Any) -> str:
     if isinstance(transform, functools.partial):
         return name_of(transform.func)
     return str(getattr(transform, "__qualname__", type(transform).__qualname__))
+
+
+def _copied(graph: Any) -> Any:
+    """Return a graph with features of its own: DGL's clone shares their memory."""
+    copy = graph.clone()
+    views = [copy.nodes[t].data for t in copy.ntypes] + [copy.edges[e].data for e in copy.canonical_etypes]
+    for view in views:
+        for name in list(view):
+            view[name] = view[name].clone()
+    return copy
 
 
 def _counts(graph: Any) -> dict[Any, int]:
