@@ -329,7 +329,7 @@ def test_shards_draw_differently_and_alike_for_any_workers(tmp_path: Path) -> No
     assert "DropEdge" in str(made[0].pre_transform)
 
 
-def test_a_store_in_a_temporary_folder_needs_no_dgl_for_its_batches() -> None:
+def test_signs_are_flipped_and_nothing_else() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = tp.GraphStore.write(folder, molecules())
         view = store.padded(tp.Limits(40, 90, graphs=4)).with_transform(tp.transforms.FlipSigns("x"))
