@@ -18,6 +18,7 @@ from dgl_tuplepack.graphs.values import as_array
 _MOST = 4000
 # Levels of objects inside objects.
 _MOST_LEVELS = 20
+# Their text has all of their value.
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...), range, slice)
 
 

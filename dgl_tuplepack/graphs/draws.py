@@ -64,7 +64,7 @@ class Draws:
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
         # The epoch, whether it was set, and the first graph that drew without one, or -1.
-        self._shared = torch.tensor([0, 0, -1])
+        self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
 

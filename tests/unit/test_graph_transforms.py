@@ -29,6 +29,7 @@ from dgl_tuplepack.graphs.described import description_of
 from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import assert_same_batch
 from tests.messages import refused
+from tests.stores import purchases
 from tests.unit.conftest import Run
 
 LIMITS = tp.Limits(nodes=30, edges=60, graphs=8)
@@ -76,7 +77,7 @@ WRONG: dict[str, tuple[Any, type[tp.errors.TuplepackError], tuple[str, ...]]] = 
     "reverse": (dgl.transforms.AddReverse(), TransformError, ("edges instead of", "before sizes")),
     "nodes": (lambda graph: dgl.add_nodes(graph, 2), TransformError, ("nodes instead of", "sizes were taken")),
     "types": (
-        dgl.transforms.AddReverse(sym_new_etype=True, copy_edata=False), TransformError, ("instead of", "pre_transform"),
+        dgl.transforms.AddReverse(sym_new_etype=True, copy_edata=False), TransformError, ("instead of", "sizes were"),
     ),
     "fails": (failing, TransformError, ("only_large_graphs failed for", "KeyError: 'charge'")),
     "schema": (with_column, SchemaError, ("extra", "the example has")),
@@ -474,6 +475,34 @@ def test_views_of_a_store_work_as_datasets(store: tp.GraphStore) -> None:
     assert len(view.padded(sampler.limits)) == 4
     again = tp.GraphStore.write(store.path.parent / "again", view)
     assert again[2][0].edata["count"].tolist() == [1] * 8
+
+
+def test_heterographs_are_transformed_type_by_type(tmp_path: Path) -> None:
+    items = [graph.clone() for graph in purchases()]
+    for graph in items:
+        graph.nodes["user"].data["pos"] = torch.zeros(graph.num_nodes("user"), 3)
+    store = tp.GraphStore.write(tmp_path / "store", items)
+    limits = tp.Limits.from_components({name: 40 for name in store.schema.components}, graphs=8)
+    view = store.with_transform(dgl.transforms.DropEdge(0.5)).padded(limits)
+    batch = view.with_transform(tp.transforms.AddNoise("pos", 1.0))[EpochIds(range(8), 1)]
+    assert sum(batch.num_real_edges.values()) < sum(graph.num_edges() for graph in items)
+    pos, mask = batch.node_features["user"]["pos"], batch.node_mask["user"]
+    assert (pos[mask] != 0).all()
+    assert (pos[~mask] == 0).all()
+    signs = store.padded(limits).with_transform(tp.transforms.FlipSigns("pos"))
+    assert torch.equal(signs[EpochIds(range(8), 1)].node_features["user"]["pos"], 0 * pos)
+    with refused(TransformError, "edges of type ('user', 'follows', 'user') instead of", "graph 2"):
+        store.with_transform(lambda graph: dgl.add_edges(graph, 0, 0, etype="follows"))[2]
+
+
+def test_batches_are_transformed_in_inference_mode_and_on_any_default_device(store: tp.GraphStore) -> None:
+    view = store.padded(LIMITS).with_transform(tp.transforms.AddNoise("x", 1.0), seed=1)
+    expected = view[EpochIds([1, 2], 1)]
+    with torch.inference_mode():
+        assert_same_batch(view[EpochIds([1, 2], 1)], expected)
+    with torch.device("meta"):
+        assert_same_batch(view[EpochIds([1, 2], 1)], expected)
+        store.with_transform(dgl.transforms.ToSimple())
 
 
 def test_batches_on_a_device_are_transformed_too(store: tp.GraphStore) -> None:
