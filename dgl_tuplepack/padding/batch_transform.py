@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,8 @@ from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
 
-# Fields of a batch that a transform must leave alone, and those that it may change.
-_STRUCTURE = (
-    "graph_mask", "graph_ids", "_src", "_dst", "_nodes_per_graph", "_edges_per_graph", "_node_masks", "_edge_masks",
-    "_row_pointers", "_edge_orders",
-)  # fmt: skip
+# Fields of a batch that a transform may change, also by changing its graph; it must leave all others alone.
+_CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")
 # Content and type of a column of a batch.
 _Place = tuple[str, Any]
 
@@ -196,24 +194,22 @@ def _listed(specs: dict[str, ArraySpec]) -> str:
 
 
 def _structure(batch: PaddedBatch) -> dict[str, Any]:
-    """Return the tensors that must stay, and the counts of changes in place where torch counts them."""
+    """Return what must stay: tensors with their count of changes in place (where torch counts them), and numbers."""
 
     def seen(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: seen(inner) for key, inner in value.items()}
         return (value, -1 if value.is_inference() else value._version) if isinstance(value, Tensor) else value
 
-    structure = {name: seen(getattr(batch, name)) for name in _STRUCTURE}
-    numbers = (batch.num_real_graphs, dict(batch._num_real_nodes), dict(batch._num_real_edges))
-    return {**structure, "num_real_graphs, num_real_nodes or num_real_edges": numbers}
+    return {field.name: seen(getattr(batch, field.name)) for field in fields(batch) if field.name not in _CHANGEABLE}
 
 
 def _same(found: Any, expected: Any) -> bool:
-    """Whether tensors are the same objects, unchanged."""
+    """Whether tensors are the same objects, unchanged, and numbers equal."""
     if isinstance(found, dict) and isinstance(expected, dict):
         return found.keys() == expected.keys() and all(_same(found[key], expected[key]) for key in found)
     if isinstance(found, tuple) and found and isinstance(found[0], Tensor):
-        return found[0] is expected[0] and found[1] == expected[1]
+        return isinstance(expected, tuple) and found[0] is expected[0] and found[1] == expected[1]
     return bool(found == expected)
 
 
