@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from dgl_tuplepack import nn as nn
     from dgl_tuplepack import tensor_graph as tensor_graph
+    from dgl_tuplepack import transforms as transforms
     from dgl_tuplepack.bounds import lower_bound as lower_bound
     from dgl_tuplepack.compiling import compile as compile
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
@@ -72,9 +73,10 @@ _PUBLIC = {
     "preprocess_shards": "sharding",
 }
 # Modules that are offered as such; they need torch.
-_MODULES = ("nn", "tensor_graph")
+_MODULES = ("nn", "tensor_graph", "transforms")
 _NEED_TORCH = (
     "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "preprocessing", "sharding",
+    "transforms",
 )  # fmt: skip
 
 

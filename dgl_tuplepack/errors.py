@@ -46,6 +46,10 @@ class SchemaError(InputError):
     """Graphs or labels do not have the types, features or shapes that are expected."""
 
 
+class TransformError(InputError):
+    """A transform fails, returns something else than it must, or makes graphs larger after sizes were taken."""
+
+
 class UnsupportedError(InputError, AttributeError):
     """A TensorGraph is asked for what it does not offer."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,12 +56,14 @@ def preprocess(
     compact: bool = False,
     overwrite: bool = False,
     seed: int = 0,
+    pre_transform: Callable[[Any], Any] | None = None,
+    transform_seed: int = 0,
 ) -> Preprocessed:
     """Write a store with plans beside it, and verify both.
 
     Parameters
     ----------
-    source, compact, overwrite
+    source, compact, overwrite, pre_transform, transform_seed
         As in `GraphStore.write`.
     out
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
@@ -80,19 +82,26 @@ def preprocess(
 
     Raises
     ------
-    FormatError, SchemaError, SizesError, LimitsError
+    FormatError, SchemaError, SizesError, LimitsError, TransformError
         As in `GraphStore.write` and `pack`. If a graph exceeds the limits, nothing is written where the source knows
-        its sizes, as an OGB folder and a store do; other sources leave a store without plans.
+        its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
-    if limits is not None:
+    if limits is not None and pre_transform is None:
         source = resolve(source)
         if source.knows_sizes:
             sizes = source.sizes()
             limits.aligned(sizes.components).check(sizes)
     with timed(seconds, "write"):
-        store = GraphStore.write(out, source, compact=compact, overwrite=overwrite)
+        store = GraphStore.write(
+            out,
+            source,
+            compact=compact,
+            overwrite=overwrite,
+            pre_transform=pre_transform,
+            transform_seed=transform_seed,
+        )
     try:
         with timed(seconds, "limits"):
             chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits

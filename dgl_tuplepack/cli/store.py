@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,6 +218,7 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
         "size_classes": len(store.histogram),
         "columns": columns,
         "splits": {name: len(ids) for name, ids in store.splits.items()},
+        "pre_transform": None if store.pre_transform is None else asdict(store.pre_transform),
         "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
         **shards,
     }
@@ -231,6 +233,8 @@ def _show(summary: dict[str, Any]) -> None:
         *([f"split {name}", number] for name, number in summary["splits"].items()),
         ["MiB on the disk", summary["bytes"] / 2**20],
     ]
+    if summary["pre_transform"] is not None:
+        rows.append(["transformed by", summary["pre_transform"]["transform"]])
     if "shards" in summary:
         rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary)]]
     print_table(summary["store"], ["", ""], rows)

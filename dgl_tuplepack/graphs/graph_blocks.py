@@ -1,4 +1,4 @@
-"""Turn items of a dataset into blocks of flat arrays."""
+"""Turn items of a dataset into blocks of flat arrays, and back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
+from dgl_tuplepack.graphs.build import build_graph
 from dgl_tuplepack.graphs.items import parts_of
 from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, stack_labels
-from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.values import as_array, as_tensor
+from dgl_tuplepack.sizes import IntArray
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
 _GRAPHS = 512
@@ -68,6 +70,37 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
         {t: _features(batch.edges[t].data, specs) for t, specs in schema.edge_features.items()},
         {name: as_array(label) for name, label in labels.items()},
     )
+
+
+def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
+    """Yield the graphs of blocks as pairs (DGLGraph, label); the label is None if there are no labels."""
+    for block in blocks:
+        nodes = {t: _spans(counts) for t, counts in block.num_nodes.items()}
+        edges = {e: _spans(counts) for e, counts in block.num_edges.items()}
+        for i in range(len(block)):
+            graph = build_graph(
+                {
+                    e: tuple(as_tensor(ends[edges[e][i]].astype(np.int64), schema.idtype) for ends in both)  # type: ignore[misc]
+                    for e, both in block.endpoints.items()
+                },
+                {t: int(counts[i]) for t, counts in block.num_nodes.items()},
+                {
+                    t: {n: as_tensor(block.node_features[t][n][nodes[t][i]], s.dtype) for n, s in specs.items()}
+                    for t, specs in schema.node_features.items()
+                },
+                {
+                    e: {n: as_tensor(block.edge_features[e][n][edges[e][i]], s.dtype) for n, s in specs.items()}
+                    for e, specs in schema.edge_features.items()
+                },
+            )
+            labels = {n: as_tensor(block.labels[n][i : i + 1], s.dtype)[0] for n, s in schema.labels.items()}
+            yield graph, as_label(labels)
+
+
+def _spans(counts: IntArray) -> list[slice]:
+    """Return the rows of each graph of a block."""
+    ends = np.cumsum(counts)
+    return list(map(slice, (ends - counts).tolist(), ends.tolist()))
 
 
 def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:

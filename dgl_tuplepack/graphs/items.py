@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dgl_tuplepack._checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
 
 
+class EpochIds(list[int]):
+    """Ids of the graphs of a batch, and the epoch that they are for, which random transforms draw from.
+
+    A loader hands it on as it is, to a worker too, so that nobody else has to tell workers the epoch.
+    """
+
+    def __init__(self, ids: Sequence[int], epoch: int) -> None:
+        super().__init__(ids)
+        self.epoch = epoch
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return EpochIds, (list(self), self.epoch)
+
+
+def epoch_of(ids: Any) -> int | None:
+    """Return the epoch that ids of a batch are for; None if they do not tell."""
+    return ids.epoch if isinstance(ids, EpochIds) else None
+
+
 @dataclass(frozen=True)
 class Identified:
-    """An item of a dataset together with its id."""
+    """An item of a dataset together with its id, and the epoch that it is read for, if that is known."""
 
     id: int
     item: Any
+    epoch: int | None = field(default=None, repr=False, compare=False)
 
 
 class Parts(NamedTuple):
@@ -83,14 +104,28 @@ class WithIds:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Identified:
+        number = self._position(index)
+        # Negative indices become ids from 0; -1 as an id stands for padding.
+        return Identified(number + len(self) if number < 0 else number, self.dataset[number])
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
+        """Return the items of a batch, as loaders ask for them, with the epoch that the sampler gave."""
+        numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
+        fetch = getattr(self.dataset, "__getitems__", None)
+        items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
+        return [
+            Identified(number + len(self) if number < 0 else number, item, epoch)
+            for number, item in zip(numbers, items, strict=True)
+        ]
+
+    def _position(self, index: int) -> int:
         number = as_integer(index)
         if number is None:
             raise InputError(
                 f"a dataset with ids is indexed by one integer, but got {shown(index)}; ids are positions in the "
                 "dataset, look up names of your own in a list."
             )
-        # Negative indices become ids from 0; -1 as an id stands for padding.
-        return Identified(number + len(self) if number < 0 else number, self.dataset[number])
+        return number
 
 
 def with_ids(dataset: Any) -> WithIds:

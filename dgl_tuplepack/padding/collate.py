@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
+from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
-from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.merge import batch_of
+from dgl_tuplepack.graphs.schema import Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
+from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
+from dgl_tuplepack.padding.pad_graph import padded_batch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
-from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
-
-if TYPE_CHECKING:
-    from dgl import DGLGraph
-
-# A node type, or an edge type.
-Type = TypeVar("Type", bound=GraphType)
 
 
 class PaddedCollate:
@@ -58,6 +53,15 @@ class PaddedCollate:
         Sort the edges of a batch, of each type, by their destination; edges of one destination keep their order. The
         batch then has `row_pointers`, and its `graph` needs no conversion for sums over incoming edges. Real edges
         still come first, those of a graph stay together, and `unpad` gives each graph its own order back.
+    transform
+        Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
+        takes and returns a DGLGraph. Nodes and edges may become fewer, not more; features may change.
+    batch_transform
+        Applied to each batch: a callable that takes a `PaddedBatch`, changes its features or labels, and returns it.
+        Padding stays as it is, see `tp.transforms`.
+    transform_seed
+        0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
+        number of workers; they need items from ``with_ids(dataset)``.
 
     Raises
     ------
@@ -65,12 +69,14 @@ class PaddedCollate:
         The limits have no cap on graphs, or are for other components than the example.
     SchemaError
         The example is not a graph with an optional label and id, or a fill value does not fit.
+    TransformError
+        A transform cannot be applied to the example, or to a batch of padding alone.
 
     Notes
     -----
-    A call raises GraphTooLargeError if the graphs exceed p x limits, and SchemaError if one differs from the example,
-    for instance in having an id. Padding edges are spread evenly over the padding nodes: self-loops within one node
-    type (without `coordinates`), else from padding nodes to padding nodes.
+    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example,
+    for instance in having an id, and TransformError if a transform fails. Padding edges are spread evenly over the
+    padding nodes: self-loops within one node type (without `coordinates`), else from padding nodes to padding nodes.
 
     Examples
     --------
@@ -92,9 +98,15 @@ class PaddedCollate:
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
         sort_edges: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        batch_transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
     ) -> None:
+        whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
+        self._transform = None if transform is None else GraphTransform(transform, transform_seed)
+        self.schema = Schema.of(self._example(example))
         self.shape = PaddedShape(
-            Schema.of(example),
+            self.schema,
             limits,
             packs_per_batch,
             label_fill,
@@ -104,7 +116,27 @@ class PaddedCollate:
             coordinates,
             sort_edges,
         )
-        self.schema = self.shape.schema
+        self._batch_transform = (
+            None if batch_transform is None else BatchTransform(batch_transform, transform_seed, self._padded([], []))
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that random transforms draw from where items do not tell it, also in worker processes.
+
+        Items tell it that come from ``with_ids(dataset)`` by the ids of a `PackBatchSampler`.
+        """
+        for transform in (self._transform, self._batch_transform):
+            if transform is not None:
+                transform.draws.set_epoch(epoch)
+
+    def _example(self, example: Any) -> Any:
+        """Return the example, transformed as at epoch 0."""
+        if self._transform is None:
+            return example
+        parts = parts_of(example, "the example")
+        # The example of a dataset without ids only tells the schema, so it may draw what it likes.
+        (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
+        return found if parts.id is not None else (found.graph, found.label)
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
@@ -115,82 +147,20 @@ class PaddedCollate:
         items = list(items)
         where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
         parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
-        batch = batch_of(self.schema, [part.graph for part in parts], where)
-        device = torch.device("cpu") if batch is None else batch.device
-        nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in self.schema.node_types}
-        edges = {t: batch.num_edges(t) if batch is not None else 0 for t in self.schema.edge_types}
-        self.shape.check_content([*nodes.values(), *edges.values(), len(items)])
+        epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
+        if self._transform is not None:
+            parts = self._transform(parts, where, epoch)
+            where = [f"{name} after the transform {self._transform.name}" for name in where]
+        padded = self._padded(parts, where)
+        if self._batch_transform is None:
+            return padded
+        return self._batch_transform(padded, [part.id for part in parts], epoch)
 
-        shape, schema = self.shape, self.schema
-        ends = {t: self._endpoints(batch, t, nodes, edges[t], device) for t in schema.edge_types}
-        node_views, node_counts = (batch.nodes, batch.batch_num_nodes) if batch is not None else (None, None)
-        edge_views, edge_counts = (batch.edges, batch.batch_num_edges) if batch is not None else (None, None)
-        padded = PaddedBatch(
-            node_types=schema.node_types,
-            edge_types=schema.edge_types,
-            labels=self._labels(parts, where, device),
-            graph_mask=torch.arange(shape.num_graphs, device=device) < len(items),
-            graph_ids=self._ids(parts, where, device),
-            num_real_graphs=len(items),
-            _num_real_nodes=nodes,
-            _num_real_edges=edges,
-            _src={t: src for t, (src, _) in ends.items()},
-            _dst={t: dst for t, (_, dst) in ends.items()},
-            _node_features=self._features("node_feature", node_views, nodes, schema.node_features, device),
-            _edge_features=self._features("edge_feature", edge_views, edges, schema.edge_features, device),
-            _nodes_per_graph=self._per_graph(node_counts, nodes, shape.num_nodes, device),
-            _edges_per_graph=self._per_graph(edge_counts, edges, shape.num_edges, device),
-            _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
-            _edge_masks={t: torch.arange(shape.num_edges[t], device=device) < n for t, n in edges.items()},
-        )
-        return sorted_by_destination(padded) if shape.sort_edges else padded
-
-    def _endpoints(
-        self, batch: DGLGraph | None, edge_type: EdgeType, nodes: dict[str, int], real: int, device: torch.device
-    ) -> list[Tensor]:
-        padding = torch.arange(self.shape.num_edges[edge_type] - real, device=device)
-        real_ends = edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
-        ends = []
-        ahead = (0, int(self.shape.is_chained(edge_type)))
-        for node_type, endpoints, steps in zip((edge_type[0], edge_type[2]), real_ends, ahead, strict=True):
-            spare = self.shape.num_nodes[node_type] - nodes[node_type]
-            # Edge j of m is at padding node j * spare // m: even, ascending, at least one each where m >= spare.
-            at = nodes[node_type] + (padding * spare // max(len(padding), 1) + steps) % spare
-            ends.append(torch.cat([endpoints.to(self.shape.idtype), at.to(self.shape.idtype)]))
-        return ends
-
-    def _features(
-        self,
-        content: str,
-        views: Any,
-        real: Mapping[Type, int],
-        specs_by_type: Mapping[Type, Mapping[str, ArraySpec]],
-        device: torch.device,
-    ) -> dict[Type, dict[str, Tensor]]:
-        """Features of each node (or edge) type, real ones first; `views` is what DGL indexes by type."""
-        features: dict[Type, dict[str, Tensor]] = {}
-        for t, specs in specs_by_type.items():
-            padding = {name: self.shape.padding_of((content, t, name), real[t], device) for name in specs}
-            # Graphs without nodes of the type may lack its features.
-            data = views[t].data if real[t] else {}
-            features[t] = {n: torch.cat([data[n], fill] if real[t] else [fill]) for n, fill in padding.items()}
-        return features
-
-    def _per_graph(
-        self,
-        counts_of: Callable[[Type], Tensor] | None,
-        real: Mapping[Type, int],
-        slots: Mapping[Type, int],
-        device: torch.device,
-    ) -> dict[Type, Tensor]:
-        """Counts of each type: of the real graphs, zeros for empty slots, and the padding in the last slot."""
-        counts = {t: torch.zeros(self.shape.num_graphs, dtype=torch.int64, device=device) for t in real}
-        for t, of_type in counts.items():
-            if counts_of is not None:
-                of_real = counts_of(t)
-                of_type[: len(of_real)] = of_real
-            of_type[-1] = slots[t] - real[t]
-        return counts
+    def _padded(self, parts: Sequence[Parts], where: list[str]) -> PaddedBatch:
+        padded = padded_batch(self.shape, batch_of(self.schema, [part.graph for part in parts], where), len(parts))
+        padded.labels = self._labels(parts, where, padded.device)
+        padded.graph_ids = self._ids(parts, where, padded.device)
+        return padded
 
     def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
         real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}

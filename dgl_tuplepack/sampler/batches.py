@@ -220,7 +220,7 @@ class PackBatchSampler(Sampler[list[int]]):
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
         packs, dealt = self._plans.of(epoch), self._dealt(epoch)[:, self.rank].copy()
-        return EpochBatches(packs.plan, packs.offsets, self._graphs(epoch), dealt)
+        return EpochBatches(epoch, packs.plan, packs.offsets, self._graphs(epoch), dealt)
 
     def _graphs(self, epoch: int) -> IntArray:
         """Graph in each slot of the packs of an epoch, ``[N]``."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._random import shuffled
+from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
@@ -58,12 +59,13 @@ def deal(
 
 @dataclass(frozen=True)
 class EpochBatches:
-    """Batches of one rank in one epoch, which follows `plan`.
+    """Batches of one rank in one `epoch`, which follows `plan`.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
     int64 ``[S, p]``; NONE where there is no pack.
     """
 
+    epoch: int
     plan: PackPlan
     offsets: IntArray
     graphs: IntArray
@@ -72,9 +74,10 @@ class EpochBatches:
     def __len__(self) -> int:
         return len(self.dealt)
 
-    def __getitem__(self, step: int) -> list[int]:
+    def __getitem__(self, step: int) -> EpochIds:
         packs = [p for p in self.dealt[step].tolist() if p != NONE]
-        return [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
+        ids = [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
+        return EpochIds(ids, self.epoch)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import checked_settings, timed
@@ -68,6 +69,8 @@ def preprocess_shards(
     workers: int | None = None,
     executor: Executor | None = None,
     ogb_settings: Mapping[str, Any] | None = None,
+    pre_transform: Callable[[Any], Any] | None = None,
+    transform_seed: int = 0,
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
 
@@ -95,6 +98,9 @@ def preprocess_shards(
         Stores and plans depend neither on it nor on the number of workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
+    pre_transform, transform_seed
+        As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
+        with another one is refused, unless `overwrite`.
 
     Returns
     -------
@@ -113,7 +119,7 @@ def preprocess_shards(
     LimitsError
         A graph exceeds the limits, or `limits` is not a `Limits`.
     InputError
-        Another setting is not allowed. Nothing was written.
+        Another setting is not allowed (a TransformError for `pre_transform`). Nothing was written.
 
     Notes
     -----
@@ -122,6 +128,8 @@ def preprocess_shards(
     """
     limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
+    if pre_transform is not None:
+        GraphTransform(pre_transform, transform_seed)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
@@ -130,7 +138,12 @@ def preprocess_shards(
     check_apart(named, out)
     with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
-            done = _all(at_work, write_shard, {s.name: (s, out, compact, overwrite) for s in named}, "shards")
+            done = _all(
+                at_work,
+                write_shard,
+                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed) for s in named},
+                "shards",
+            )
             written = [done[shard.name] for shard in named]
             _check_alike(written)
         with timed(seconds, "limits"):

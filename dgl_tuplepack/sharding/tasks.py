@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import PLAN_FILE
 from dgl_tuplepack.preprocessing import load_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
+from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, is_begun
-from dgl_tuplepack.store.format import MANIFEST, METADATA
+from dgl_tuplepack.store.format import MANIFEST, METADATA, PreTransform, other_transform
 from dgl_tuplepack.store.manifest import ShardEntry, check_unchanged
 from dgl_tuplepack.store.plan_files import plan_file
+from dgl_tuplepack.store.pre_transform import Transformed
 
 SOURCE = "source.json"
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
@@ -43,7 +45,9 @@ class WrittenShard:
     is_new: bool
 
 
-def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> WrittenShard:
+def write_shard(
+    shard: Shard, out: Path, compact: bool, overwrite: bool, pre_transform: Any = None, transform_seed: int = 0
+) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
     A finished dataset stays as it was: the store is written to the folder `NEW` then. Errors are those of
@@ -51,8 +55,9 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
     """
     folder = out / shard.name
     identity = shard.identity()
+    asked = None if pre_transform is None else PreTransform.after(None, pre_transform, transform_seed)
     for place in () if overwrite else (folder, out / NEW / shard.name):
-        store = _finished(place, identity, compact)
+        store = _finished(place, identity, compact, asked)
         if store is not None:
             return _written(shard, store, kept=True, is_new=place != folder)
     _clear_remains(folder)
@@ -61,10 +66,14 @@ def write_shard(shard: Shard, out: Path, compact: bool, overwrite: bool) -> Writ
         check_place(folder, overwrite=True)
         folder = out / NEW / shard.name
     with shard.opened() as source:
+        if pre_transform is not None:
+            source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
         store = GraphStore.write(folder, source, compact=compact, overwrite=True)
     if shard.has_files and shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
     content = {"source": identity, "compact": compact, "store": store.checksum}
+    if asked is not None:
+        content["pre_transform"] = asdict(asked)
     _SOURCE_FILE.write(folder / SOURCE, content, indent=1)
     return _written(shard, store, kept=False, is_new=is_new)
 
@@ -85,20 +94,26 @@ def _clear_remains(folder: Path) -> None:
             file.unlink()
 
 
-def _finished(folder: Path, identity: str, compact: bool) -> GraphStore | None:
-    """Return the store in a folder if it was written from the same source in the same way and is intact."""
+def _finished(folder: Path, identity: str, compact: bool, asked: PreTransform | None) -> GraphStore | None:
+    """Return the store in a folder if it was written from the same source in the same way and is intact.
+
+    FormatError if it was written with another transform than is `asked` for: the others would have to be, too.
+    """
     if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
         return None
     try:
         store = GraphStore(folder)
         with _SOURCE_FILE.reading(folder / SOURCE) as document:
             found = [document[key] for key in ("source", "compact", "store")]
+            kept = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
         if found != [identity, compact, store.checksum]:
             return None
         store.verify()
     except InputError:
         # Damaged; it is written again.
         return None
+    if kept != asked:
+        raise FormatError(other_transform(folder, kept, asked))
     return store
 
 

@@ -45,10 +45,13 @@ class Source(ABC):
         File or folder that everything is read from, if that is known: a change there is a change of the source.
     settings
         Settings, as text, that also determine what is read from `files`.
+    pre_transform
+        `PreTransform` of the graphs, if they were transformed before.
     """
 
     knows_sizes = False
     schema: Any = None
+    pre_transform: Any = None
     files: Path | None = None
     settings: Mapping[str, str] = {}
 

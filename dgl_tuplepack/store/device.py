@@ -14,6 +14,7 @@ from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
@@ -80,6 +81,10 @@ class DeviceStore:
     def __len__(self) -> int:
         return len(self.store)
 
+    def ids_in_store(self, ids: IntArray) -> IntArray:
+        """Return the ids in the store of graphs `ids`."""
+        return self.store.ids_in_store(ids)
+
     def padded(
         self, limits: Limits, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
     ) -> DevicePaddedStore:
@@ -126,7 +131,7 @@ class DeviceStore:
         return f"DeviceStore({self.store!r}, device {self.device})"
 
 
-class DevicePaddedStore:
+class DevicePaddedStore(Transformable):
     """View of a `DeviceStore` whose item for a list of ids is one whole `PaddedBatch` on the device.
 
     For a loader without workers: ``sampler=PackBatchSampler(...), batch_size=None, num_workers=0``.

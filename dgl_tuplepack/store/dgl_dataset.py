@@ -7,13 +7,11 @@ from typing import Any
 
 from dgl.data import DGLDataset
 
-from dgl_tuplepack.store.selection import Selection
-
 
 class StoreDataset(DGLDataset):  # type: ignore[misc]
     """`dgl.data.DGLDataset` over a store, which it only reads."""
 
-    def __init__(self, store: Selection) -> None:
+    def __init__(self, store: Any) -> None:
         self.store = store
         super().__init__(name=store.path.name, raw_dir=str(store.path), save_dir=str(store.path))
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from dgl_tuplepack._checks import whole_number
+from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack._files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.described import description_of
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
@@ -103,6 +104,48 @@ def dtype_name(spec: ArraySpec, what: str) -> str:
 
 
 @dataclass(frozen=True)
+class PreTransform:
+    """The transform that graphs had before they were written: its name with its settings, and its seed."""
+
+    transform: str
+    seed: int
+
+    @classmethod
+    def after(cls, earlier: PreTransform | None, transform: Any, seed: int) -> PreTransform:
+        """Return what is kept of a transform of graphs that may have had an `earlier` one."""
+        text = description_of(transform)
+        return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
+
+    def is_last(self, transform: Any, seed: int) -> bool:
+        """Whether this is a transform, or a sequence that ends with it."""
+        text = description_of(transform)
+        return self.seed == seed and (self.transform == text or self.transform.endswith(f", then {text}"))
+
+    def __str__(self) -> str:
+        return f"{self.transform} (seed {self.seed})"
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> PreTransform:
+        """Check the object `pre_transform`."""
+        if not isinstance(document["transform"], str):
+            raise ValueError(f"the pre_transform is {document!r:.200}")
+        whole_number("seed", document["seed"], 0, UINT64_MAX)
+        return cls(**document)
+
+
+def other_transform(where: Path, found: PreTransform | None, wanted: PreTransform | None) -> str:
+    """Return the message for a store that was written with another `pre_transform` than the one that is wanted."""
+
+    def named(transform: PreTransform | None) -> str:
+        return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
+
+    return (
+        f"{where} was written {named(found)}, but is wanted {named(wanted)}; write it again (overwrite=True, "
+        "--overwrite), or to another folder."
+    )
+
+
+@dataclass(frozen=True)
 class StoreMetadata:
     """Content of `metadata.json`: the types, the index type, and a list of the arrays in the folder `data`."""
 
@@ -113,6 +156,7 @@ class StoreMetadata:
     idtype: str
     arrays: tuple[ArrayEntry, ...]
     written_by: str = __version__
+    pre_transform: PreTransform | None = None
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
@@ -141,11 +185,18 @@ class StoreMetadata:
     @property
     def checksum(self) -> str:
         """SHA-256 of the rest of the file; it identifies the content of the store."""
-        return str(STORE_FILE.document(asdict(self))["checksum"])
+        return str(STORE_FILE.document(self._content())["checksum"])
+
+    def _content(self) -> dict[str, Any]:
+        content = asdict(self)
+        # Left out where there is none, so that stores of earlier releases keep their checksum.
+        if self.pre_transform is None:
+            del content["pre_transform"]
+        return content
 
     def save(self, folder: Path) -> None:
         """Write `metadata.json`; with that the store exists."""
-        STORE_FILE.write(folder / METADATA, asdict(self), indent=1)
+        STORE_FILE.write(folder / METADATA, self._content(), indent=1)
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
@@ -163,6 +214,8 @@ class StoreMetadata:
             values["edge_types"] = tuple((str(s), str(r), str(d)) for s, r, d in values["edge_types"])
             values["arrays"] = tuple(map(ArrayEntry.from_dict, values["arrays"]))
             values["written_by"] = str(values["written_by"])
+            if "pre_transform" in values:
+                values["pre_transform"] = PreTransform.from_dict(values["pre_transform"])
             metadata = cls(**values)
             metadata._check()
         return metadata

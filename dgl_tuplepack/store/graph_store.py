@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,12 +27,14 @@ from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import commit, fresh_data
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
+from dgl_tuplepack.store.pre_transform import Transformed
 from dgl_tuplepack.store.selection import Selection
 from dgl_tuplepack.store.sources import blocks_of
+from dgl_tuplepack.store.transformed import WithTransform
 from dgl_tuplepack.store.write import write_store
 
 
-class StoredGraphs(Selection):
+class StoredGraphs(WithTransform, Selection):
     """Base of `GraphStore` and `MultiStore`: a selection, and the ways to its batches."""
 
     def padded(
@@ -158,6 +161,8 @@ class GraphStore(StoredGraphs):
         splits: Mapping[str, Sequence[int] | IntArray] | None = None,
         compact: bool = False,
         overwrite: bool = False,
+        pre_transform: Callable[[Any], Any] | None = None,
+        transform_seed: int = 0,
     ) -> GraphStore:
         """Write a store, block after block, and open it.
 
@@ -176,6 +181,11 @@ class GraphStore(StoredGraphs):
             out in their own dtype.
         overwrite
             Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
+        pre_transform
+            Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
+            returns a DGLGraph. Sizes are those of the graphs that it returns. The store keeps its name and settings.
+        transform_seed
+            0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
 
         Raises
         ------
@@ -183,6 +193,8 @@ class GraphStore(StoredGraphs):
             The folder holds something else or cannot be written, or a file of the source is damaged.
         SchemaError, SizesError
             Graphs differ in types, features or labels, or there are none.
+        TransformError
+            `pre_transform` fails for a graph, or does not return one.
         InputError
             `compact` or `overwrite` is neither True nor False.
 
@@ -196,6 +208,8 @@ class GraphStore(StoredGraphs):
         # The folder is checked before the source is read, which may take long.
         with fresh_data(path, overwrite) as data:
             opened = resolve(source)
+            if pre_transform is not None:
+                opened = Transformed(opened, pre_transform, transform_seed)
             schema, blocks = blocks_of(opened)
             number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
             if not isinstance(chosen, Mapping):
@@ -209,7 +223,8 @@ class GraphStore(StoredGraphs):
             if number is not None:
                 for ids in chosen.values():
                     as_ids(ids, number)
-            commit(path, write_store(data, schema, _with_progress(blocks, number), chosen, compact))
+            written = write_store(data, schema, _with_progress(blocks, number), chosen, compact)
+            commit(path, replace(written, pre_transform=opened.pre_transform))
         return cls(path)
 
 

@@ -30,7 +30,7 @@ class Stored(SizedSource):
 
     def __init__(self, store: StoredGraphs) -> None:
         super().__init__(str(store.path), store)
-        self.schema = store.schema
+        self.schema, self.pre_transform = store.schema, store.pre_transform
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:

@@ -29,6 +29,7 @@ from dgl_tuplepack.kernels.assemble import (
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.kernels.sort_edges import sort_edges
 from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS
@@ -46,7 +47,7 @@ _MADE = {
 }
 
 
-class PaddedStore:
+class PaddedStore(Transformable):
     """View of a store whose item for a list of ids is one whole `PaddedBatch`.
 
     Made by `GraphStore.padded`, for a loader with ``sampler=PackBatchSampler(...), batch_size=None``. Batches equal

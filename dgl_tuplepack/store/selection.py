@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.schema import ArraySpec, Column, Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.store.format import PreTransform, other_transform
 from dgl_tuplepack.store.part import Part
 
 Chosen = TypeVar("Chosen", bound="Selection")
@@ -60,6 +61,30 @@ class Selection:
         first, *others = (part.checksum for part in self.parts)
         return hashlib.sha256(" ".join([first, *others]).encode()).hexdigest() if others else first
 
+    @property
+    def pre_transform(self) -> PreTransform | None:
+        """The transform that the graphs had before they were written; None if they had none."""
+        return self.parts[0].metadata.pre_transform
+
+    def check_pre_transform(self, transform: Callable[[Any], Any] | None, seed: int = 0) -> None:
+        """Refuse a store whose graphs were not written with this `pre_transform`.
+
+        Parameters
+        ----------
+        transform, seed
+            As `pre_transform` and `transform_seed` of `GraphStore.write`; None: no transform.
+
+        Raises
+        ------
+        FormatError
+            The store was written with another transform, other settings or another seed, or without one.
+        """
+        for part in self.parts:
+            found = part.metadata.pre_transform
+            if (found is None) != (transform is None) or (found and not found.is_last(transform, seed)):
+                wanted = None if transform is None else PreTransform.after(None, transform, seed)
+                raise FormatError(other_transform(part.path, found, wanted))
+
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with dtypes that hold the stored values of all parts."""
@@ -77,6 +102,10 @@ class Selection:
     def original_ids(self) -> IntArray:
         """int64 ``[N]``, the id in the store of each graph."""
         return np.arange(len(self)) if self.chosen is None else self.chosen
+
+    def ids_in_store(self, ids: IntArray) -> IntArray:
+        """Return the ids in the store of graphs `ids` of the selection."""
+        return ids if self.chosen is None else self.chosen[ids]
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:

@@ -104,7 +104,17 @@ except tp.errors.MissingDependencyError as error:
 
 @pytest.mark.parametrize(
     "name",
-    ["PackBatchSampler", "StreamPacker", "in_step", "PaddedCollate", "PaddedBatch", "unpad", "nn", "tensor_graph"],
+    [
+        "PackBatchSampler",
+        "StreamPacker",
+        "in_step",
+        "PaddedCollate",
+        "PaddedBatch",
+        "unpad",
+        "nn",
+        "tensor_graph",
+        "transforms",
+    ],
 )
 def test_what_needs_torch_says_so(name: str) -> None:
     lines = output_of(

@@ -1,0 +1,96 @@
+"""Random numbers of transforms: a function of a seed, an epoch and a graph, whichever process draws them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
+from dgl_tuplepack.errors import TransformError
+
+
+def seed_generators(key: int) -> None:
+    """Seed the global generators of torch, numpy and Python by a key in 0..2**64-1.
+
+    Of DGL's transforms, some draw from torch's and some from numpy's. `torch.manual_seed` would also keep a note for
+    devices that are not used.
+    """
+    for generator in _torch_generators():
+        generator.manual_seed(key)
+    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002 - the generator that others draw from
+    random.seed(key)
+
+
+@contextlib.contextmanager
+def kept_generators() -> Iterator[None]:
+    """Give the global generators their states back afterwards."""
+    of_torch = [(generator, generator.get_state()) for generator in _torch_generators()]
+    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        for generator, state in of_torch:
+            generator.set_state(state)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+        random.setstate(of_python)
+
+
+def states() -> tuple[Any, ...]:
+    """Return the states of the global generators, to be compared: they are equal if nothing was drawn in between."""
+    of_numpy: Any = np.random.get_state()  # noqa: NPY002
+    of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
+    return (*of_torch, bytes(of_numpy[1]), of_numpy[2:], random.getstate())
+
+
+def _torch_generators() -> list[torch.Generator]:
+    """Torch's global generators: that of the CPU, and those of CUDA devices in use."""
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    on_devices = torch.cuda.default_generators if in_use else ()
+    return [torch.default_generator, *on_devices]
+
+
+class Draws:
+    """The seed of a transform, and the epoch where ids of graphs do not tell it.
+
+    That epoch is shared with worker processes, persistent ones too.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
+        # The epoch, whether it was set, and the first graph that drew without one, or -1.
+        self._shared = torch.tensor([0, 0, -1], device="cpu")
+        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+        self._warned = False
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch for ids that do not tell it."""
+        self._shared[0] = whole_number("epoch", epoch, 0, INT64_MAX, TransformError)
+        self._shared[1] = 1
+
+    def epoch(self, told: int | None) -> tuple[int, bool]:
+        """Return the epoch, and whether someone has told it: the ids of a batch, or `set_epoch`."""
+        if told is not None:
+            return told, True
+        epoch, is_set, _ = self._shared.tolist()
+        return epoch, bool(is_set)
+
+    def notice_repetition(self, graph_id: int, name: str) -> None:
+        """Warn, once, where a graph draws again although nobody tells the epoch."""
+        first = int(self._shared[2])
+        if first < 0:
+            self._shared[2] = graph_id
+        elif first == graph_id and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"the transform {name} draws random numbers for graph {graph_id} again, the same as before, because "
+                "the epoch is not known; call set_epoch(epoch) of what has the transform before each epoch, or take "
+                "the batches from a PackBatchSampler, whose ids tell the epoch.",
+                UserWarning,
+                stacklevel=2,
+            )

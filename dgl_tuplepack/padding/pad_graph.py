@@ -1,0 +1,112 @@
+"""Pad one batched DGLGraph to a static shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.merge import edges_by_id
+from dgl_tuplepack.graphs.schema import ArraySpec
+from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.shape import PaddedShape
+from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+# A node type, or an edge type.
+Type = TypeVar("Type", bound=GraphType)
+
+
+def padded_batch(shape: PaddedShape, batch: DGLGraph | None, num_graphs: int) -> PaddedBatch:
+    """Return the batch of `num_graphs` graphs, joined in `batch` (None for no graphs), without labels and ids.
+
+    GraphTooLargeError if they exceed the shape.
+    """
+    schema = shape.schema
+    device = torch.device("cpu") if batch is None else batch.device
+    nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in schema.node_types}
+    edges = {t: batch.num_edges(t) if batch is not None else 0 for t in schema.edge_types}
+    shape.check_content([*nodes.values(), *edges.values(), num_graphs])
+
+    ends = {t: _endpoints(shape, batch, t, nodes, edges[t], device) for t in schema.edge_types}
+    node_views, node_counts = (batch.nodes, batch.batch_num_nodes) if batch is not None else (None, None)
+    edge_views, edge_counts = (batch.edges, batch.batch_num_edges) if batch is not None else (None, None)
+    padded = PaddedBatch(
+        node_types=schema.node_types,
+        edge_types=schema.edge_types,
+        labels=None,
+        graph_mask=torch.arange(shape.num_graphs, device=device) < num_graphs,
+        graph_ids=None,
+        num_real_graphs=num_graphs,
+        _num_real_nodes=nodes,
+        _num_real_edges=edges,
+        _src={t: src for t, (src, _) in ends.items()},
+        _dst={t: dst for t, (_, dst) in ends.items()},
+        _node_features=_features(shape, "node_feature", node_views, nodes, schema.node_features, device),
+        _edge_features=_features(shape, "edge_feature", edge_views, edges, schema.edge_features, device),
+        _nodes_per_graph=_per_graph(shape, node_counts, nodes, shape.num_nodes, device),
+        _edges_per_graph=_per_graph(shape, edge_counts, edges, shape.num_edges, device),
+        _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
+        _edge_masks={t: torch.arange(shape.num_edges[t], device=device) < n for t, n in edges.items()},
+    )
+    return sorted_by_destination(padded) if shape.sort_edges else padded
+
+
+def _endpoints(
+    shape: PaddedShape,
+    batch: DGLGraph | None,
+    edge_type: EdgeType,
+    nodes: dict[str, int],
+    real: int,
+    device: torch.device,
+) -> list[Tensor]:
+    padding = torch.arange(shape.num_edges[edge_type] - real, device=device)
+    real_ends = edges_by_id(batch, edge_type) if real else (padding[:0], padding[:0])
+    ends = []
+    ahead = (0, int(shape.is_chained(edge_type)))
+    for node_type, endpoints, steps in zip((edge_type[0], edge_type[2]), real_ends, ahead, strict=True):
+        spare = shape.num_nodes[node_type] - nodes[node_type]
+        # Edge j of m is at padding node j * spare // m: even, ascending, at least one each where m >= spare.
+        at = nodes[node_type] + (padding * spare // max(len(padding), 1) + steps) % spare
+        ends.append(torch.cat([endpoints.to(shape.idtype), at.to(shape.idtype)]))
+    return ends
+
+
+def _features(
+    shape: PaddedShape,
+    content: str,
+    views: Any,
+    real: Mapping[Type, int],
+    specs_by_type: Mapping[Type, Mapping[str, ArraySpec]],
+    device: torch.device,
+) -> dict[Type, dict[str, Tensor]]:
+    """Features of each node (or edge) type, real ones first; `views` is what DGL indexes by type."""
+    features: dict[Type, dict[str, Tensor]] = {}
+    for t, specs in specs_by_type.items():
+        padding = {name: shape.padding_of((content, t, name), real[t], device) for name in specs}
+        # Graphs without nodes of the type may lack its features.
+        data = views[t].data if real[t] else {}
+        features[t] = {n: torch.cat([data[n], fill] if real[t] else [fill]) for n, fill in padding.items()}
+    return features
+
+
+def _per_graph(
+    shape: PaddedShape,
+    counts_of: Callable[[Type], Tensor] | None,
+    real: Mapping[Type, int],
+    slots: Mapping[Type, int],
+    device: torch.device,
+) -> dict[Type, Tensor]:
+    """Counts of each type: of the real graphs, zeros for empty slots, and the padding in the last slot."""
+    counts = {t: torch.zeros(shape.num_graphs, dtype=torch.int64, device=device) for t in real}
+    for t, of_type in counts.items():
+        if counts_of is not None:
+            of_real = counts_of(t)
+            of_type[: len(of_real)] = of_real
+        of_type[-1] = slots[t] - real[t]
+    return counts

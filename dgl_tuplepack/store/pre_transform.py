@@ -1,0 +1,60 @@
+"""Transforms that are applied once, before graphs are written: the source of transformed graphs, and what is kept."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack.graphs.graph_blocks import items_of
+from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.sizes import GraphSizes
+from dgl_tuplepack.sources import Source
+from dgl_tuplepack.sources.items import SizeReader
+from dgl_tuplepack.store.format import PreTransform
+from dgl_tuplepack.store.sources import blocks_of
+
+
+class Transformed(Source):
+    """A source whose graphs are transformed, each one once, when they are read; sizes are taken after that.
+
+    Random numbers are a function of `seed`, of the position of the graph, and of `part`, which tells sources of one
+    dataset apart.
+    """
+
+    def __init__(self, source: Source, transform: Callable[[Any], Any], seed: int, part: str = "") -> None:
+        super().__init__(source.title)
+        self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True)
+        self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
+        # Described before it is used, since it may keep what it has computed.
+        self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
+
+    def num_graphs(self) -> int | None:
+        """Return the number of graphs, if it is known before they are read."""
+        return self._source.num_graphs()
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the splits of the source."""
+        return self._source.splits()
+
+    def sizes(self, cache: Any = None) -> GraphSizes:
+        """Return the sizes of the transformed graphs, all of which are read for that."""
+        items = self.items()
+        first = next(items)
+        size_of = SizeReader(first, "item 0")
+        rows = [size_of(first, "item 0"), *(size_of(item, f"item {1 + i}") for i, item in enumerate(items))]
+        return GraphSizes(np.array(rows), size_of.components)
+
+    def items(self) -> Iterator[Any]:
+        """Return the transformed graphs, with their labels; the ids of pairs are kept."""
+        blocks = self._source.blocks()
+        # Graphs that are made from blocks are nobody else's.
+        inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
+        for position, item in enumerate(inner):
+            where = f"item {position}"
+            given = parts_of(item, where)
+            (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=blocks is None)
+            yield (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)

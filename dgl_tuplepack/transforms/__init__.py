@@ -1,0 +1,35 @@
+"""Transforms: one that pads graphs, for `dgl.transforms.Compose`, and some of whole padded batches.
+
+::
+
+    PadToLimits(limits)                     a DGLGraph in, a padded DGLGraph out
+    AddNoise, FlipSigns, MaskNodes          a PaddedBatch in, the same batch out: batch_transform=
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dgl_tuplepack.transforms.batches import AddNoise, FlipSigns, MaskNodes
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.transforms.pad_to_limits import PadToLimits as PadToLimits
+
+__all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "PadToLimits":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # It is a subclass of one of DGL's classes; the other transforms do not need DGL.
+    from dgl_tuplepack._optional import load
+
+    load("dgl")
+    from dgl_tuplepack.transforms.pad_to_limits import PadToLimits
+
+    globals()[name] = PadToLimits
+    return PadToLimits
+
+
+def __dir__() -> list[str]:
+    return __all__

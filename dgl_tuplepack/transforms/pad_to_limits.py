@@ -1,0 +1,117 @@
+"""Pad a DGLGraph to a static shape, as a transform of DGL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dgl.transforms import BaseTransform
+
+from dgl_tuplepack._checks import shown, true_or_false
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.items import is_graph
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.padding.coordinates import Coordinates
+from dgl_tuplepack.padding.pad_graph import padded_batch
+from dgl_tuplepack.padding.shape import Fill, PaddedShape
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+_NODE_MASK, _EDGE_MASK = "node_mask", "edge_mask"
+
+
+class PadToLimits(BaseTransform):  # type: ignore[misc]
+    """Pad a DGLGraph, batched or not, to the slots of p packs: p x nodes + 1, p x edges, p x graphs + 1.
+
+    The result is a batched DGLGraph of static shape: the graphs that were given, then empty ones, and the padding graph
+    in the last place, as in a `PaddedBatch`.
+
+    Parameters
+    ----------
+    limits
+        Limits of one pack with a cap on graphs; for single graphs ``Limits(nodes=..., edges=..., graphs=1)``.
+    packs_per_batch
+        p >= 1.
+    masks
+        Write the features ``"node_mask"`` and ``"edge_mask"``, bool, True = real. Of the graphs, the first
+        ``graph.batch_size`` of the graph that was given are real.
+    feature_fill, cover_padding, coordinates, sort_edges
+        As in `PaddedCollate`.
+
+    Raises
+    ------
+    LimitsError
+        The limits have no cap on graphs. For a graph: they are for other components.
+    GraphTooLargeError
+        For a graph: it exceeds the packs.
+    SchemaError
+        For a graph: it is not a DGLGraph, it has features called as the masks are, or a fill value does not fit.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits
+    >>> transform = dgl.transforms.Compose([dgl.transforms.AddSelfLoop(), PadToLimits(Limits(4, 6, graphs=2))])
+    >>> graph = transform(dgl.graph(([0, 1], [1, 2])))
+    >>> graph.batch_num_nodes(), graph.batch_num_edges(), graph.ndata["node_mask"]
+    (tensor([3, 0, 2]), tensor([5, 0, 1]), tensor([ True,  True,  True, False, False]))
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        packs_per_batch: int = 1,
+        *,
+        masks: bool = True,
+        feature_fill: Fill = 0,
+        cover_padding: bool = False,
+        coordinates: Coordinates = (),
+        sort_edges: bool = False,
+    ) -> None:
+        self.limits, self.packs_per_batch, self.masks = (
+            as_limits(limits),
+            packs_per_batch,
+            true_or_false("masks", masks),
+        )
+        self.feature_fill, self.cover_padding = feature_fill, cover_padding
+        self.coordinates, self.sort_edges = coordinates, sort_edges
+
+    def __call__(self, graph: DGLGraph) -> DGLGraph:
+        """Return the padded graph; the one that is given stays as it is."""
+        if not is_graph(graph):
+            raise SchemaError(f"PadToLimits takes a DGLGraph, but got {shown(graph)}; give it the graph alone.")
+        if self.masks:
+            _check_free(graph)
+        shape = PaddedShape(
+            Schema.of(graph),
+            self.limits,
+            self.packs_per_batch,
+            0,
+            self.feature_fill,
+            self.cover_padding,
+            graph.idtype,
+            self.coordinates,
+            self.sort_edges,
+        )
+        batch = padded_batch(shape, graph, graph.batch_size)
+        if self.masks:
+            for t, mask in batch._node_masks.items():
+                batch._node_features[t][_NODE_MASK] = mask
+            for e, mask in batch._edge_masks.items():
+                batch._edge_features[e][_EDGE_MASK] = mask
+        return batch.graph
+
+    def __repr__(self) -> str:
+        packs = "" if self.packs_per_batch == 1 else f", packs_per_batch={self.packs_per_batch}"
+        return f"PadToLimits({self.limits!r}{packs})"
+
+
+def _check_free(graph: Any) -> None:
+    taken = [_NODE_MASK for t in graph.ntypes if _NODE_MASK in graph.nodes[t].data]
+    taken += [_EDGE_MASK for e in graph.canonical_etypes if _EDGE_MASK in graph.edges[e].data]
+    if taken:
+        raise SchemaError(
+            f"the graph has a feature {taken[0]!r} already, which the mask would replace; it may be padded already, or "
+            "give masks=False."
+        )
