@@ -53,8 +53,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     console.print(
         f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs that have exactly the sizes of the "
         f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes) and nothing else of them.\n"
-        f"Batches of about {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes "
-        f"and {LIMITS.edges} edges each."
+        f"Batches of {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes and "
+        f"{LIMITS.edges} edges each."
     )
     molecules = random_molecules(sizes, seed)
     rows = contenders(histogram, LIMITS, seed)
