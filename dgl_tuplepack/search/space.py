@@ -101,8 +101,9 @@ class Space:
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
     """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
 
-    They also hold each of the graphs `others`, which need not be packed. The content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions,
-    say), so any other limit is as good as the multiple below it. A SearchError if slots overflow int64.
+    They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
+    greatest common divisor of the sizes (2 for edges in both directions, say), so any other limit is as good as the
+    multiple below it. A SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
