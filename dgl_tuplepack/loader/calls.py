@@ -10,7 +10,7 @@ from dgl_tuplepack.errors import InputError, SchemaError, SizesError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
 from dgl_tuplepack.loader.packed import PackedLoader, Settings
-from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view
+from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view, schema_of
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
@@ -209,14 +209,18 @@ def _parts(source: Any, splits: Mapping[str, Any] | None) -> dict[str, Part]:
 
 
 def _check_same(parts: Mapping[str, Part]) -> None:
-    """Refuse parts whose graphs have other components; what is in them is compared where batches are made."""
-    (first, (_, sizes)), *others = parts.items()
-    for name, (_, other) in others:
-        if other.components != sizes.components:
-            raise SchemaError(
-                f"the graphs of {name!r} have the components {list(other.components)}, but those of {first!r} "
-                f"{list(sizes.components)}; parts of one split must have the same types."
-            )
+    """Refuse parts whose graphs have other types, features or labels, going by the first graph of each."""
+    schemas = {name: schema_of(graphs) for name, (graphs, _) in parts.items()}
+    (first, expected), *others = schemas.items()
+    for name, found in others:
+        for what in ("node_types", "edge_types", "node_features", "edge_features", "labels"):
+            theirs, ours = getattr(found, what), getattr(expected, what)
+            if theirs != ours:
+                raise SchemaError(
+                    f"the graphs of {name!r} have the {what.replace('_', ' ')} {shown(theirs, 200)}, but those of "
+                    f"{first!r} have {shown(ours, 200)}; parts of one split must have the same, since their batches "
+                    "have one shape."
+                )
 
 
 def _shuffled(shuffle: Collection[str] | None, parts: Mapping[str, Part]) -> tuple[str, ...]:

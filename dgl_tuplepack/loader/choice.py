@@ -139,7 +139,7 @@ def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
     close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})
-        offered = " or ".join(f"{number / -(-packs // p):.1f} ({p} packs)" for p in around)
+        offered = " or ".join(f"{number / -(-packs // p):.0f} ({p} pack{'s' if p > 1 else ''} a batch)" for p in around)
         raise SamplerError(
             f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {number / packs:.1f} graphs on "
             f"average within these limits; ask for {offered}, or leave limits and plans out, so that they are chosen "

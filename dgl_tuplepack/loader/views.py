@@ -15,6 +15,7 @@ from torch import Tensor
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.sources import Source, resolve
 from dgl_tuplepack.store import GraphStore
@@ -104,6 +105,11 @@ def opened(source: Any) -> tuple[Source, Any]:
         # Stores fill ids anyway.
         graphs = graphs.dataset
     return found, _stored_for_now(found) if graphs is None else graphs
+
+
+def schema_of(graphs: Any) -> Schema:
+    """Return types, features and labels of graphs by position."""
+    return graphs.schema if isinstance(graphs, StoredGraphs) else Schema.of(graphs[0])
 
 
 def part_of(graphs: Any, ids: Any) -> Any:

@@ -169,7 +169,7 @@ def search_limits(
     others = None if holding is None else _same_components(as_histogram(holding), histogram)
     way = way.for_histogram(histogram)
     kept, dropped, space = histogram, 0, space_of(histogram, multiple_of, others)
-    way = way.settled(space, cap, oversize == "drop")
+    way = way.settled(space, cap)
     smallest = way.smallest(space, oversize == "drop")
     if smallest is not None:
         limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))

@@ -39,7 +39,7 @@ class GraphsPerBatch(Way):
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
         return self
 
-    def settled(self, space: Space, cap: int | None, drop: bool) -> GraphsPerBatch:
+    def settled(self, space: Space, cap: int | None) -> GraphsPerBatch:
         """Return the way with a number of packs: two, where the smallest limits hold at most half a batch.
 
         Packs of one plan hold the same sizes in every epoch; with two packs in a batch any two graphs can meet.
@@ -47,9 +47,8 @@ class GraphsPerBatch(Way):
         if self.packs_per_batch != AUTO:
             return self
         number, cap = self.graphs_per_batch, cap or space.num_graphs
-        # All graphs make one batch, or a pack holds a graph at least.
-        held = 1.0 if drop else space.graphs_in(space.rounded(space.smallest))
-        several = 2 * max(1.0, min(held, cap)) <= number < space.num_graphs
+        held = min(space.graphs_in(space.rounded(space.smallest)), cap)
+        several = 2 * held <= number < space.num_graphs
         return replace(self, packs_per_batch=max(1 + several, -(-number // cap)))
 
     @property
