@@ -58,7 +58,8 @@ def packed_loader(
     num_workers
         Processes that make batches; 0: the main process.
     padded
-        Whether batches are `PaddedBatch` of one static shape. False: batches without padding, as DGL collates them,
+        Whether batches are `PaddedBatch` of one static shape, with the positions of graphs as ``graph_ids`` (unless
+        items have ids of their own). False: batches without padding, as DGL collates them,
         that never exceed the limits.
     limits
         Limits of a pack, instead of searched ones. With `graphs_per_batch`, the number of packs is chosen to meet it.

@@ -31,10 +31,12 @@ class CollatedView:
         Where items come from, one after the other (or by its own ``__getitems__``, as torch asks for them).
     collate
         Function from a list of items to a batch.
+    with_ids
+        Whether `collate` gets items with their positions as ids.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any]) -> None:
-        self.dataset, self.collate = dataset, collate
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], with_ids: bool = False) -> None:
+        self.dataset, self.collate, self.with_ids = dataset, collate, with_ids
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -42,7 +44,7 @@ class CollatedView:
     def __getitem__(self, ids: Sequence[int]) -> Any:
         several = getattr(self.dataset, "__getitems__", None)
         items = several(list(ids)) if several is not None and len(ids) else [self.dataset[i] for i in ids]
-        return self.collate(items)
+        return self.collate(list(map(Identified, ids, items)) if self.with_ids else items)
 
 
 class PlainCollate:
@@ -121,7 +123,10 @@ def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mappin
     """Return the view whose items are padded batches."""
     if isinstance(graphs, StoredGraphs):
         return graphs.padded(limits, packs_per_batch, **settings)
-    return CollatedView(graphs, PaddedCollate(limits, graphs[0], packs_per_batch, **settings))
+    # Batches have ids as those of a store have; ids of the dataset's own stay.
+    example, with_ids = graphs[0], not schema_of(graphs).has_ids
+    collate = PaddedCollate(limits, Identified(0, example) if with_ids else example, packs_per_batch, **settings)
+    return CollatedView(graphs, collate, with_ids)
 
 
 def plain_view(graphs: Any, collate: Callable[[Any], Any] | None) -> Any:

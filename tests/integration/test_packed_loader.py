@@ -150,7 +150,7 @@ def test_batches_are_those_of_the_parts_put_together_by_hand() -> None:
 
 def test_a_store_gives_the_batches_of_the_list_that_it_was_written_from(folder: Path) -> None:
     arguments: dict[str, Any] = {"graphs_per_batch": 12, "seed": 3, "label_fill": -1}
-    from_list = tp.packed_loader(tp.with_ids(ITEMS), **arguments)
+    from_list = tp.packed_loader(ITEMS, **arguments)
     from_store = tp.packed_loader(folder / "store", **arguments)
     assert from_store.collate is None
     assert from_store.limits == from_list.limits
@@ -192,6 +192,13 @@ def test_ranks_without_graphs_get_batches_of_no_graphs(items: Any, padded: bool)
         assert {n: (v.dtype, v.shape[1:]) for n, v in empty.nodes[t].data.items()} == {
             n: (v.dtype, v.shape[1:]) for n, v in full.nodes[t].data.items()
         }
+
+
+def test_ids_are_positions_unless_items_have_their_own() -> None:
+    named = [(graph, label, 1000 + i) for i, (graph, label) in enumerate(ITEMS)]
+    for source, ids in ((ITEMS, range(NUMBER)), (named, range(1000, 1000 + NUMBER)), (tp.with_ids(named), range(60))):
+        found = [batch.graph_ids[batch.graph_mask].tolist() for batch in tp.packed_loader(source, 12)]
+        assert sorted(flat(found)) == list(ids)
 
 
 def test_ranks_share_the_graphs() -> None:
