@@ -233,7 +233,7 @@ def _shuffled(shuffle: Collection[str] | None, parts: Mapping[str, Part]) -> tup
                 f"{', '.join(map(repr, parts))}: give shuffle=(name,), or () for none."
             )
         return (_TRAINING,)
-    if isinstance(shuffle, str) or not isinstance(shuffle, Collection):
+    if not isinstance(shuffle, tuple | list | set | frozenset):
         raise InputError(f"shuffle must be names of parts, such as ('train',), but is {shown(shuffle)}.")
     for name in shuffle:
         if not is_one_of(name, parts):

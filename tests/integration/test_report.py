@@ -64,7 +64,7 @@ def test_the_figures_are_those_of_the_plan_and_the_search(page: Path) -> None:
     assert f"{len(search)} limits were tried" in text
     for value in plan.efficiency.values():
         assert f"{100 * value:.2f} %" in text
-    assert f"{best.nodes + 1} {TIMES} {best.edges} {TIMES} {plan.max_graphs + 1}" in text
+    assert f"{best.nodes + 1:,} {TIMES} {best.edges:,} {TIMES} {plan.max_graphs + 1:,}" in text
     assert "795 distinct sizes" in text
     packed = plan.num_packs * (best.nodes + 1 + best.edges)
     plain = sum(padded_to_largest(HISTOGRAM).values())
