@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.limits import Limits as Limits
+    from dgl_tuplepack.loader import PackedLoader as PackedLoader
+    from dgl_tuplepack.loader import packed_loader as packed_loader
+    from dgl_tuplepack.loader import packed_loaders as packed_loaders
     from dgl_tuplepack.packing import pack as pack
     from dgl_tuplepack.padding import BatchTensors as BatchTensors
     from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
@@ -69,14 +72,17 @@ _PUBLIC = {
     "OgbFolder": "sources",
     "GraphStore": "store",
     "MultiStore": "store",
+    "packed_loader": "loader",
+    "packed_loaders": "loader",
+    "PackedLoader": "loader",
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
 # Modules that are offered as such; they need torch.
 _MODULES = ("nn", "tensor_graph", "transforms")
 _NEED_TORCH = (
-    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "preprocessing", "sharding",
-    "transforms",
+    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "loader", "preprocessing",
+    "sharding", "transforms",
 )  # fmt: skip
 
 

@@ -40,7 +40,8 @@ class Limits:
         name where that is unambiguous). None: no limit on edges of any type; a sampler then takes the most edges that
         any pack of its plan holds, since its batches need one shape.
     graphs
-        Most graphs in a pack, >= 1; None: no cap.
+        Most graphs in a pack, >= 1, and the graph slots of each padded pack; None: no cap, and a sampler then takes the
+        most graphs that any pack of its plan holds.
 
     Raises
     ------

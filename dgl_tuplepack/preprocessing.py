@@ -35,6 +35,8 @@ class Preprocessed:
         The store, opened.
     limits
         Limits of all plans.
+    packs_per_batch
+        Packs of a batch that hold the graphs asked for; 1 if no number was.
     plans
         One plan for each split, or one with an empty name for all graphs.
     seconds
@@ -43,6 +45,7 @@ class Preprocessed:
 
     store: GraphStore
     limits: Limits
+    packs_per_batch: int
     plans: Mapping[str, PackPlan]
     seconds: Mapping[str, float]
 
@@ -52,6 +55,7 @@ def preprocess(
     out: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
+    graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
     overwrite: bool = False,
@@ -69,7 +73,11 @@ def preprocess(
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
         where there are no splits.
     limits
-        Limits of the packs; None: the limits that `search_limits` advises for all graphs.
+        Limits of the packs; None: limits that are searched.
+    graphs_per_batch
+        Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
+        if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
+        packs get, which may hold few graphs.
     multiple_of
         With searched limits, the padded shape is a multiple of this.
     seed
@@ -87,7 +95,7 @@ def preprocess(
         its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
+    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     if limits is not None and pre_transform is None:
         source = resolve(source)
         if source.knows_sizes:
@@ -104,7 +112,9 @@ def preprocess(
         )
     try:
         with timed(seconds, "limits"):
-            chosen = limits or search_limits(store.histogram, multiple_of=multiple_of).best.limits
+            histograms = split_histograms(store)
+            leading = histograms.get("train", store.histogram)
+            chosen, packs = limits_for(leading, limits, graphs_per_batch, multiple_of, store.histogram)
         with timed(seconds, "plan"):
             plans = write_plans(store, chosen, seed)
     except InputError as error:
@@ -114,14 +124,45 @@ def preprocess(
         ) from error
     with timed(seconds, "verify"):
         verify(out)
-    return Preprocessed(store, chosen, plans, seconds)
+    return Preprocessed(store, chosen, packs, plans, seconds)
 
 
-def checked_settings(limits: Limits | None, multiple_of: int, seed: int) -> tuple[Limits | None, int, int]:
+def checked_settings(
+    limits: Limits | None, multiple_of: int, seed: int, graphs_per_batch: int | None
+) -> tuple[Limits | None, int, int]:
     """Check the settings of limits and plans, before anything is written."""
     limits = None if limits is None else as_limits(limits)
+    if graphs_per_batch is not None:
+        whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
+        if limits is not None:
+            raise SearchError(
+                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {limits!r} are given; leave "
+                "one of them out."
+            )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     return limits, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+
+
+def limits_for(
+    leading: SizeHistogram, limits: Limits | None, graphs_per_batch: int | None, multiple_of: int, every: SizeHistogram
+) -> tuple[Limits, int]:
+    """Return limits that hold every graph, and packs of a batch.
+
+    They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that
+    are about as full as packs get.
+    """
+    if limits is not None:
+        return limits, 1
+    if graphs_per_batch is None:
+        return search_limits(every, multiple_of=multiple_of).best.limits, 1
+    search = search_limits(
+        leading,
+        graphs_per_batch=min(graphs_per_batch, leading.num_graphs),
+        packs_per_batch="auto",
+        multiple_of=multiple_of,
+        holding=every,
+    )
+    return search.best.limits, search.packs_per_batch
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:

@@ -10,14 +10,26 @@ import typer
 from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to, say
 from dgl_tuplepack.cli.source import read_histogram
+from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search import LimitsSearch, search_limits, way_of
 from dgl_tuplepack.search.evaluation import PACKERS
+from dgl_tuplepack.search.settings import AUTO
+
+# Graphs of a batch, if the options do not ask for other limits.
+GRAPHS_PER_BATCH = 64
 
 _RANGE = "FIRST:LAST[:STEP]|N,..."
 
 
 def limits(
     source: options.Source,
+    graphs_per_batch: options.GraphsPerBatch = None,
+    packs_per_batch: Annotated[
+        int | None, typer.Option(min=1, help="Packs of such a batch (default: 2 where that is possible).")
+    ] = None,
+    smallest: Annotated[
+        bool, typer.Option("--smallest", help="Smallest limits that are about as full as packs get.")
+    ] = False,
     nodes: Annotated[str | None, typer.Option(metavar=_RANGE, help="Node limits to try, LAST included.")] = None,
     edges: Annotated[str | None, typer.Option(metavar=_RANGE, help="Edge limits to try.")] = None,
     range_: Annotated[
@@ -26,9 +38,6 @@ def limits(
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency."),
-    ] = None,
-    graphs_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="Fullest packs with about so many graphs on average.")
     ] = None,
     budget: Annotated[
         float | None, typer.Option(min=0, help="Largest limits whose padded shape costs no more: slots, or --cost.")
@@ -66,31 +75,51 @@ def limits(
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Search limits for SOURCE that fill packs well.
+    """Search limits for SOURCE: "I used batch_size=64" is --graphs-per-batch 64, and the default.
 
-    Advise the fewest slots per pack (nodes plus edges) whose efficiency is within 0.5 % of the best. With --nodes,
-    --edges and --range only these limits are tried. With --target, --graphs-per-batch or --budget, advise the smallest
-    limits that reach an efficiency, the fullest packs of a batch size, or the largest limits within a budget.
+    Advise the fullest limits whose batches hold so many graphs on average, and the packs of a batch. With --smallest,
+    advise the fewest slots per pack (nodes plus edges) whose efficiency is within 0.5 % of the best; with --nodes,
+    --edges and --range only these limits are tried. With --target or --budget, advise the smallest limits that reach an
+    efficiency, or the largest limits within a budget.
     """
     options.check_output(as_json, as_csv)
     plain = {n: None if t is None else options.value_range(t) for n, t in (("nodes", nodes), ("edges", edges))}
     asked: dict[str, Any] = {
         "ranges": options.by_name(plain, "--range", range_, options.value_range) or None, "target": _target(target),
-        "graphs_per_batch": graphs_per_batch, "budget": budget,
+        "graphs_per_batch": graphs_per_batch, "packs_per_batch": packs_per_batch, "budget": budget,
         "cost": options.named("--cost", cost, options.real) or None, "tolerance": tolerance, "reach": reach,
         "plans": plans,
     }  # fmt: skip
     heuristic = options.heuristic(heuristic_name)
+    given = [name for name, value in asked.items() if value is not None]
+    if smallest and set(given) - {"tolerance", "reach", "plans"}:
+        raise typer.BadParameter(f"--smallest is a search of its own; leave it, or {', '.join(given)}, out.")
+    by_default = not smallest and set(given) <= {"plans", "packs_per_batch"}
+    if graphs_per_batch is not None or by_default:
+        asked["packs_per_batch"] = packs_per_batch or AUTO
+    if by_default:
+        asked["graphs_per_batch"] = GRAPHS_PER_BATCH
     # What is wrong in the options themselves, or for these components, is found before the search.
     with options.usage_errors():
         way = way_of(**asked)
     histogram = read_histogram(source, root, part)
+    if by_default:
+        asked["graphs_per_batch"] = min(GRAPHS_PER_BATCH, histogram.num_graphs)
+        way = way_of(**asked)
     with options.usage_errors():
         way.for_histogram(histogram)
-    search = search_limits(
-        histogram, **asked, graphs=graphs, multiple_of=multiple_of, method=method, heuristic=heuristic, seed=seed,
-        effort=effort, oversize=oversize,
-    )  # fmt: skip
+    settings: dict[str, Any] = {
+        "graphs": graphs, "multiple_of": multiple_of, "method": method, "heuristic": heuristic, "seed": seed,
+        "effort": effort, "oversize": oversize,
+    }  # fmt: skip
+    try:
+        search = search_limits(histogram, **asked, **settings)
+    except SearchError:
+        if not by_default:
+            raise
+        # Nobody asked for this number, which the largest graph rules out.
+        typer.echo(f"batches that hold every graph have more than {GRAPHS_PER_BATCH} graphs; see --smallest", err=True)
+        search = search_limits(histogram, plans=plans, **settings)
     save_to(save, search.save)
     print_result(search.to_dict, search.to_csv, lambda: _show(search, rows), as_json=as_json, as_csv=as_csv)
 
@@ -117,6 +146,12 @@ def _show(search: LimitsSearch, rows: int) -> None:
     empty = ", ".join(f"{value:,} {name}" for name, value in best.empty_slots.items())
     say(f"best: {best.limits!r}")
     say(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs, {best.most_graphs:,} at most")
+    packs = search.packs_per_batch
+    say(
+        f"      batches of {search.graphs_per_batch:.1f} graphs on average: {packs} pack{'s' if packs > 1 else ''} each"
+    )
     say(f"      padded slots of an epoch: {empty}")
     if search.dropped:
         say(f"      {search.dropped:,} graphs exceed the limits and were left out")
+    if search.way == "graphs_per_batch":
+        say(f"      in Python: tp.packed_loader(dataset, graphs_per_batch={search.aim['graphs_per_batch']})")

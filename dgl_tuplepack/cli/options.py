@@ -44,6 +44,12 @@ Part = Annotated[str | None, typer.Option(help="Take only this split of the data
 Nodes = Annotated[int | None, typer.Option(min=1, help="Most nodes of a pack.")]
 Edges = Annotated[int | None, typer.Option(min=1, help="Most edges of a pack.")]
 Graphs = Annotated[int | None, typer.Option(min=1, max=INT64_MAX, help="Most graphs of a pack.")]
+GraphsPerBatch = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=INT64_MAX, help="Graphs of a batch on average: the batch_size of plain batches, such as 64."
+    ),
+]
 Limit = Annotated[
     list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Limit of any component, as nodes:user=90.")
 ]

@@ -99,6 +99,9 @@ def report(
     edges: options.Edges = None,
     graphs: options.Graphs = None,
     limit: options.Limit = None,
+    graphs_per_batch: Annotated[
+        int, typer.Option(min=1, help="Graphs of a batch on average that limits are advised for.")
+    ] = 64,
     batch_size: Annotated[
         list[int] | None, typer.Option(min=1, help="Plain batches to compare with; default: 8, 32, 128.")
     ] = None,
@@ -110,15 +113,15 @@ def report(
 ) -> None:
     """Write one HTML page, for any browser: what is in SOURCE, which limits to take and why, what packing saves.
 
-    Without limits (--nodes, --edges, --limit), the page takes those that it advises.
+    Without limits (--nodes, --edges, --limit), the page takes those that it advises for --graphs-per-batch.
     """
     limits = options.given_limits(nodes, edges, graphs, limit)
     options.check_ending("--out", out, (".html", ".htm"))
     check_destination(out)
     histogram = read_histogram(source, root, part)
     write_report(
-        histogram, out, name=name or _name(source), limits=limits, batch_sizes=batch_size or (8, 32, 128), seed=seed,
-        oversize=oversize,
+        histogram, out, name=name or _name(source), limits=limits, graphs_per_batch=graphs_per_batch,
+        batch_sizes=batch_size or (8, 32, 128), seed=seed, oversize=oversize,
     )  # fmt: skip
     _say(out, "report", as_json)
 

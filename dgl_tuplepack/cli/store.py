@@ -38,7 +38,10 @@ def preprocess(
         str | None,
         typer.Option(metavar="NODES,EDGES[,GRAPHS]", help="Limits of a pack; or NAME=NUMBER,... by component."),
     ] = None,
-    auto_limits: Annotated[bool, typer.Option("--auto-limits", help="Search the limits; this is the default.")] = False,
+    graphs_per_batch: options.GraphsPerBatch = None,
+    auto_limits: Annotated[
+        bool, typer.Option("--auto-limits", help="Search the smallest full limits; this is the default.")
+    ] = False,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     overwrite: Annotated[
@@ -72,8 +75,12 @@ def preprocess(
             f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
         )
     shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
-    if limits is not None and (auto_limits or multiple_of != 1):
-        raise typer.BadParameter("--limits leaves nothing to search; leave --auto-limits and --multiple-of out.")
+    if limits is not None and (auto_limits or multiple_of != 1 or graphs_per_batch is not None):
+        raise typer.BadParameter(
+            "--limits leaves nothing to search; leave --auto-limits, --graphs-per-batch and --multiple-of out."
+        )
+    if auto_limits and graphs_per_batch is not None:
+        raise typer.BadParameter("--auto-limits and --graphs-per-batch search different limits; leave one out.")
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
     chosen = None if limits is None else _limits(limits)
@@ -81,7 +88,8 @@ def preprocess(
     asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
-        "limits": chosen, "multiple_of": multiple_of, "compact": compact, "overwrite": overwrite, "seed": seed,
+        "limits": chosen, "graphs_per_batch": graphs_per_batch, "multiple_of": multiple_of, "compact": compact,
+        "overwrite": overwrite, "seed": seed,
     }  # fmt: skip
     if len(shards) > 1 or workers is not None or dask is not None:
         paths = [path_of(shard, root) for shard in shards]
@@ -115,7 +123,8 @@ def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: di
 
 def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
     """Print what was made of one source or of shards, with `more` about it."""
-    summary = {**_described(done.store), **more, "seconds": dict(done.seconds)}
+    packs = done.packs_per_batch
+    summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
     if as_json:
         print_json(summary)
         return
@@ -128,6 +137,8 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         ]
         headings = ["split", "graphs", "packs", "above bound", *(f"eff. {name}" for name in names)]
         print_table(f"Plans at most {_bounds(summary)} a pack", headings, rows)
+    if packs > 1:
+        say(f"batches of that many graphs have {packs} packs each")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
 
 

@@ -33,8 +33,9 @@ from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
 from dgl_tuplepack.store.folder import writing_to
 
-LIMITS = Limits(nodes=222, edges=502, graphs=256)
-PACKS_PER_BATCH = 8
+LIMITS = Limits(nodes=222, edges=502)
+# Packs of "auto" hold 8.8 graphs on average, so a batch holds about as many as one of `batch_size=GRAPHS_PER_BATCH`.
+GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
 _WIDTH = 48
 
 
@@ -52,8 +53,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     console.print(
         f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs that have exactly the sizes of the "
         f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes) and nothing else of them.\n"
-        f"Limits of a pack: {LIMITS.nodes} nodes, {LIMITS.edges} edges, {LIMITS.graphs} graphs; "
-        f"{PACKS_PER_BATCH} packs a batch."
+        f"Batches of {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes and "
+        f"{LIMITS.edges} edges each."
     )
     molecules = random_molecules(sizes, seed)
     rows = contenders(histogram, LIMITS, seed)

@@ -105,7 +105,7 @@ def pack(
     Examples
     --------
     >>> from dgl_tuplepack import Limits, load_example
-    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502, 256)
+    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502)
     >>> plan = pack(histogram, limits)
     >>> plan.num_packs, plan.lower_bound, plan.is_optimal
     (3744, 3744, True)

@@ -24,6 +24,7 @@ def write_report(
     *,
     name: str = "Graphs",
     limits: Limits | None = None,
+    graphs_per_batch: int = 64,
     batch_sizes: Sequence[int] = (8, 32, 128),
     seed: int = 0,
     oversize: str = "error",
@@ -40,6 +41,9 @@ def write_report(
         What the page calls the dataset.
     limits
         Limits to pack with; None: those that `search_limits` advises.
+    graphs_per_batch
+        Graphs of a batch on average, >= 1, that limits are advised for, as `packed_loader` chooses them. Where the
+        largest graph rules the number out, the smallest limits that are about as full as packs get are advised.
     batch_sizes
         Graphs in a batch of the plain batching that packing is compared with, each >= 1.
     seed
@@ -61,6 +65,7 @@ def write_report(
     check_destination(path)
     for size in batch_sizes:
         whole_number("the batch size", size, 1, error=InputError)
+    whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     check_oversize(oversize, LimitsError)
     load("jinja2")
@@ -73,7 +78,7 @@ def write_report(
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
     # `find` has three steps; the fourth is the page.
     with progress_bar(total=4, desc="report", delay=1) as bar:
-        findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update)
+        findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update, graphs_per_batch)
         page = render(findings, name, seed)
         bar.update()
     write_text(path, page)

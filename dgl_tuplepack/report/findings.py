@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
@@ -74,12 +75,13 @@ def find(
     seed: int,
     dropped: int = 0,
     advance: Callable[[], object] = lambda: None,
+    graphs_per_batch: int = 64,
 ) -> Findings:
     """Search limits, pack within them or within those given, and compare with plain batching.
 
     `advance` is called after each of these three steps.
     """
-    search = search_limits(histogram, seed=seed)
+    search = _search(histogram, graphs_per_batch, seed)
     advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
@@ -92,6 +94,15 @@ def find(
     ways = _ways(histogram, plans["auto"], batch_sizes, seed)
     advance()
     return Findings(histogram, figures, search, chosen, plans, ways, dropped)
+
+
+def _search(histogram: SizeHistogram, graphs_per_batch: int, seed: int) -> LimitsSearch:
+    """Search limits for a number of graphs in a batch; where the largest graph rules it out, the smallest full ones."""
+    graphs = min(graphs_per_batch, histogram.num_graphs)
+    try:
+        return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto", seed=seed)
+    except SearchError:
+        return search_limits(histogram, seed=seed)
 
 
 def padded_shape(limits: Limits) -> dict[str, int]:

@@ -17,22 +17,14 @@ _MOST_ROWS = 8
 # Lines short enough for a phone.
 _USE = """\
 import dgl_tuplepack as tp
-from dgl.dataloading import GraphDataLoader
 
-limits = tp.{limits}
-sampler = tp.PackBatchSampler(
-    tp.sizes_of(dataset), limits, seed={seed}{oversize}
-)
-collate = tp.PaddedCollate(
-    sampler.limits, example=dataset[0]
-)
-loader = GraphDataLoader(
+{limits}loader = tp.packed_loader(
     dataset,
-    batch_sampler=sampler,
-    collate_fn=collate,
+    {size},
+    seed={seed},{oversize}
 )
 for epoch in range(epochs):
-    loader.batch_sampler.set_epoch(epoch)
+    loader.set_epoch(epoch)
     for batch in loader:  # all of one shape
         ...
 """
@@ -69,8 +61,13 @@ def render(findings: Findings, name: str, seed: int) -> str:
 
 def use(findings: Findings, seed: int) -> str:
     """Return lines of Python that batch a dataset of these graphs within the limits."""
-    oversize = ',\n    oversize="drop",' if findings.dropped else ""
-    return _USE.format(limits=repr(findings.limits), seed=seed, oversize=oversize)
+    oversize = '\n    oversize="drop",' if findings.dropped else ""
+    search = findings.search
+    if search.way == "graphs_per_batch" and findings.limits == search.best.limits:
+        limits, size = "", f"graphs_per_batch={search.aim['graphs_per_batch']}"
+    else:
+        limits, size = f"limits = tp.{findings.limits!r}\n", "limits=limits"
+    return _USE.format(limits=limits, size=size, seed=seed, oversize=oversize)
 
 
 def _front(search: LimitsSearch) -> list[tuple[int, bool]]:

@@ -84,8 +84,8 @@ class PackBatchSampler(Sampler[list[int]]):
     Attributes
     ----------
     limits
-        What batches are padded to: the limits, with the cap on graphs lowered to the most that any pack of the
-        first plan holds. Later plans keep them.
+        What batches are padded to: the limits, with a cap on graphs. A cap that was given is kept; otherwise it is the
+        most graphs that any pack of the first plan holds. Later plans keep them.
     plan
         The plan of the current epoch.
     epoch
@@ -178,8 +178,10 @@ class PackBatchSampler(Sampler[list[int]]):
             check_plan(plan, self._histogram, limits)
         components = self._histogram.components
         self._asked_limits = limits.filled(components, self._histogram.totals())
-        # Edges without a limit get the most that any pack holds, so that batches have one shape.
-        self.limits: Limits = limits.filled(components, plan.effective_limits.maxima).replace_graphs(plan.max_graphs)
+        # Edges and graphs without a limit get the most that any pack holds, so that batches have one shape. A cap that
+        # was given stays, so that the parts of a split and all trainings share a shape.
+        filled = limits.filled(components, plan.effective_limits.maxima)
+        self.limits: Limits = filled if filled.graphs is not None else filled.replace_graphs(plan.max_graphs)
         self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
 
     @property

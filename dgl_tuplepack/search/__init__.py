@@ -42,6 +42,7 @@ def search_limits(
     ranges: Ranges | None = None,
     target: float | Mapping[str, float] | None = None,
     graphs_per_batch: int | None = None,
+    packs_per_batch: int | str | None = None,
     budget: float | None = None,
     cost: Mapping[str, float] | None = None,
     objective: Objective | None = None,
@@ -55,6 +56,7 @@ def search_limits(
     seed: int = 0,
     effort: float = 0.0,
     oversize: str = "error",
+    holding: SizeHistogram | GraphSizes | Any = None,
     executor: Executor | None = None,
 ) -> LimitsSearch:
     """Search limits for a histogram; the arguments that are given choose the way.
@@ -68,8 +70,8 @@ def search_limits(
     - `ranges` ("grid"): plan every combination, and advise by the same rule.
     - `target`: advise the fewest slots per pack that reach it, among the combinations of `ranges` (the result is then
       the smallest of them) or among limits that "auto" would try.
-    - `graphs_per_batch`: advise the highest harmonic mean among limits whose packs hold that many graphs on average, to
-      within 5 % where possible.
+    - `graphs_per_batch`: advise the highest harmonic mean among limits whose batches hold that many graphs on average,
+      to within 5 % where possible. `packs_per_batch` says of how many packs a batch is made.
     - `budget`: advise the fewest packs, and so the most graphs in each, among the limits tried whose padded shape costs
       no more.
 
@@ -82,7 +84,11 @@ def search_limits(
     target
         Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
     graphs_per_batch
-        Mean graphs of a pack, >= 1.
+        Mean graphs of a batch, >= 1: the `batch_size` of plain batches.
+    packs_per_batch
+        With `graphs_per_batch`, packs of a batch, >= 1; None: 1. "auto": 2, so that any two graphs can meet in a batch,
+        or 1 if the smallest limits that hold every graph hold more than half a batch; more where `graphs` asks for it.
+        The result says which, as ``packs_per_batch``.
     budget, cost
         Highest cost of the padded shape of one pack (reserved nodes included), > 0; and component -> cost of one slot,
         >= 0, for every component. None: each slot costs 1. With costs in bytes, measured on a model, the budget is
@@ -111,6 +117,9 @@ def search_limits(
     oversize
         What to do with graphs that exceed the smallest limits of the ranges (or, for a batch size or a budget, the
         limits that it allows along the mean size): "error", or "drop" them for all candidates, with a warning.
+    holding
+        Other graphs that every candidate must hold too, such as those of the validation part: a histogram, or anything
+        that `sizes_of` reads. They are not planned.
     executor
         Any ``concurrent.futures.Executor`` to make plans on; None: threads on all cores. The result does not depend on
         it.
@@ -146,7 +155,7 @@ def search_limits(
     """
     way = way_of(
         ranges=ranges, target=target, graphs_per_batch=graphs_per_batch, budget=budget, cost=cost, objective=objective,
-        tolerance=tolerance, reach=reach, plans=plans,
+        packs_per_batch=packs_per_batch, tolerance=tolerance, reach=reach, plans=plans,
     )  # fmt: skip
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
@@ -157,14 +166,19 @@ def search_limits(
     method, settings = _planning(method, heuristic, seed, effort)
     check_oversize(oversize, SearchError)
     histogram = as_histogram(histogram)
+    others = None if holding is None else _same_components(as_histogram(holding), histogram)
     way = way.for_histogram(histogram)
-    kept, dropped = histogram, 0
-    smallest = way.smallest(space_of(histogram, multiple_of), oversize == "drop")
+    kept, dropped, space = histogram, 0, space_of(histogram, multiple_of, others)
+    way = way.settled(space, cap)
+    smallest = way.smallest(space, oversize == "drop")
     if smallest is not None:
         limits = Limits.from_components(dict(zip(histogram.components, smallest, strict=True)))
         kept, dropped = without_oversize(histogram, limits, oversize)
+        if others is not None:
+            others, _ = without_oversize(others, limits, oversize)
+        space = space_of(kept, multiple_of, others)
     with evaluating(kept.without_ids(), cap, method, settings, executor) as evaluation:
-        way.search(evaluation, space_of(kept, multiple_of))
+        way.search(evaluation, space)
         best, order = way.order(evaluation)[0], np.lexsort(evaluation.limits.T[::-1])
         return LimitsSearch(
             way.name, kept.components, kept.num_graphs, evaluation.totals, cap, **evaluation.columns(order),
@@ -188,6 +202,16 @@ def way_of(**asked: Any) -> Way:
             f"{', '.join(taken)}; leave {'them' if len(idle) > 1 else 'it'} out."
         )
     return way(**given)
+
+
+def _same_components(others: SizeHistogram, histogram: SizeHistogram) -> SizeHistogram:
+    """Return `others`; refuse (SearchError) components that are not those of the histogram."""
+    if others.components != histogram.components:
+        raise SearchError(
+            f"the graphs that limits must hold have the components {list(others.components)}, but those to pack have "
+            f"{list(histogram.components)}; give graphs of the same types."
+        )
+    return others
 
 
 def _planning(method: str | None, heuristic: Heuristic | None, seed: int, effort: float) -> tuple[str, Settings]:

@@ -1,9 +1,10 @@
-"""Limits for a batch size: packs that hold about so many graphs on average."""
+"""Limits for a batch size: batches that hold about so many graphs on average."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,22 +13,25 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
+from dgl_tuplepack.search.settings import AUTO
 from dgl_tuplepack.search.space import Row, Space
 from dgl_tuplepack.search.way import PLANS, Way
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
-# Mean graphs of a pack may differ from the batch size by this fraction of it.
+# Mean graphs of a batch may differ from the batch size by this fraction of it.
 TOLERANCE = 0.05
-# Packs are never quite full, so limits hold more mean graphs than the batch size; few plans are less than half full.
+# Packs are never quite full, so limits hold more mean graphs than a pack is to have; few plans are less than half full.
 _FIRST, _LAST = 0.98, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphsPerBatch(Way):
-    """Advise the highest harmonic mean among limits whose packs hold about so many graphs on average."""
+    """Advise the highest harmonic mean among limits whose batches hold about so many graphs on average."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
+    # Packs of a batch; AUTO until the way is `settled`.
+    packs_per_batch: int | str = 1
     plans: int = PLANS
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
@@ -35,27 +39,50 @@ class GraphsPerBatch(Way):
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
         return self
 
+    def settled(self, space: Space, cap: int | None) -> GraphsPerBatch:
+        """Return the way with a number of packs: two, where the smallest limits hold at most half a batch.
+
+        Packs of one plan hold the same sizes in every epoch; with two packs in a batch any two graphs can meet.
+        """
+        if self.packs_per_batch != AUTO:
+            return self
+        number, cap = self.graphs_per_batch, cap or space.num_graphs
+        held = min(space.graphs_in(space.rounded(space.smallest)), cap)
+        several = 2 * held <= number < space.num_graphs
+        return replace(self, packs_per_batch=max(1 + several, -(-number // cap)))
+
+    @property
+    def _packs(self) -> int:
+        return int(self.packs_per_batch)
+
+    @property
+    def _graphs_per_pack(self) -> float:
+        return self.graphs_per_batch / self._packs
+
     def smallest(self, space: Space, drop: bool) -> Row | None:
         """Return limits that hold so many mean graphs, if larger graphs may be dropped."""
-        return space.rounded_down(self.graphs_per_batch * mean for mean in space.mean) if drop else None
+        return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean) if drop else None
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
         """Explore limits around so many mean graphs."""
-        number, cap = self.graphs_per_batch, evaluation.cap
+        number, cap = self._graphs_per_pack, evaluation.cap
+        batches = f" in {self._packs} packs" if self._packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
             raise SearchError(
-                f"graphs_per_batch={number} is out of reach with at most {cap} graphs in a pack; raise graphs= to "
-                f"{number} or more, leave it out, or lower graphs_per_batch."
+                f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach with at most {cap} graphs in a "
+                f"pack; raise graphs= to {math.ceil(number)} or more, leave it out, or lower graphs_per_batch."
             )
         smallest = space.rounded(space.smallest)
         explore(evaluation, space, self, _FIRST * number, _LAST * number, self.plans, (smallest,))
         candidate = evaluation.candidate(smallest)
-        # The smallest limits need fewer packs than batches of this size would.
-        if candidate.packs < evaluation.histogram.num_graphs // ((1 + TOLERANCE) * number):
+        # The smallest limits need fewer batches than batches of this size would.
+        fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
+        if -(-candidate.packs // self._packs) < fewest:
             raise SearchError(
-                f"graphs_per_batch={number} is out of reach: the smallest limits that hold every graph, "
-                f"{candidate.limits!r}, hold {candidate.graphs_per_pack:.1f} graphs on average; ask for that many, "
-                "drop the largest graphs (oversize='drop', --oversize drop), or set a cap (graphs=, --graphs)."
+                f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
+                f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self._packs:.1f} graphs on "
+                "average; ask for that many, drop the largest graphs (oversize='drop', --oversize drop), or set a cap "
+                "(graphs=, --graphs)."
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
@@ -72,6 +99,6 @@ class GraphsPerBatch(Way):
         return evaluation.bounds_on_harmonic_means(rows) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
-        """Return how far the mean graphs of each candidate are from the batch size, as a fraction of it, ``[M]``."""
-        graphs = evaluation.histogram.num_graphs / evaluation.packs
+        """Return how far the mean graphs of a batch are from the batch size, as a fraction of it, ``[M]``."""
+        graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self._packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

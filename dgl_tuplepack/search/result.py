@@ -173,6 +173,8 @@ class LimitsSearch(Sequence[Candidate]):
         whole_number("seed of a search", self.seed, 0, UINT64_MAX, SearchError)
         whole_number("multiple_of", self.multiple_of, 1, error=SearchError)
         whole_number("dropped graphs of a search", self.dropped, 0, error=SearchError)
+        if isinstance(self.aim, Mapping):
+            whole_number("packs_per_batch of a search", self.aim.get("packs_per_batch", 1), 1, error=SearchError)
         sound = (
             (self.limits >= 1).all() and (self.used <= self.limits).all()
             and (np.lexsort(self.limits.T[::-1]) == np.arange(number)).all()
@@ -207,6 +209,17 @@ class LimitsSearch(Sequence[Candidate]):
         best: Candidate = self[self.best_index]
         return best
 
+    @property
+    def packs_per_batch(self) -> int:
+        """Packs of a batch that hold the graphs asked for, as `PackBatchSampler` takes it; 1 for other ways."""
+        packs: int = self.aim.get("packs_per_batch", 1)
+        return packs
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean graphs of a batch of `packs_per_batch` packs within the best limits."""
+        return self.num_graphs / -(-self.best.packs // self.packs_per_batch)
+
     @functools.cached_property
     def efficiency(self) -> FloatArray:
         """Real content / (packs x limit), float64 ``[M, k]``, against the limits asked for."""
@@ -240,6 +253,7 @@ class LimitsSearch(Sequence[Candidate]):
         return {
             "way": self.way, "aim": dict(self.aim), "method": self.method, "heuristic": self.heuristic,
             "seed": self.seed, "multiple_of": self.multiple_of, "graphs": self.num_graphs, "dropped": self.dropped,
+            "packs_per_batch": self.packs_per_batch, "graphs_per_batch": self.graphs_per_batch,
             "best": self.best.to_dict(), "pareto": [c.to_dict() for c in self.pareto],
             "candidates": [c.to_dict() for c in self],
         }  # fmt: skip
@@ -295,9 +309,10 @@ class LimitsSearch(Sequence[Candidate]):
         best = self.best
         fractions = ", ".join(f"{name} {value:.2%}" for name, value in best.efficiency.items())
         dropped = f", {self.dropped} graphs dropped" if self.dropped else ""
+        batches = f", {self.packs_per_batch} packs a batch" if self.packs_per_batch > 1 else ""
         return (
             f"LimitsSearch({self.way!r}, {len(self)} candidates by {self.method!r}, best {best.limits!r}: "
-            f"{best.packs} packs of {best.graphs_per_pack:.1f} graphs, efficiency: {fractions}, harmonic mean "
+            f"{best.packs} packs of {best.graphs_per_pack:.1f} graphs{batches}, efficiency: {fractions}, harmonic mean "
             f"{best.harmonic_mean:.2%}{dropped})"
         )
 

@@ -12,6 +12,9 @@ from dgl_tuplepack.limits import matching_name
 
 Ranges = Mapping[str, Iterable[int]]
 
+# The number of packs of a batch that the search chooses.
+AUTO = "auto"
+
 MOST_COMBINATIONS = 1_000_000
 
 Value = TypeVar("Value")
@@ -97,6 +100,14 @@ def _number(what: str, hint: str, **bounds: float) -> Callable[[object], float]:
     return lambda value: real_number(what, value, hint=hint, error=SearchError, **bounds)
 
 
+def _packs_per_batch(value: Any) -> int | str:
+    if isinstance(value, str):
+        if value != AUTO:
+            raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
+        return value
+    return whole_number("packs_per_batch", value, 1, 2**31, error=SearchError)
+
+
 _PLURALS = {"ranges": "ranges", "target": "targets", "cost": "costs"}
 # Setting -> function that returns it as plain data, and refuses a wrong value with a SearchError.
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
@@ -105,6 +116,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "ranges": lambda ranges: _by_component("ranges", ranges, _values),
     "target": _target,
     "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
+    "packs_per_batch": _packs_per_batch,
     "budget": _number("the budget", "give slots, or bytes together with costs (cost=, --cost).", above=0),
     "cost": _costs,
     "reach": _number("reach", "3 is the default.", least=1),

@@ -27,6 +27,8 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
+    # Mean graphs are those of so many graphs.
+    num_graphs: int
     # Smallest limits, each >= 1; they hold every graph.
     smallest: Row
     # Limits with which one pack holds all graphs; larger ones change nothing.
@@ -82,6 +84,10 @@ class Space:
         moved = ([v + d * m for v, d, m in zip(row, direction, moves, strict=True)] for direction in directions)
         return [self.rounded(values) for values in moved]
 
+    def graphs_in(self, row: Row) -> float:
+        """Return how many mean graphs fit into limits, by the component with least room; all if all sizes are 0."""
+        return min((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
+
     def scale_of(self, row: Row) -> float:
         """Return how many mean graphs fit into limits, by the component with most room; 0 if all sizes are 0."""
         return max((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=0.0)
@@ -92,11 +98,12 @@ class Space:
         return min((s / m for s, m in zip(self.steps, self.mean, strict=True) if m > 0), default=1.0)
 
 
-def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
+def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
     """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
 
-    The content of a pack is a multiple of the greatest common divisor of the sizes (2 for edges in both directions,
-    say), so any other limit is as good as the multiple below it. A SearchError if slots overflow int64.
+    They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
+    greatest common divisor of the sizes (2 for edges in both directions, say), so any other limit is as good as the
+    multiple below it. A SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
@@ -104,7 +111,10 @@ def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
     totals = list(histogram.totals().values())
     steps = tuple(divisors) if multiple_of == 1 else (multiple_of,) * len(components)
     reserve = tuple(int(multiple_of > 1 and i in nodes) for i in range(len(components)))
-    largest = tuple(max(1, total) for total in totals)
+    smallest = [max(1, value) for value in histogram.maxima().values()]
+    if others is not None:
+        smallest = list(map(max, smallest, others.maxima().values()))
+    largest = tuple(map(max, smallest, totals))
     if sum(largest) + len(steps) * max(steps) > INT64_MAX:
         raise SearchError(
             f"the graphs have {sum(totals)} slots in all, too many to search limits for with 64-bit integers; "
@@ -113,7 +123,8 @@ def space_of(histogram: SizeHistogram, multiple_of: int) -> Space:
     return Space(
         components,
         tuple(total / histogram.num_graphs for total in totals),
-        tuple(max(1, value) for value in histogram.maxima().values()),
+        histogram.num_graphs,
+        tuple(smallest),
         largest,
         steps,
         reserve,

@@ -47,6 +47,10 @@ class Way(ABC):
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
 
+    def settled(self, space: Space, cap: int | None) -> Way:
+        """Return the way with settings that depend on the graphs, and on the cap on graphs of a pack."""
+        return self
+
     def smallest(self, space: Space, drop: bool) -> Row | None:
         """Return limits beyond which graphs are oversize; None if all limits of the search hold every graph.
 

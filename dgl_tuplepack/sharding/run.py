@@ -18,8 +18,7 @@ from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.preprocessing import checked_settings, timed
-from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
@@ -41,6 +40,8 @@ class Sharded:
         All shards, opened.
     limits
         Limits of all plans.
+    packs_per_batch
+        Packs of a batch that hold the graphs asked for; 1 if no number was.
     written, kept
         Names of the shards that were written now, and of the shards that were there and were verified.
     planned
@@ -51,6 +52,7 @@ class Sharded:
 
     store: MultiStore
     limits: Limits
+    packs_per_batch: int
     written: tuple[str, ...]
     kept: tuple[str, ...]
     planned: tuple[str, ...]
@@ -62,6 +64,7 @@ def preprocess_shards(
     out: str | os.PathLike[str],
     *,
     limits: Limits | None = None,
+    graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
     overwrite: bool = False,
@@ -86,7 +89,9 @@ def preprocess_shards(
     out
         Folder of the dataset, with a folder for each shard. If several machines work, all of them must see it.
     limits
-        Limits of the packs; None: the limits that `search_limits` advises for all graphs of all shards.
+        Limits of the packs; None: limits that are searched for all graphs of all shards.
+    graphs_per_batch
+        Search limits for batches that hold so many graphs on average, >= 1. None: as in `preprocess`.
     multiple_of, compact, seed
         As in `preprocess`.
     overwrite
@@ -126,7 +131,7 @@ def preprocess_shards(
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
     only.
     """
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed)
+    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     if pre_transform is not None:
         GraphTransform(pre_transform, transform_seed)
@@ -148,7 +153,7 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
-            chosen = limits or search_limits(histogram, multiple_of=multiple_of).best.limits
+            chosen, packs = limits_for(histogram, limits, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
@@ -169,7 +174,7 @@ def preprocess_shards(
             manifest.save(out)
         _remove_new(out)
         return Sharded(
-            MultiStore(out), chosen,
+            MultiStore(out), chosen, packs,
             written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
             planned=tuple(name for name, new in planned.items() if new), seconds=seconds,
         )  # fmt: skip

@@ -73,6 +73,10 @@ class Items(Source):
             return super().items()
         return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
 
+    def by_position(self) -> Any:
+        """Return the dataset itself, or a list of its items if they have no positions."""
+        return self._given if self._is_indexed else list(self.items())
+
 
 class SizeReader:
     """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.

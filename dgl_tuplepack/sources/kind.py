@@ -99,6 +99,13 @@ class Source(ABC):
         """Return all graphs in their order as blocks of flat arrays; None if there are only `items`."""
         return None
 
+    def by_position(self) -> Any:
+        """Return a dataset with a length and items, or a store; None for graphs that are read in blocks alone.
+
+        Graphs that come one by one are returned as a list.
+        """
+        return None
+
     def items(self) -> Iterable[Any]:
         """Return all graphs in their order, for kinds without `blocks`.
 

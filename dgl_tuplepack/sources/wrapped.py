@@ -22,4 +22,10 @@ class Wrapped(Source):
         source = copy.copy(inner)
         # Positions replace ids inside items; blocks count graphs by position.
         source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
+        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
         return source
+
+
+def _with_ids(dataset: Any) -> Any:
+    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    return None if dataset is None else WithIds(dataset)

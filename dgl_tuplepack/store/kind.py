@@ -42,6 +42,10 @@ class Stored(SizedSource):
         """Recognise an opened store, or a subset of one."""
         return cls(given) if isinstance(given, StoredGraphs) else None
 
+    def by_position(self) -> Any:
+        """Return the store."""
+        return self._given
+
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Runs of the arrays; of a subset, gathered rows."""
         if self._given.chosen is None:

@@ -25,7 +25,7 @@ app = typer.Typer()
 # What runs a command in a process of its own.
 _ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 
-MOLHIV = Limits(222, 502, 256)
+MOLHIV = Limits(222, 502)
 RANKS = (2, 4, 8)
 LOOKAHEADS = (10, 100, 1000, 10_000)
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ def graphs_of(histogram: SizeHistogram, seed: int = 0) -> GraphSizes:
 @app.command("sampler-once", hidden=True)
 def sampler_once() -> None:
     """Measure the sampler in this process and print JSON; a process of its own makes peak memory meaningful."""
-    histogram, limits = shapes.pcqm4mv2(), Limits(160, 432, 256)
+    histogram, limits = shapes.pcqm4mv2(), Limits(160, 432)
     sizes, plan = graphs_of(histogram), pack(histogram, limits)
     next(iter(PackBatchSampler(GraphSizes([[1, 1]]), Limits(1, 1))))
     # From here on the peak counts, not that of making up the sizes.
@@ -130,8 +130,8 @@ def _next_fit(items: list[tuple[int, ...]]) -> int:
 
 PARTS: dict[str, tuple[str, Callable[[int], list[Row]]]] = {
     "sampler": ("PackBatchSampler, pcqm4mv2-shaped sizes, plan given, 4 ranks", sampler_rows),
-    "balance": ("Work of ranks in a step, ogbg-molhiv at 222/502/256 (fractions of a batch's mean)", balance_rows),
-    "stream": ("StreamPacker, ogbg-molhiv in random order at 222/502/256", stream_rows),
+    "balance": ("Work of ranks in a step, ogbg-molhiv at 222/502 (fractions of a batch's mean)", balance_rows),
+    "stream": ("StreamPacker, ogbg-molhiv in random order at 222/502", stream_rows),
 }
 
 

@@ -41,7 +41,7 @@ from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 app = typer.Typer()
 _ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 
-MOLHIV = Limits(222, 502, 256)
+MOLHIV = Limits(222, 502)
 GRAPHS = 10_000
 Row = dict[str, Any]
 
@@ -120,7 +120,7 @@ def efficiency_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
     """Packs of a million graphs (and of 10,000 a shard), packed together and in shards."""
     rows = []
     molhiv = load_example("ogbg-molhiv")
-    for name, histogram, limits in (("molhiv", molhiv, MOLHIV), ("pcqm4mv2", shapes.pcqm4mv2(), Limits(160, 432, 256))):
+    for name, histogram, limits in (("molhiv", molhiv, MOLHIV), ("pcqm4mv2", shapes.pcqm4mv2(), Limits(160, 432))):
         for total, parts in ((1_000_000, (1, 10, 100)), (10_000, (1, 10, 100))):
             chosen = _drawn(histogram, total)
             whole = pack(_counted(chosen), limits).num_packs
@@ -173,7 +173,7 @@ def growth_once(graphs: int) -> None:
 
     histogram = SizeHistogram.from_sizes(sizes).without_ids()
     counted = done()
-    plan = pack(histogram, Limits(160, 432, 256))
+    plan = pack(histogram, Limits(160, 432))
     planned = done()
     sampler = PackBatchSampler(sizes, plan.limits, plan=plan)
     made = done()

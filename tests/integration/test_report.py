@@ -55,15 +55,16 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def test_the_figures_are_those_of_the_plan_and_the_search(page: Path) -> None:
     text = text_of(page)
-    search = search_limits(HISTOGRAM)
+    search = search_limits(HISTOGRAM, graphs_per_batch=64, packs_per_batch="auto")
     best = search.best.limits
     plan = pack(HISTOGRAM, best)
+    assert f"Batches of 2 packs hold {search.graphs_per_batch:.1f} graphs on average" in text
     assert f"Advised: {best.nodes:,} nodes, {best.edges:,} edges." in text
     assert f"32,901 graphs fit into {plan.num_packs:,} packs" in text
     assert f"{len(search)} limits were tried" in text
     for value in plan.efficiency.values():
         assert f"{100 * value:.2f} %" in text
-    assert f"{best.nodes + 1} {TIMES} {best.edges} {TIMES} {plan.max_graphs + 1}" in text
+    assert f"{best.nodes + 1:,} {TIMES} {best.edges:,} {TIMES} {plan.max_graphs + 1:,}" in text
     assert "795 distinct sizes" in text
     packed = plan.num_packs * (best.nodes + 1 + best.edges)
     plain = sum(padded_to_largest(HISTOGRAM).values())

@@ -166,6 +166,18 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         },
     ),
     "PackBatchSampler of a plan": (tp.PackBatchSampler, {"sizes": SIZES, "limits": LIMITS, "plan": PLAN}),
+    "packed_loader": (
+        tp.packed_loader,
+        {"source": GRAPHS, "graphs_per_batch": 2, "shuffle": True, "padded": True, "multiple_of": 1, "seed": 0},
+    ),
+    "packed_loader within limits": (
+        tp.packed_loader,
+        {"source": GRAPHS, "limits": LIMITS, "packs_per_batch": 1, "plan": None, "oversize": "error"},
+    ),
+    "packed_loaders": (
+        tp.packed_loaders,
+        {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plans": {}},
+    ),
     "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1}),
     "PackBatchSampler.state_dict": (tp.PackBatchSampler(SIZES, LIMITS).state_dict, {"delivered": None}),
     "PackBatchSampler.load_state_dict": (tp.PackBatchSampler(SIZES, LIMITS).load_state_dict, {"state": {}}),

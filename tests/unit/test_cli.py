@@ -87,7 +87,7 @@ def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
 
 
 def test_limits_advises_and_saves(run: Run, tmp_path: Path) -> None:
-    done = run("limits", EXAMPLE, "--save", tmp_path / "search.json")
+    done = run("limits", EXAMPLE, "--smallest", "--save", tmp_path / "search.json")
     assert done.code == 0
     search = LimitsSearch.load(tmp_path / "search.json")
     assert search.way == "auto"
@@ -129,6 +129,28 @@ def test_every_way_on_the_command_line(
     table = run("limits", "-", *arguments, "--csv", text=COUNTS.encode()).out
     assert table == search.to_csv()
     assert "best: Limits(" in run("limits", "-", *arguments, text=COUNTS.encode()).out
+
+
+def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run, tmp_path: Path) -> None:
+    done = run("limits", EXAMPLE, "--plans", 30, "--save", tmp_path / "search.json")
+    search = LimitsSearch.load(tmp_path / "search.json")
+    assert (search.way, search.aim["graphs_per_batch"], search.packs_per_batch) == ("graphs_per_batch", 64, 2)
+    assert f"batches of {search.graphs_per_batch:.1f} graphs on average: 2 packs each" in done.out
+    assert "tp.packed_loader(dataset, graphs_per_batch=64)" in done.out
+    few = json.loads(run("limits", "-", "--json", text=COUNTS.encode()).out)
+    assert (few["graphs"], few["packs_per_batch"], few["graphs_per_batch"]) == (10, 1, 10)
+    # All graphs are as large as 640 mean ones, so no batch that holds each of them has 64.
+    large = run("limits", "-", text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
+    assert (large.code, "more than 64 graphs; see --smallest" in large.err) == (0, True)
+
+
+def test_packs_of_a_batch_can_be_chosen(run: Run) -> None:
+    done = run("limits", EXAMPLE, "--graphs-per-batch", 66, "--packs-per-batch", 3, "--plans", 40, "--json")
+    found = json.loads(done.out)
+    assert found["packs_per_batch"] == 3
+    assert abs(found["graphs_per_batch"] / 66 - 1) <= 0.05
+    for arguments in (["--smallest", "--target", "0.9"], ["--packs-per-batch", 2, "--target", "0.9"]):
+        assert run("limits", EXAMPLE, *arguments).code == 2
 
 
 def test_limits_counts_what_it_leaves_out(run: Run) -> None:

@@ -60,6 +60,28 @@ def test_searched_limits_hold_every_part_and_keep_the_multiple(folder: Path, tmp
     assert made.limits.edges % 8 == 0
 
 
+def test_limits_are_for_a_number_of_graphs_of_the_training_split(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out", graphs_per_batch=8)
+    assert made.limits.fits(SIZES).all()
+    batches = -(-made.plans["train"].num_packs // made.packs_per_batch)
+    assert (made.packs_per_batch, made.plans["train"].histogram.num_graphs / batches) == (2, 8)
+    search = tp.search_limits(
+        made.plans["train"].histogram, graphs_per_batch=8, packs_per_batch="auto", holding=made.store
+    )
+    assert made.limits == search.best.limits
+    everything = preprocess(folder, tmp_path / "all", graphs_per_batch=1000)
+    assert (everything.packs_per_batch, everything.plans["train"].num_packs) == (1, 1)
+    assert preprocess(folder, tmp_path / "given", limits=tp.Limits(20, 40)).packs_per_batch == 1
+
+
+def test_a_number_of_graphs_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+    with refused(SearchError, "graphs_per_batch=8", "Limits(nodes=20, edges=40", "leave one"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=8, limits=tp.Limits(20, 40))
+    with refused(SearchError, "graphs_per_batch", "1..", "0"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=0)
+    assert not (tmp_path / "out").exists()
+
+
 def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     made = preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(12, 22, 3), compact=True)
     assert list(made.plans) == [""]

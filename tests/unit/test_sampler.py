@@ -237,14 +237,21 @@ def test_graph_exactly_at_the_limit() -> None:
     assert s.limits == tp.Limits(6, 7, graphs=1)
 
 
-def test_loose_cap_is_tightened_and_tight_cap_kept() -> None:
-    for cap in (256, 3, None):
-        s = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(cap))
-        assert s.limits == LIMITS.replace_graphs(3)
-        assert max(map(len, s)) == 3
-    capped = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(2))
-    assert capped.limits.graphs == 2
-    assert max(map(len, capped)) == 2
+@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+def test_a_cap_on_graphs_is_honoured_exactly_and_a_missing_one_is_the_most_of_any_pack(content: str) -> None:
+    for cap in (256, 3, 2):
+        s = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(cap), content=content)
+        assert s.limits == LIMITS.replace_graphs(cap)
+        assert max(map(len, s)) == min(cap, 3)
+    assert tp.PackBatchSampler(SIZES, LIMITS, content=content).limits == LIMITS.replace_graphs(3)
+
+
+def test_samplers_of_different_graphs_with_one_cap_have_one_shape() -> None:
+    limits = tp.Limits(nodes=12, edges=14, graphs=9)
+    parts = [tp.GraphSizes([[size, size]] * 20) for size in (2, 3, 12)]
+    assert {tp.PackBatchSampler(part, limits).limits for part in parts} == {limits}
+    plan = tp.pack(parts[0], limits.replace_graphs(4))
+    assert tp.PackBatchSampler(parts[0], limits, plan=plan).limits == limits
 
 
 def test_too_large_graphs_are_named() -> None:

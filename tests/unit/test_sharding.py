@@ -70,6 +70,14 @@ def bins(tmp_path: Path) -> list[Path]:
     return write_bins(tmp_path, 3)
 
 
+def test_limits_of_shards_are_for_a_number_of_graphs(bins: list[Path], tmp_path: Path) -> None:
+    made = tp.preprocess_shards(bins, tmp_path / "out", workers=1, graphs_per_batch=10)
+    search = tp.search_limits(made.store.histogram, graphs_per_batch=10, packs_per_batch="auto")
+    assert (made.limits, made.packs_per_batch) == (search.best.limits, 2)
+    loader = tp.packed_loader(tmp_path / "out", 10, limits=made.store.limits)
+    assert (loader.packs_per_batch, loader.graphs_per_batch) == (2, 10)
+
+
 def test_every_shard_gets_a_store_and_a_plan_of_the_same_limits(bins: list[Path], tmp_path: Path) -> None:
     made = tp.preprocess_shards(bins, tmp_path / "out", workers=1, multiple_of=8)
     assert_holds(made.store, [molecules(i) for i in range(3)])

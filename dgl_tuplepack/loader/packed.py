@@ -1,0 +1,183 @@
+"""The loader that `packed_loader` returns, and its settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.loader.views import CollatedView
+from dgl_tuplepack.padding import PaddedCollate
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.sampler import PackBatchSampler
+from dgl_tuplepack.search import LimitsSearch
+from dgl_tuplepack.store.graph_store import StoredGraphs
+
+
+def _as_it_is(batch: Any) -> Any:
+    """Return a whole batch; torch's own function would make a list of a pair."""
+    return batch
+
+
+class PackedLoader(DataLoader[Any]):
+    """A loader of whole batches, made by `packed_loader` and `packed_loaders`.
+
+    It is a torch DataLoader without batches of its own: the sampler gives lists of ids, and the dataset a batch for
+    each.
+
+    Attributes
+    ----------
+    limits
+        What batches are padded to, with a cap on graphs; of one pack.
+    plan
+        The plan of the current epoch.
+    sampler
+        The `PackBatchSampler`. Its `graphs_per_batch` is the mean number of graphs of a batch: the `count` of a loss.
+    packs_per_batch
+        Packs of a batch.
+    search
+        The search that chose the limits; None if they were given.
+    view
+        What makes batches, the dataset of the loader: a view of a store, or of a dataset together with a collate.
+    collate
+        What collates the items of a dataset; None for a store, which needs no items.
+    padded
+        Whether batches are `PaddedBatch` of one static shape.
+    """
+
+    sampler: PackBatchSampler
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: PackBatchSampler,
+        *,
+        padded: bool = True,
+        search: LimitsSearch | None = None,
+        collate_fn: Callable[[Any], Any] = _as_it_is,
+        batch_size: None = None,
+        **settings: Any,
+    ) -> None:
+        self.padded, self.search = padded, search
+        super().__init__(dataset, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "collate_fn" and value is not _as_it_is:
+            refuse_collate(value, self.padded)
+        super().__setattr__(name, value)
+
+    @property
+    def limits(self) -> Limits:
+        """What batches are padded to, with a cap on graphs; of one pack."""
+        return self.sampler.limits
+
+    @property
+    def plan(self) -> PackPlan:
+        """The plan of the current epoch."""
+        return self.sampler.plan
+
+    @property
+    def packs_per_batch(self) -> int:
+        """Packs of a batch."""
+        return self.sampler.packs_per_batch
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean number of graphs of a batch in the current epoch, as `PackBatchSampler.graphs_per_batch`."""
+        return self.sampler.graphs_per_batch
+
+    @property
+    def view(self) -> Any:
+        """What makes batches: the dataset of the loader."""
+        return self.dataset
+
+    @property
+    def collate(self) -> Any:
+        """What collates the items of a dataset; None for a store."""
+        return self.dataset.collate if isinstance(self.dataset, CollatedView) else None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
+        self.sampler.set_epoch(epoch)
+
+    def __repr__(self) -> str:
+        packs = f"{self.packs_per_batch} pack{'s' if self.packs_per_batch > 1 else ''}"
+        kind = "padded" if self.padded else "not padded"
+        return (
+            f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
+            f"{self.limits!r}, {kind})"
+        )
+
+
+def refuse_collate(collate: object, padded: bool) -> None:
+    """Refuse a collate in place of the one that was chosen."""
+    if padded:
+        raise InputError(
+            f"a loader with padded=True has batches of one static shape, which {shown(collate)} as collate_fn would "
+            "not make; leave it out, or use padded=False and collate_fn= for batches of your own."
+        )
+    raise InputError(
+        f"the collate of a loader is chosen when it is made, but {shown(collate)} was set later; give it as "
+        "packed_loader(..., padded=False, collate_fn=...)."
+    )
+
+
+def _keywords(function: Callable[..., Any], *without: str) -> frozenset[str]:
+    """Return the names of arguments that are given by keyword alone."""
+    parameters = inspect.signature(function).parameters.values()
+    return frozenset(p.name for p in parameters if p.kind is p.KEYWORD_ONLY) - {*without}
+
+
+# Arguments of the sampler and of torch's loader that the caller of `packed_loader` may give as they are.
+_SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuffle", "seed", "oversize")
+_CHOSEN = {
+    "batch_size": "give graphs_per_batch, the mean number of graphs of a batch",
+    "sampler": "the loader makes its own from limits and seed",
+    "batch_sampler": "the loader makes its own from limits and seed",
+}
+_LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
+    "dataset", "shuffle", "collate_fn", *_SAMPLER, *_CHOSEN,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Arguments of `packed_loader` by what takes them."""
+
+    sampler: dict[str, Any] = field(default_factory=dict)
+    batch: dict[str, Any] = field(default_factory=dict)
+    loader: dict[str, Any] = field(default_factory=dict)
+    collate: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], padded: bool) -> Settings:
+        """Sort arguments; refuse (InputError) unknown ones, and those that are chosen."""
+        settings = cls(collate=given.get("collate_fn"))
+        if settings.collate is not None and padded:
+            refuse_collate(settings.collate, padded)
+        if settings.collate is not None and not callable(settings.collate):
+            raise InputError(f"collate_fn must be a function of a list of items, but is {shown(settings.collate)}.")
+        of_batches = _keywords(PaddedCollate.__init__) | _keywords(StoredGraphs.padded)
+        for name, value in given.items():
+            if name in _SAMPLER:
+                settings.sampler[name] = value
+            elif name in _LOADER:
+                settings.loader[name] = value
+            elif name in of_batches and padded:
+                settings.batch[name] = value
+            elif name in of_batches:
+                raise InputError(f"{name} is about padding, but padded=False; leave it out.")
+            elif name in _CHOSEN:
+                raise InputError(f"{name} cannot be given to packed_loader: {_CHOSEN[name]}.")
+            elif name != "collate_fn":
+                raise InputError(
+                    f"packed_loader has no setting {name!r}; there are {', '.join(sorted(_SAMPLER))} of the sampler, "
+                    f"{', '.join(sorted(of_batches))} of padded batches, and those of torch's DataLoader."
+                )
+        return settings
