@@ -15,7 +15,7 @@ from dgl_tuplepack.graphs.blocks import check_types, components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.sources.kind import Source
-from dgl_tuplepack.sources.sizes_cache import cached_sizes
+from dgl_tuplepack.sources.sizes_cache import cached_sizes, sample_ids
 
 _PROGRESS_FROM = 50_000
 
@@ -72,6 +72,12 @@ class Items(Source):
         if not is_iterable(self._given):
             return super().items()
         return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
+
+    def some_items(self) -> dict[int, Any]:
+        """Return some items by position, fetched by index if possible."""
+        if not self._is_indexed or not self._number:
+            return super().some_items()
+        return {i: self._given[i] for i in sample_ids(self._number)}
 
 
 class SizeReader:
