@@ -20,7 +20,6 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import as_path, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import FormatError, SamplerError, SizesError
-from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packed.cache import Cache
@@ -248,23 +247,19 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     @property
     def epoch(self) -> int:
         """The epoch of the items, 0 at first; see `set_epoch`."""
-        return int(self._shared_epoch()[0])
-
-    def _shared_epoch(self) -> Array:
-        # Epochs go up to 2**64 - 1.
-        shared: Array = self._epoch.numpy().view(np.uint64)
-        return shared
+        # Two's complement: epochs go up to 2**64 - 1.
+        return int(self._epoch.item()) % 2**64
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, 0..2**64-1, whose packs the items are, in this process and in its workers."""
         self.sampler.set_epoch(epoch)
-        self._shared_epoch()[0] = self.sampler.epoch
+        epoch = self.sampler.epoch
+        self._epoch.fill_(epoch if epoch < 2**63 else epoch - 2**64)
         # Workers that are forked later need not deal the graphs again.
-        self._batches()
+        self._batches_of(epoch)
 
-    def _batches(self) -> EpochBatches:
-        """Graphs of each pack of this rank in the current epoch."""
-        epoch = self.epoch
+    def _batches_of(self, epoch: int) -> EpochBatches:
+        """Graphs of each pack of this rank in an epoch."""
         if self._epoch_batches is None or self._epoch_batches[0] != epoch:
             self._epoch_batches = epoch, self.sampler._batches_of(epoch)
         return self._epoch_batches[1]
@@ -277,25 +272,26 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
                 "PackedDataset has packs of its own already; leave it out: use_ddp=False, or in Lightning "
                 "use_distributed_sampler=False, and call set_epoch of the dataset."
             )
-        return self._length()
+        return self._length(self.epoch)
 
-    def _length(self) -> int:
-        return -(-len(self._batches()) // self.multiple_of) * self.multiple_of
+    def _length(self, epoch: int) -> int:
+        return -(-len(self._batches_of(epoch)) // self.multiple_of) * self.multiple_of
 
     def __getitem__(self, index: int) -> tuple[Any, PackLabels]:
         """Return pack `index` of the epoch, padded; a last one may be empty."""
-        batches, number = self._batches(), self._length()
+        epoch = self.epoch
+        batches, number = self._batches_of(epoch), self._length(epoch)
         try:
             position = operator.index(index)
         except TypeError as error:
             raise SizesError(f"a PackedDataset is indexed by one integer, but got {shown(index)}; give one.") from error
         if not -number <= position < number:
-            raise SizesError(f"pack {position} does not exist: epoch {self.epoch} has the packs 0..{number - 1}.")
+            raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{number - 1}.")
         position %= number
-        if self._prepared != self.epoch and get_worker_info() is None:
+        if self._prepared != epoch and get_worker_info() is None:
             # The plan of the next epoch, if it is another one, is made meanwhile.
-            self._prepared = self.epoch
-            self.sampler._plans.prepare(self.epoch)
+            self._prepared = epoch
+            self.sampler._plans.prepare(epoch)
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate takes an empty dict, but not None.
@@ -303,7 +299,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         return batch.graph, PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
-        return (self[i] for i in range(self._length()))
+        return (self[i] for i in range(self._length(self.epoch)))
 
     def graphs_per_batch(self, batch_size: int) -> float:
         """Mean number of graphs in batches of `batch_size` packs, over all batches and ranks of the current epoch.
@@ -320,17 +316,16 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     def _packs_of_batch(self, batch_size: int) -> float:
         """Mean number of packs in a batch, without those that only complete the last batch."""
         size = whole_number("batch_size", batch_size, 1, error=SamplerError)
-        return len(self.sampler) / -(-self._length() // size)
+        return len(self.sampler) / -(-self._length(self.epoch) // size)
 
     def __getstate__(self) -> dict[str, Any]:
         # Each process deals the graphs by itself.
         return {**self.__dict__, "_epoch_batches": None}
 
     def __repr__(self) -> str:
-        return (
-            f'PackedDataset("{self.name}", {self._length()} packs of {self.limits!r}, {len(self.store)} graphs, '
-            f"epoch {self.epoch})"
-        )
+        epoch = self.epoch
+        packs = f"{self._length(epoch)} packs of {self.limits!r}"
+        return f'PackedDataset("{self.name}", {packs}, {len(self.store)} graphs, epoch {epoch})'
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:

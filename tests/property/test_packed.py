@@ -361,6 +361,13 @@ def test_flattening_takes_the_two_parts_of_one_batch() -> None:
         tp.flatten_packs(dgl.add_self_loop(graph), labels)
 
 
+def test_it_says_what_it_is() -> None:
+    packed = tp.PackedDataset(molecules(20), LIMITS, name="train")
+    packed.set_epoch(3)
+    assert repr(packed).startswith(f'PackedDataset("train", {len(packed)} packs of Limits(nodes=12, edges=14, graphs=')
+    assert repr(packed).endswith(", 20 graphs, epoch 3)")
+
+
 def test_plain_loaders_of_torch_take_single_packs() -> None:
     packed = tp.PackedDataset(molecules(20), LIMITS)
     assert ids_of(DataLoader(packed, batch_size=None)) == list(packed.sampler)
