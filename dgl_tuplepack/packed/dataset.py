@@ -296,7 +296,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         assert batch.graph_ids is not None
         # DGL's collate takes an empty dict, but not None.
         labels = {} if batch.labels is None else batch.labels
-        return batch.graph, PackLabels(labels, batch.graph_mask, batch.graph_ids)
+        # Not `batch.graph`, which also keeps track of features that are written later.
+        return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
 
     def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
         return (self[i] for i in range(self._length(self.epoch)))
