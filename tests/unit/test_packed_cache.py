@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -289,20 +290,40 @@ def test_a_temporary_folder_goes_with_the_dataset_and_not_with_its_workers() -> 
     assert not folder.exists()
 
 
-def test_processes_share_a_cache(tmp_path: Path) -> None:
-    """One writes, the others wait for it and read."""
+class Slow(Counted):
+    """A dataset in whose first reading another process asks for the same cache."""
+
+    def __init__(self, items: list[Any], program: str, folder: Path) -> None:
+        super().__init__(items)
+        self.command = [sys.executable, "-c", program, str(folder)]
+        self.other: subprocess.Popen[str] | None = None
+
+    def __getitem__(self, index: int) -> Any:
+        if self.other is None:
+            self.other = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+            assert self.other.stdout is not None
+            assert self.other.stdout.readline() == "ready\n"
+            # Without a lock it would fail meanwhile: a store is written by one process at a time.
+            time.sleep(2)
+        return super().__getitem__(index)
+
+
+def test_a_process_waits_for_the_one_that_writes_and_reads_its_cache(tmp_path: Path) -> None:
     program = (
         "import sys, dgl_tuplepack as tp\n"
         "from tests.stores import molecules\n"
-        "packed = tp.PackedDataset(molecules(300), tp.Limits(12, 14), save_dir=sys.argv[1])\n"
-        "print(hash(tuple(tuple(l.graph_ids.tolist()) for _, l in packed)), packed.store.checksum)\n"
+        "from tests.unit.test_packed_cache import LIMITS, ids_of\n"
+        "tp.PackedDataset(molecules(5), LIMITS)\n"
+        "print('ready', flush=True)\n"
+        "packed = tp.PackedDataset(molecules(30), LIMITS, save_dir=sys.argv[1])\n"
+        "print(ids_of(packed), packed.store.checksum)\n"
     )
-    running = [
-        subprocess.Popen([sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0]
-    assert outputs[0] == outputs[1] != ""
+    source = Slow(molecules(30), program, tmp_path)
+    packed = tp.PackedDataset(source, LIMITS, save_dir=tmp_path)
+    assert source.other is not None
+    output = source.other.communicate(timeout=300)[0]
+    assert source.other.returncode == 0
+    assert output == f"{ids_of(packed)} {packed.store.checksum}\n"
 
 
 @pytest.mark.parametrize(
