@@ -6,6 +6,7 @@ CONTRIBUTING.md says where a source, a packing method, a tensor of a batch or a 
 from __future__ import annotations
 
 import importlib
+import sys
 
 from dgl_tuplepack._version import __version__ as __version__
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dgl_tuplepack.loader import PackedLoader as PackedLoader
     from dgl_tuplepack.loader import packed_loader as packed_loader
     from dgl_tuplepack.loader import packed_loaders as packed_loaders
+    from dgl_tuplepack.packed import PackedDataset as PackedDataset
+    from dgl_tuplepack.packed import PackLabels as PackLabels
+    from dgl_tuplepack.packed import flatten_packs as flatten_packs
     from dgl_tuplepack.packing import pack as pack
     from dgl_tuplepack.padding import BatchTensors as BatchTensors
     from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
@@ -75,15 +79,20 @@ _PUBLIC = {
     "packed_loader": "loader",
     "packed_loaders": "loader",
     "PackedLoader": "loader",
+    "PackedDataset": "packed",
+    "PackLabels": "packed",
+    "flatten_packs": "packed",
     "preprocess": "preprocessing",
     "preprocess_shards": "sharding",
 }
 # Modules that are offered as such; they need torch.
 _MODULES = ("nn", "tensor_graph", "transforms")
 _NEED_TORCH = (
-    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "loader", "preprocessing",
-    "sharding", "transforms",
+    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "loader", "packed",
+    "preprocessing", "sharding", "transforms",
 )  # fmt: skip
+# Subclasses of DGL's classes. A star import offers them where DGL is imported already.
+_NEED_DGL = ("PackedDataset",)
 
 
 def _offered() -> list[str]:
@@ -101,7 +110,7 @@ def _offered() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         # A star import asks for it.
-        return _offered()
+        return [each for each in _offered() if each not in _NEED_DGL or "dgl" in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,11 +94,16 @@ class BatchTensors(NamedTuple):
 
     def row_masks(self) -> dict[str, RowMask]:
         """Masks by the names of components: what ``tp.nn.masked(tensors)`` reads."""
-        if isinstance(self.node_mask, dict):
-            names = components_of(tuple(self.node_mask), tuple(self.edge_mask))
-            masks = [*self.node_mask.values(), *self.edge_mask.values()]
-        else:
-            names, masks = ("nodes", "edges"), [self.node_mask, self.edge_mask]
-        rows = {name: RowMask(mask, None) for name, mask in zip(names, masks, strict=True)}
-        rows["graphs"] = RowMask(self.graph_mask, None)
-        return rows
+        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask)
+
+
+def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor) -> dict[str, RowMask]:
+    """Return masks, which are dicts by type for heterographs, by the names of components."""
+    if isinstance(node_mask, dict):
+        names = components_of(tuple(node_mask), tuple(edge_mask))
+        masks = [*node_mask.values(), *edge_mask.values()]
+    else:
+        names, masks = ("nodes", "edges"), [node_mask, edge_mask]
+    rows = {name: RowMask(mask, None) for name, mask in zip(names, masks, strict=True)}
+    rows["graphs"] = RowMask(graph_mask, None)
+    return rows

@@ -1,4 +1,4 @@
-"""Callers of a sampler that matter to it: loaders that take batches early, and Lightning, which resumes by itself."""
+"""Callers that matter: loaders that take batches early, Lightning, which resumes by itself, and samplers of torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch.utils.data.dataloader as torch_loader
+import torch.utils.data.distributed as torch_distributed
 
 # Lightning has two names for one package.
 _FIT_LOOPS = ("pytorch_lightning.loops.fit_loop", "lightning.pytorch.loops.fit_loop")
@@ -41,6 +42,14 @@ def position_in_lightning(sampler: Any) -> tuple[int, int] | None:
             "torchdata's StatefulDataLoader."
         )
         return None
+
+
+def in_distributed_sampler() -> bool:
+    """Whether the caller is a DistributedSampler of torch that splits a dataset among several processes."""
+    return any(
+        isinstance(caller, torch_distributed.DistributedSampler) and caller.num_replicas > 1
+        for _, caller in _methods_in({torch_distributed.__file__})
+    )
 
 
 def _position_in_lightning(sampler: Any) -> tuple[int, int] | None:

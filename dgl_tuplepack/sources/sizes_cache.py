@@ -13,8 +13,10 @@ from dgl_tuplepack._files import is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.sizes import GraphSizes
 
-# Items compared, in addition to the first and the last.
+# Items of a sample, in addition to the first and the last.
 _SAMPLES = 16
+# Items of a sample that can only be iterated.
+FIRST_ITEMS = 16
 
 
 def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., GraphSizes]) -> GraphSizes:
@@ -32,7 +34,7 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
     sizes = GraphSizes.load(path, origin)
     if len(sizes) != number:
         raise FormatError(f"{path} holds the sizes of {len(sizes)} graphs, but the dataset has {number}{_REMOVE}")
-    ids = _sample(number)
+    ids = sample_ids(number)
     sample = read(source, number, ids)
     if sample.components != sizes.components:
         raise FormatError(
@@ -49,7 +51,7 @@ def cached_sizes(path: Path, source: Any, number: int, read: Callable[..., Graph
 _REMOVE = "; the dataset was changed, remove the file."
 
 
-def _sample(number: int) -> list[int]:
+def sample_ids(number: int) -> list[int]:
     """Return the first and the last item, and some that depend on the number of items alone, in ascending order."""
     digests = (hashlib.sha256(f"{number} {i}".encode()).digest() for i in range(_SAMPLES))
     return sorted({0, number - 1, *(int.from_bytes(digest[:8], "little") % number for digest in digests)})

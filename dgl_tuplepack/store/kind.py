@@ -42,9 +42,10 @@ class Stored(SizedSource):
         """Recognise an opened store, or a subset of one."""
         return cls(given) if isinstance(given, StoredGraphs) else None
 
-    def by_position(self) -> Any:
-        """Return the store."""
-        return self._given
+    def by_position(self) -> StoredGraphs:
+        """Return the opened store."""
+        store: StoredGraphs = self._given
+        return store
 
     def blocks(self) -> Iterator[GraphBlock] | None:
         """Runs of the arrays; of a subset, gathered rows."""
@@ -71,10 +72,10 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
     for part in selection.parts:
         part.check_positions()
     for first in range(0, len(ids), _GRAPHS):
-        yield _chosen_block(selection, ids[first : first + _GRAPHS])
+        yield chosen_block(selection, ids[first : first + _GRAPHS])
 
 
-def _chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
+def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
     """Make a block of some graphs of one or several stores, in any order."""
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
     order = np.argsort(part_of, kind="stable")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -12,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from dgl.dataloading import GraphDataLoader
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.errors import FormatError, SamplerError
 from tests.graphs import generator, ring_with_chords
 
 STEPS = 4
@@ -276,6 +279,32 @@ def groups_step_by_themselves(rank: int, ranks: int) -> None:
     assert found == (mine if rank == ranks - 1 else [0])
 
 
+def packed_datasets_have_packs_of_their_own(rank: int, ranks: int) -> None:
+    """They share a cache, also one that is replaced, and one that fails does not leave the others waiting."""
+    items, limits = dataset_of(9), tp.Limits(nodes=12, edges=24)
+    folder = [tempfile.mkdtemp() if rank == 0 else ""]
+    dist.broadcast_object_list(folder)
+    checksums = set()
+    for force_reload in (False, False, True):
+        packed = tp.PackedDataset(items, limits, save_dir=folder[0], force_reload=force_reload)
+        found: list[Any] = [None] * ranks
+        ids = [labels.graph_ids[labels.graph_mask].tolist() for _, labels in packed]
+        dist.all_gather_object(found, (ids, packed.store.checksum))
+        assert sorted(i for ids, _ in found for pack in ids for i in pack) == list(range(len(items)))
+        assert len({len(ids) for ids, _ in found}) == 1
+        checksums |= {checksum for _, checksum in found}
+    assert len(checksums) == 2
+    with pytest.raises(SamplerError, match="would repeat packs"):
+        GraphDataLoader(packed, batch_size=2, use_ddp=True)
+    wrong = items if rank else [*items, items[0]]
+    with pytest.raises(FormatError if rank == 0 else SamplerError, match="caches other graphs"):
+        tp.PackedDataset(wrong, limits, save_dir=folder[0])
+    with pytest.raises(SamplerError, match="multiple_of"):
+        tp.PackedDataset(items, limits, save_dir=folder[0], multiple_of=1 + rank)
+    if rank == 0:
+        shutil.rmtree(folder[0])
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -299,6 +328,8 @@ def main() -> None:
     streams_fail_together(rank, ranks)
     groups_step_by_themselves(rank, ranks)
     done("streams")
+    packed_datasets_have_packs_of_their_own(rank, ranks)
+    done("packed datasets")
     dist.destroy_process_group()
 
 

@@ -1,0 +1,357 @@
+"""A DGLDataset whose items are the padded packs of an epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from dgl.data import DGLDataset
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from dgl_tuplepack._checks import as_path, shown, true_or_false, whole_number
+from dgl_tuplepack.errors import FormatError, SamplerError, SizesError
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.packed.cache import Cache
+from dgl_tuplepack.packed.labels import PackLabels
+from dgl_tuplepack.padding.coordinates import Coordinates
+from dgl_tuplepack.padding.shape import Fill
+from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampler import PackBatchSampler
+from dgl_tuplepack.sampler.callers import in_distributed_sampler
+from dgl_tuplepack.sampler.dealing import EpochBatches
+from dgl_tuplepack.sizes import GraphSizes
+from dgl_tuplepack.sources import Source, resolve
+from dgl_tuplepack.store.graph_store import StoredGraphs
+from dgl_tuplepack.store.kind import Stored
+
+
+class PackedDataset(DGLDataset):  # type: ignore[misc]
+    """A `dgl.data.DGLDataset` whose item i is pack i of the epoch, padded: ``(DGLGraph, PackLabels)``.
+
+    DGL's own loader and collate make batches of one static shape of it, and the loop stays as it was::
+
+        packed = tp.PackedDataset(dataset, tp.Limits(nodes=128, edges=256))
+        for graph, labels in GraphDataLoader(packed, batch_size=4, shuffle=True):
+            flat = tp.flatten_packs(graph, labels)  # masks, and labels of all slots
+
+    An item has nodes + 1, edges and graphs + 1 slots of `limits`; a batch of p items has p times as many, with the
+    padding of each pack behind its graphs. Labels are stacked, ``[p, graphs + 1, ...]``. Call `set_epoch` before each
+    epoch: other graphs share a pack then. Split the graphs before they are packed, not the packs, since a pack holds
+    other graphs in each epoch.
+
+    Parameters
+    ----------
+    source
+        Everything that `GraphStore.write` takes. Graphs are read once, into a store in `save_dir`, or in a temporary
+        folder that goes with the dataset; a store, a subset of one, and shards are used where they are.
+    limits
+        Inclusive maxima of one pack.
+    plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
+        As in `PackBatchSampler`. Each rank has packs of its own, equally many, so a loader must not split them again.
+        With `shuffle` packs come in random order by themselves.
+    multiple_of
+        Packs in a batch of the loader: the last packs are followed by empty ones, so that there is a multiple of this
+        and the last batch has the shape of the others.
+    label_fill, feature_fill, cover_padding, idtype, coordinates
+        As in `PaddedCollate`.
+    name
+        Name of the dataset, and of its folder in `save_dir`.
+    save_dir
+        Folder in which the graphs and the plan are kept for later starts, as ``save_dir/name``. Processes may share it:
+        one writes, the others wait. None: nothing is kept, and each process has a copy of its own.
+    force_reload
+        Replace what is kept in `save_dir`.
+    verbose
+        Whether DGL prints what it does.
+
+    Attributes
+    ----------
+    sampler
+        The sampler of one pack a batch, whose batches are the items.
+    limits
+        The limits of an item, with a cap on graphs.
+    store
+        The graphs.
+    multiple_of
+        As given.
+
+    Raises
+    ------
+    FormatError
+        `save_dir` holds other graphs than the source, packs for other limits, or other things; nothing is changed.
+    GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError
+        As in `PackBatchSampler` and `GraphStore.write`.
+
+    Notes
+    -----
+    The graphs of a cache are compared with the source by number, schema, sizes where the source knows them, and 18
+    items (of an iterator, the first 16); a change of other items alone is not noticed. Items of workers, persistent
+    ones too, are those of the epoch that was set last in the main process: set it when no iteration is running.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> graphs = [dgl.rand_graph(n, n) for n in (3, 2, 1, 2)]
+    >>> packed = PackedDataset(graphs, Limits(nodes=4, edges=4))
+    >>> graph, labels = packed[0]
+    >>> len(packed), graph.num_nodes(), graph.num_edges(), labels.graph_mask
+    (2, 5, 4, tensor([ True,  True, False]))
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        limits: Limits,
+        *,
+        plan: PackPlan | None = None,
+        content: str | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        oversize: str = "error",
+        replan_every: int | None = None,
+        multiple_of: int = 1,
+        label_fill: Fill = 0,
+        feature_fill: Fill = 0,
+        cover_padding: bool = False,
+        idtype: torch.dtype = torch.int64,
+        coordinates: Coordinates = (),
+        name: str = "packed",
+        save_dir: str | os.PathLike[str] | None = None,
+        force_reload: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        among_ranks = num_replicas is None and in_process_group()
+        settings: dict[str, Any] = {
+            "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
+        }  # fmt: skip
+        with compared("its packed dataset", among_ranks) as facts:
+            limits = as_limits(limits)
+            # Before graphs are written, which may take long.
+            replicas(num_replicas, rank)
+            _check_settings(limits, settings)
+            self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
+            facts["multiple_of"] = self.multiple_of
+            force_reload = true_or_false("force_reload", force_reload, FormatError)
+            opened = resolve(source)
+            if opened.knows_sizes and oversize == "error":
+                limits.check(opened.sizes())
+            place, keeps = self._place(opened, save_dir)
+            self._cache = Cache(place / _checked_name(name) if keeps else None, opened, limits)
+        # Ranks that share a folder take turns: rank 0 writes.
+        self._turns = (among_ranks, save_dir is not None)
+        self._store: StoredGraphs | None = None
+        super().__init__(name, raw_dir=str(place), save_dir=str(place), force_reload=force_reload, verbose=verbose)
+
+        with compared("its packed dataset", among_ranks):
+            cached = None
+            if plan is None and content != "repack" and replan_every is None:
+                cached = self._cache.plan_of(_histogram_of(self.store, limits), seed)
+            self._cache.release()
+        self.sampler = PackBatchSampler(
+            self.store,
+            limits,
+            plan=plan if cached is None else cached,
+            num_replicas=num_replicas,
+            rank=rank,
+            **settings,
+        )
+        if plan is None:
+            self._cache.save_plan(self.sampler.plan)
+        self._view = self.store.padded(
+            self.sampler.limits, label_fill=label_fill, feature_fill=feature_fill, cover_padding=cover_padding,
+            idtype=idtype, coordinates=coordinates,
+        )  # fmt: skip
+        # Workers, which have copies of all else, see what is written here.
+        self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]
+        self._epoch_batches: tuple[int, EpochBatches] | None = None
+        self._prepared = -1
+        self.set_epoch(0)
+
+    def _place(self, source: Source, save_dir: str | os.PathLike[str] | None) -> tuple[Path, bool]:
+        """Return the folder that DGL calls `save_dir`, and whether something is written there."""
+        if save_dir is not None:
+            # Workers may have another working folder.
+            return as_path(save_dir).expanduser().absolute(), True
+        if isinstance(source, Stored):
+            return source.by_position().path, False
+        folder = Path(tempfile.mkdtemp(prefix="dgl_tuplepack-"))
+        weakref.finalize(self, _remove, folder, os.getpid())
+        return folder, True
+
+    # DGL calls the methods from here to `save` in `__init__`.
+
+    def _load(self) -> None:
+        among_ranks, shared = self._turns
+        if not (among_ranks and shared):
+            with compared("its packed dataset", among_ranks):
+                self._load_in_turn()
+            return
+        first = torch.distributed.get_rank() == 0
+        for turn in (True, False):
+            with compared("its packed dataset", among_ranks):
+                if first == turn:
+                    self._load_in_turn()
+                # What rank 0 has replaced is new.
+                self._force_reload = False
+
+    def _load_in_turn(self) -> None:
+        with contextlib.nullcontext() if self._is_loadable() else self._cache.lock():
+            # DGL would take an error in `load` for a reason to replace the cache. Another process may have written it
+            # by now.
+            self._store = self._cache.opened() if self._is_loadable() else None
+            super()._load()
+
+    def _is_loadable(self) -> bool:
+        return not self._force_reload and self.has_cache()
+
+    def has_cache(self) -> bool:
+        """Whether `save_path` holds graphs, or, for a source that is a store, a plan."""
+        return self._cache.is_there()
+
+    def load(self) -> None:
+        """Do nothing: the store is open."""
+
+    def process(self) -> None:
+        """Write the graphs into a store."""
+        self._store = self._cache.write(self._force_reload)
+
+    def save(self) -> None:
+        """Do nothing: graphs are saved while they are read, and the plan when it is made."""
+
+    @property
+    def store(self) -> StoredGraphs:
+        """The graphs."""
+        assert self._store is not None
+        return self._store
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of an item, with a cap on graphs."""
+        return self.sampler.limits
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the items, 0 at first; see `set_epoch`."""
+        # Two's complement: epochs go up to 2**64 - 1.
+        return int(self._epoch.item()) % 2**64
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, 0..2**64-1, whose packs the items are, in this process and in its workers."""
+        self.sampler.set_epoch(epoch)
+        epoch = self.sampler.epoch
+        self._epoch.fill_(epoch if epoch < 2**63 else epoch - 2**64)
+        # Workers that are forked later need not deal the graphs again.
+        self._batches_of(epoch)
+
+    def _batches_of(self, epoch: int) -> EpochBatches:
+        """Graphs of each pack of this rank in an epoch."""
+        if self._epoch_batches is None or self._epoch_batches[0] != epoch:
+            self._epoch_batches = epoch, self.sampler._batches_of(epoch)
+        return self._epoch_batches[1]
+
+    def __len__(self) -> int:
+        """Packs of this rank in the epoch, with the empty ones that make it a multiple of `multiple_of`."""
+        if in_distributed_sampler():
+            raise SamplerError(
+                "a DistributedSampler (use_ddp=True in GraphDataLoader) would repeat packs, and each rank of a "
+                "PackedDataset has packs of its own already; leave it out: use_ddp=False, or in Lightning "
+                "use_distributed_sampler=False, and call set_epoch of the dataset."
+            )
+        return self._length(self.epoch)
+
+    def _length(self, epoch: int) -> int:
+        return -(-len(self._batches_of(epoch)) // self.multiple_of) * self.multiple_of
+
+    def __getitem__(self, index: int) -> tuple[Any, PackLabels]:
+        """Return pack `index` of the epoch, padded; a last one may be empty."""
+        epoch = self.epoch
+        batches, number = self._batches_of(epoch), self._length(epoch)
+        try:
+            position = operator.index(index)
+        except TypeError as error:
+            raise SizesError(f"a PackedDataset is indexed by one integer, but got {shown(index)}; give one.") from error
+        if not -number <= position < number:
+            raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{number - 1}.")
+        position %= number
+        if self._prepared != epoch and get_worker_info() is None:
+            # The plan of the next epoch, if it is another one, is made meanwhile.
+            self._prepared = epoch
+            self.sampler._plans.prepare(epoch)
+        batch = self._view[batches[position] if position < len(batches) else []]
+        assert batch.graph_ids is not None
+        # DGL's collate takes an empty dict, but not None.
+        labels = {} if batch.labels is None else batch.labels
+        # Not `batch.graph`, which also keeps track of features that are written later.
+        return batch._build_graph(), PackLabels(labels, batch.graph_mask, batch.graph_ids)
+
+    def __iter__(self) -> Iterator[tuple[Any, PackLabels]]:
+        return (self[i] for i in range(self._length(self.epoch)))
+
+    def graphs_per_batch(self, batch_size: int) -> float:
+        """Mean number of graphs in batches of `batch_size` packs, over all batches and ranks of the current epoch.
+
+        The number to divide by in training, ``tp.nn.masked_mean(losses, flat.graph_mask, count=...)``, so that all
+        graphs weigh the same; see `PackBatchSampler.graphs_per_batch`.
+        """
+        return self.sampler.graphs_per_batch * self._packs_of_batch(batch_size)
+
+    def labels_per_batch(self, label_mask: Any, batch_size: int) -> float:
+        """Mean number of labels in batches of `batch_size` packs; see `PackBatchSampler.labels_per_batch`."""
+        return self.sampler.labels_per_batch(label_mask) * self._packs_of_batch(batch_size)
+
+    def _packs_of_batch(self, batch_size: int) -> float:
+        """Mean number of packs in a batch, without those that only complete the last batch."""
+        size = whole_number("batch_size", batch_size, 1, error=SamplerError)
+        return len(self.sampler) / -(-self._length(self.epoch) // size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Each process deals the graphs by itself.
+        return {**self.__dict__, "_epoch_batches": None}
+
+    def __repr__(self) -> str:
+        epoch = self.epoch
+        packs = f"{self._length(epoch)} packs of {self.limits!r}"
+        return f'PackedDataset("{self.name}", {packs}, {len(self.store)} graphs, epoch {epoch})'
+
+
+def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
+    """Refuse settings of a sampler that contradict each other."""
+    number = len(limits.components)
+    PackBatchSampler(
+        GraphSizes(np.ones((1, number), np.int64), limits.components), limits, num_replicas=1, rank=0, **settings
+    )
+
+
+def _checked_name(name: str) -> str:
+    """Return the name of a folder; FormatError if it cannot be one."""
+    if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
+        raise FormatError(f"name must be the name of a folder, but is {shown(name)}; give plain text such as 'train'.")
+    return str(as_path(name))
+
+
+def _histogram_of(store: StoredGraphs, limits: Limits) -> SizeHistogram:
+    """Return the histogram of the graphs that fit the limits: of those that a sampler packs."""
+    fits = limits.fits(store.sizes)
+    kept = store.histogram if fits.all() else SizeHistogram.from_sizes(store.sizes.take(np.flatnonzero(fits)))
+    return kept.without_ids()
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """Remove a temporary folder; not in a process that was forked from its owner."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
