@@ -416,7 +416,7 @@ def test_settings_that_cannot_be_are_refused(
         ([[3, 4], [2, 2]], SchemaError, ("sizes only",)),
         ([ITEMS[0], purchases(1)[0]], SchemaError, ("item 1",)),
     ],
-    ids=str,
+    ids=["empty list", "empty iterator", "no path", "number", "sizes", "other graphs"],
 )
 def test_sources_without_graphs_are_refused(source: Any, error: type[InputError], parts: tuple[str, ...]) -> None:
     with refused(error, *parts):
