@@ -62,7 +62,7 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, sizes, molecules, seed):
-        # Without a C++ compiler, of which a warning has told, this row would be the one above again.
+        # The row would repeat the one above. A warning has said that the compiler fails.
         rows = [row for row in rows if not row.compiled]
     losses = _train(best.plan, sizes, molecules, epochs, seed)
     console.print(_table(rows, best))

@@ -73,7 +73,7 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield the graphs of blocks as pairs (DGLGraph, label); the label is None if there are no labels."""
+    """Yield pairs (DGLGraph, label) of all graphs in blocks; without labels, the label is None."""
     for block in blocks:
         nodes = {t: _spans(counts) for t, counts in block.num_nodes.items()}
         edges = {e: _spans(counts) for e, counts in block.num_edges.items()}

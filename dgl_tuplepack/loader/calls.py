@@ -154,7 +154,7 @@ def packed_loaders(
     Raises
     ------
     SizesError
-        There are no splits, or one has no graphs.
+        The source has no splits, or a split is empty.
     SchemaError
         Parts differ in the types, features or labels of their graphs.
     InputError

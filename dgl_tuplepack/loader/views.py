@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,16 +15,22 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.items import Identified, WithIds
+from dgl_tuplepack.graphs.items import Identified, WithIds, epoch_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.sources import Source, resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.graph_store import StoredGraphs
+from dgl_tuplepack.store.transformed import TransformedStore
+
+# What has a schema, subsets and padded views of its own.
+_Stored = (StoredGraphs, TransformedStore)
 
 
 class CollatedView:
     """View of a dataset whose item for a list of ids is one whole batch, made by `collate` of the items.
+
+    The epoch that ids tell goes with the items to transforms.
 
     Attributes
     ----------
@@ -42,9 +49,14 @@ class CollatedView:
         return len(self.dataset)
 
     def __getitem__(self, ids: Sequence[int]) -> Any:
-        several = getattr(self.dataset, "__getitems__", None)
-        items = several(list(ids)) if several is not None and len(ids) else [self.dataset[i] for i in ids]
-        return self.collate(list(map(Identified, ids, items)) if self.with_ids else items)
+        several, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
+        items = several(ids) if several is not None and len(ids) else [self.dataset[i] for i in ids]
+        if self.with_ids:
+            items = [Identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
+        else:
+            # A subset of `with_ids` does not hand the epoch on.
+            items = [replace(item, epoch=epoch) if isinstance(item, Identified) else item for item in items]
+        return self.collate(items)
 
 
 class PlainCollate:
@@ -111,18 +123,25 @@ def opened(source: Any) -> tuple[Source, Any]:
 
 def schema_of(graphs: Any) -> Schema:
     """Return types, features and labels of graphs by position."""
-    return graphs.schema if isinstance(graphs, StoredGraphs) else Schema.of(graphs[0])
+    return graphs.schema if isinstance(graphs, _Stored) else Schema.of(graphs[0])
 
 
 def part_of(graphs: Any, ids: Any) -> Any:
     """Return the graphs at some positions, in their order."""
-    return graphs.subset(ids) if isinstance(graphs, StoredGraphs) else torch.utils.data.Subset(graphs, ids.tolist())
+    return graphs.subset(ids) if isinstance(graphs, _Stored) else torch.utils.data.Subset(graphs, ids.tolist())
 
 
 def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
     """Return the view whose items are padded batches."""
-    if isinstance(graphs, StoredGraphs):
+    if isinstance(graphs, TransformedStore):
         return graphs.padded(limits, packs_per_batch, **settings)
+    if isinstance(graphs, StoredGraphs):
+        others = dict(settings)
+        of_graphs, of_batches = (others.pop(name, None) for name in ("transform", "batch_transform"))
+        seed = others.pop("transform_seed", 0)
+        given: Any = graphs if of_graphs is None else graphs.with_transform(of_graphs, seed)
+        view = given.padded(limits, packs_per_batch, **others)
+        return view if of_batches is None else view.with_transform(of_batches, seed)
     # Batches have ids as those of a store have; ids of the dataset's own stay.
     example, with_ids = graphs[0], not schema_of(graphs).has_ids
     collate = PaddedCollate(limits, Identified(0, example) if with_ids else example, packs_per_batch, **settings)

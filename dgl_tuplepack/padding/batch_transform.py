@@ -223,7 +223,7 @@ def _padding(batch: PaddedBatch) -> dict[_Place, dict[str, Tensor]]:
 
 
 def _restore(batch: PaddedBatch, padding: dict[_Place, dict[str, Tensor]]) -> None:
-    """Give the rows of padding their values back, or 0 where there is no such column before."""
+    """Restore the rows of padding; in a new column they become 0."""
     for place, columns, real, _ in _columns(batch):
         restored = {}
         for name, value in columns.items():

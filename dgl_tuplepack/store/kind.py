@@ -20,6 +20,7 @@ from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.multi_store import MultiStore
 from dgl_tuplepack.store.part import block_of
 from dgl_tuplepack.store.selection import Selection
+from dgl_tuplepack.store.transformed import TransformedStore
 
 # Graphs of a subset in a block.
 _GRAPHS = 4096
@@ -39,7 +40,9 @@ class Stored(SizedSource):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, or a subset of one."""
+        """Recognise an opened store, a subset of one, or their graphs with a transform."""
+        if isinstance(given, TransformedStore):
+            return TransformedGraphs(repr(given), given)
         return cls(given) if isinstance(given, StoredGraphs) else None
 
     def by_position(self) -> StoredGraphs:
@@ -52,6 +55,22 @@ class Stored(SizedSource):
         if self._given.chosen is None:
             return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
         return _chosen_blocks(self._given, self._given.chosen)
+
+
+class TransformedGraphs(SizedSource):
+    """A store with a transform; sizes are those of the stored graphs, which transforms do not exceed."""
+
+    # Written graphs may be smaller.
+    knows_sizes = False
+
+    def items(self) -> Iterator[Any]:
+        """Yield the transformed graphs."""
+        return iter(self._given)
+
+    def by_position(self) -> TransformedStore:
+        """Return the view."""
+        view: TransformedStore = self._given
+        return view
 
 
 def is_sharded(path: Path) -> bool:

@@ -41,7 +41,7 @@ class Transformed(Source):
         return self._source.splits()
 
     def sizes(self, cache: Any = None) -> GraphSizes:
-        """Return the sizes of the transformed graphs, all of which are read for that."""
+        """Read and transform all graphs, and return their sizes."""
         items = self.items()
         first = next(items)
         size_of = SizeReader(first, "item 0")

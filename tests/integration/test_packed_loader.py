@@ -489,3 +489,46 @@ def test_a_resumed_loader_goes_on_where_the_state_was_saved() -> None:
     resumed = tp.packed_loader(tp.with_ids(ITEMS), **arguments)
     resumed.sampler.load_state_dict(state)
     assert begun + [batch.graph_ids.tolist() for batch in resumed] == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["list", "with_ids", "subset", "subset of with_ids", "store", "transformed store"])
+def test_random_transforms_draw_other_numbers_each_epoch(kind: str, workers: int, tmp_path: Path) -> None:
+    """The epoch of the ids reaches the graphs, whatever the source; equal epochs draw alike."""
+    graphs = [(dgl.rand_graph(n, 4 * n), torch.zeros(1)) for n in range(5, 25)]
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    drop: Any = dgl.transforms.DropEdge(0.5)
+    source, others = {
+        "list": (graphs, {"transform": drop}),
+        "with_ids": (tp.with_ids(graphs), {"transform": drop}),
+        "subset": (torch.utils.data.Subset(graphs, range(20)), {"transform": drop}),
+        "subset of with_ids": (torch.utils.data.Subset(tp.with_ids(graphs), range(20)), {"transform": drop}),
+        "store": (store, {"transform": drop}),
+        "transformed store": (store.with_transform(drop), {}),
+    }[kind]
+    loader = tp.packed_loader(source, graphs_per_batch=5, shuffle=False, num_workers=workers, **others)
+    drawn = []
+    for epoch in (0, 1, 0):
+        loader.set_epoch(epoch)
+        drawn.append([batch.num_real_edges for batch in loader])
+    assert drawn[0] != drawn[1]
+    assert drawn[0] == drawn[2]
+
+
+def test_a_store_takes_transforms_of_graphs_and_of_batches(tmp_path: Path) -> None:
+    graphs = []
+    for n in range(5, 25):
+        graph = dgl.rand_graph(n, 2 * n)
+        graph.ndata["x"] = torch.zeros(n, 2)
+        graphs.append(graph)
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    settings: Any = {"transform": dgl.transforms.DropEdge(0.5), "batch_transform": tp.transforms.AddNoise("x", 1.0)}
+    noise = []
+    for source in (store, tp.with_ids(graphs)):
+        loader = tp.packed_loader(source, graphs_per_batch=5, shuffle=False, **settings)
+        batch = next(iter(loader))
+        assert batch.num_real_edges < 2 * batch.num_real_nodes
+        assert batch.node_features["x"][batch.node_mask].all()
+        assert not batch.node_features["x"][~batch.node_mask].any()
+        noise.append(batch.node_features["x"])
+    assert torch.equal(*noise)
