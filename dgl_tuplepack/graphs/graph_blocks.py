@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,9 @@ import numpy as np
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.build import build_graph
-from dgl_tuplepack.graphs.items import parts_of
-from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.items import is_pyg, parts_of
+from dgl_tuplepack.graphs.merge import batch_of, edges_by_id, labels_of
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 from dgl_tuplepack.sizes import IntArray
 
@@ -21,16 +21,24 @@ from dgl_tuplepack.sizes import IntArray
 _GRAPHS = 512
 
 
-def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
+def graph_blocks(
+    items: Iterable[Any], levels: Mapping[str, str | None] | None = None
+) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
+    For graphs of PyG it is the schema of as many items as tell what their attributes belong to; `levels` tell it too.
     SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
     first = next(iterator, None)
     if first is None:
         raise SizesError("the source has no graphs; at least one is needed.")
-    schema = Schema.of(first)
+    if is_pyg(parts_of(first, "item 0").graph):
+        from dgl_tuplepack.graphs.pyg_items import settled
+
+        schema, every = settled(first, iterator, levels or {})
+        return schema, _blocks(every, schema)
+    schema = Schema.of(first, levels)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 
 
@@ -52,7 +60,7 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
                 "(graph, {'y': label, 'id': id}), or return (graph, label)."
             )
     batch = batch_of(schema, [part.graph for part in parts], where)
-    labels = stack_labels([as_tensors(part.label) for part in parts], schema, where)
+    labels = labels_of(batch, schema, parts, where)
     nodes = {t: batch.batch_num_nodes(t).cpu().numpy().astype(np.int64) for t in schema.node_types}
     edges = {t: batch.batch_num_edges(t).cpu().numpy().astype(np.int64) for t in schema.edge_types}
     endpoints = {}

@@ -50,17 +50,21 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
+    A graph of PyG is one part: `Schema.of` and `graphs.merge` find its labels.
     An id by `with_ids` replaces an id inside the item. SchemaError for other items; `where` says which one it is.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
+    if is_pyg(item):
+        # What belongs to the graph is an attribute of it.
+        return Parts(item, None, None)
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     if not item or not is_graph(item[0]):
         begins = f" that begins with {type(item[0]).__name__}" if item is given and item else ""
         raise SchemaError(
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id); let the dataset return one of them."
+            "(DGLGraph, label, id), or a Data or HeteroData of PyG; let the dataset return one of them."
         )
     if len(item) > 3:
         raise SchemaError(
@@ -88,10 +92,17 @@ def is_graph(item: Any) -> bool:
     return dgl is not None and isinstance(item, dgl.DGLGraph)
 
 
+def is_pyg(item: Any) -> bool:
+    """Whether an item is a Data or HeteroData of PyG; False if PyG is not imported."""
+    pyg = sys.modules.get("torch_geometric.data")
+    return pyg is not None and isinstance(item, pyg.Data | pyg.HeteroData)
+
+
 def is_iterable(source: Any) -> bool:
     """Whether a source can be iterated; False for graphs and 0-dimensional arrays, although they have the methods."""
     iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
-    return iterates and not is_graph(source) and getattr(source, "ndim", 1) != 0 and not isinstance(source, type)
+    is_single = is_graph(source) or is_pyg(source) or isinstance(source, type)
+    return iterates and not is_single and getattr(source, "ndim", 1) != 0
 
 
 class WithIds:

@@ -10,13 +10,22 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.graphs.blocks import EdgeType, check_types
-from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.items import Parts, is_pyg
+from dgl_tuplepack.graphs.plain_graph import PlainGraph
+from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
 
 
 def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """Return what `dgl.batch` makes of graphs, None for no graphs; SchemaError names, by `where`, one that differs."""
+    """Return what `dgl.batch` makes of graphs, None for no graphs; SchemaError names, by `where`, one that differs.
+
+    Graphs of PyG become a `PlainGraph`.
+    """
     if not graphs:
         return None
+    if schema.pyg is not None or any(map(is_pyg, graphs)):
+        from dgl_tuplepack.graphs.pyg_items import joined
+
+        return joined(schema, graphs, where)
     dgl = load("dgl")
     try:
         # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
@@ -32,6 +41,13 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
         schema.check_graph(graph, place)
     # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
     return dgl.batch([_without_empty_features(graph) for graph in graphs])
+
+
+def labels_of(batch: Any, schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> dict[str, Tensor]:
+    """Return the labels of the graphs that `batch_of` joined, ``[number, ...]`` each."""
+    if isinstance(batch, PlainGraph):
+        return batch.labels
+    return stack_labels([as_tensors(part.label) for part in parts], schema, where)
 
 
 def edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:

@@ -14,12 +14,12 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, check_types, components_of
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import is_pyg, parts_of
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
 )
-
 
 # A feature or label: its content, type (None for a label) and name.
 Column = tuple[str, GraphType | None, str]
@@ -45,7 +45,7 @@ class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
     `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty if there
-    are no labels.
+    are no labels. `pyg` is set for graphs of PyG, whose attributes the features and labels are.
     """
 
     node_types: tuple[str, ...]
@@ -55,12 +55,21 @@ class Schema:
     labels: dict[str, ArraySpec]
     idtype: torch.dtype
     has_ids: bool
+    pyg: PygLayout | None = None
 
     @classmethod
-    def of(cls, example: Any) -> Schema:
-        """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`."""
-        load("dgl")
+    def of(cls, example: Any, levels: Mapping[str, str | None] | None = None) -> Schema:
+        """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
+
+        `levels` tell what attributes of a graph of PyG belong to, where the example itself does not tell it.
+        """
         graph, label, graph_id = parts_of(example, "the example")
+        if is_pyg(graph):
+            from dgl_tuplepack.graphs.pyg_items import example_schema
+
+            return example_schema(graph, levels or {}, graph_id is not None)
+        refuse_levels(levels, "the example")
+        load("dgl")
         labels = as_tensors(label)
         return cls(
             node_types=tuple(graph.ntypes),
@@ -120,6 +129,14 @@ class Schema:
         for edge_type, specs in self.edge_features.items():
             if graph.num_edges(edge_type):
                 yield _specs(graph.edges[edge_type].data), specs, "edge"
+
+
+def refuse_levels(levels: Mapping[str, str | None] | None, what: str) -> None:
+    """Refuse the setting `levels` for what is not of PyG."""
+    if levels:
+        raise SchemaError(
+            f"levels tell what attributes of graphs of PyG belong to, but {what} is not one; leave levels out."
+        )
 
 
 def as_tensors(label: Any) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
-from dgl_tuplepack.graphs.items import Parts, is_graph
+from dgl_tuplepack.graphs.items import Parts, is_graph, is_pyg
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
 _GRAPHS = 5
@@ -53,6 +53,11 @@ class GraphTransform:
             ]
 
     def _of_one(self, part: Parts, where: str, told: int | None, copies: bool) -> Any:
+        if is_pyg(part.graph):
+            raise TransformError(
+                f"the transform {self.name} is for DGLGraphs, but {where} is a Data of PyG; give it to the dataset, as "
+                "its transform or pre_transform."
+            )
         epoch, is_known = self.draws.epoch(told)
         seed_generators(int(key_of(int(key_of(self.draws.seed, epoch, _GRAPHS)), part.id or 0, _GRAPHS)))
         is_watched = part.id is None or not is_known

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import BatchTensors
@@ -67,6 +69,8 @@ class PaddedBatch:
     # With sorted edges: where the edges of each destination begin, and where each edge stood before.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
+    # Set for graphs of PyG.
+    _pyg: PygLayout | None = None
     _graph: DGLGraph | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
@@ -198,6 +202,22 @@ class PaddedBatch:
             self._exchange_features()
         return self._graph
 
+    @property
+    def pyg(self) -> Any:
+        """The batch as a `torch_geometric.data.Batch` of static shape, of `Data` or `HeteroData`; it shares tensors.
+
+        It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
+        `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
+        indices cover the real graphs alone. Of graphs of DGL, the node feature "feat" is `x`, the edge feature "feat"
+        is `edge_attr`, and a single label is `y`; other names stay.
+
+        Every access makes a new one: keep it.
+        """
+        load("torch_geometric")
+        from dgl_tuplepack.padding.pyg_batch import pyg_batch
+
+        return pyg_batch(self)
+
     def _build_graph(self) -> DGLGraph:
         return build_batch(
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
@@ -282,6 +302,11 @@ class PaddedBatch:
             f"PaddedBatch({nodes} nodes, {edges} edges, {len(self.graph_mask)} graphs; "
             f"real: {real}, {self.num_real_graphs} graphs; device {self.device})"
         )
+
+
+def node_graph_slots(batch: PaddedBatch) -> dict[str, Tensor]:
+    """Return the graph slot of each node of each type."""
+    return _graph_slots(batch._nodes_per_graph, batch._node_masks)
 
 
 def _graph_slots(counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> dict[Any, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
-from dgl_tuplepack.graphs.merge import batch_of
-from dgl_tuplepack.graphs.schema import Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.merge import batch_of, labels_of
+from dgl_tuplepack.graphs.pyg_attributes import checked_levels
+from dgl_tuplepack.graphs.schema import Schema, as_label
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
@@ -30,8 +31,9 @@ class PaddedCollate:
     limits
         Limits of one pack with a cap on graphs, usually ``sampler.limits``.
     example
-        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id). It defines types, features and
-        labels, and whether items have ids. An id is an integer >= 0, kept in ``graph_ids`` (see `with_ids` too).
+        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
+        It defines types, features and labels, and whether items have ids. An id is an integer >= 0, kept in
+        ``graph_ids`` (see `with_ids` too).
     packs_per_batch
         p >= 1, as in the sampler.
     label_fill
@@ -62,6 +64,9 @@ class PaddedCollate:
     transform_seed
         0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
         number of workers; they need items from ``with_ids(dataset)``.
+    levels
+        What attributes of graphs of PyG belong to: "node", "edge", "graph", or None to leave one out, by name,
+        ``{"w": "edge"}``. It is needed where the example does not tell it.
 
     Raises
     ------
@@ -101,10 +106,11 @@ class PaddedCollate:
         transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
+        levels: Mapping[str, str | None] | None = None,
     ) -> None:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
-        self.schema = Schema.of(self._example(example))
+        self.schema = Schema.of(self._example(example), None if levels is None else checked_levels(levels))
         self.shape = PaddedShape(
             self.schema,
             limits,
@@ -157,13 +163,14 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], where: list[str]) -> PaddedBatch:
-        padded = padded_batch(self.shape, batch_of(self.schema, [part.graph for part in parts], where), len(parts))
-        padded.labels = self._labels(parts, where, padded.device)
+        batch = batch_of(self.schema, [part.graph for part in parts], where)
+        padded = padded_batch(self.shape, batch, len(parts))
+        padded.labels = self._labels(batch, parts, where, padded.device)
         padded.graph_ids = self._ids(parts, where, padded.device)
         return padded
 
-    def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
-        real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}
+    def _labels(self, batch: Any, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
+        real = labels_of(batch, self.schema, items, where) if items else {}
         labels = {}
         for name in self.schema.labels:
             fill = self.shape.padding_of(("label", None, name), len(items), device)

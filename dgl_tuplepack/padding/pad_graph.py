@@ -53,6 +53,7 @@ def padded_batch(shape: PaddedShape, batch: DGLGraph | None, num_graphs: int) ->
         _edges_per_graph=_per_graph(shape, edge_counts, edges, shape.num_edges, device),
         _node_masks={t: torch.arange(shape.num_nodes[t], device=device) < n for t, n in nodes.items()},
         _edge_masks={t: torch.arange(shape.num_edges[t], device=device) < n for t, n in edges.items()},
+        _pyg=schema.pyg,
     )
     return sorted_by_destination(padded) if shape.sort_edges else padded
 

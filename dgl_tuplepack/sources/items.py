@@ -12,7 +12,7 @@ import numpy as np
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import check_types, components_of
-from dgl_tuplepack.graphs.items import is_iterable, parts_of
+from dgl_tuplepack.graphs.items import is_iterable, is_pyg, parts_of
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.sizes_cache import cached_sizes, sample_ids
@@ -91,18 +91,28 @@ class SizeReader:
     """
 
     def __init__(self, first: Any, where: str) -> None:
-        graph = parts_of(first, where).graph
+        graph = _sized(first, where)
         self._where, self._types = where, (graph.ntypes, graph.canonical_etypes)
         self.components = components_of(*self._types)
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""
-        graph = parts_of(item, where).graph
+        graph = _sized(item, where)
         node_types, edge_types = self._types
         check_types(graph, node_types, edge_types, where, self._where)
         if self.components is HOMOGENEOUS:
             return graph.num_nodes(), graph.num_edges()
         return (*map(graph.num_nodes, node_types), *map(graph.num_edges, edge_types))
+
+
+def _sized(item: Any, where: str) -> Any:
+    """Return the graph of an item, or a view of one of PyG with the same methods."""
+    graph = parts_of(item, where).graph
+    if not is_pyg(graph):
+        return graph
+    from dgl_tuplepack.graphs.pyg_items import PygGraph
+
+    return PygGraph(graph, where)
 
 
 def _read_sizes(source: Any, number: int, ids: Sequence[int] | None = None) -> GraphSizes:

@@ -41,6 +41,8 @@ class Source(ABC):
         Name of the source in messages.
     knows_sizes
         Whether sizes are read without the graphs, so that limits are checked before anything is written.
+    levels
+        What attributes of graphs of PyG belong to, as the user says.
     schema
         `Schema` of the graphs, if `blocks` do not determine it.
     files
@@ -52,6 +54,7 @@ class Source(ABC):
     """
 
     knows_sizes = False
+    levels: Mapping[str, str | None] | None = None
     schema: Any = None
     pre_transform: Any = None
     files: Path | None = None
@@ -223,10 +226,12 @@ KINDS = [
         derived=("processed", "mapping"),
         derived_beside=("raw/num-node-list.csv.gz", "raw/data.npz"),
     ),
+    Kind("dgl_tuplepack.sources.pyg:PygDataset", object="an InMemoryDataset of PyG or a subset of it"),
     # Recognises anything that can be iterated.
     Kind(
         "dgl_tuplepack.sources.items:Items",
-        object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)",
+        object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or "
+        "of Data or HeteroData of PyG",
     ),
 ]
 

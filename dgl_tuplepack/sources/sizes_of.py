@@ -17,8 +17,9 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     Parameters
     ----------
     source
-        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); a DGLDataset, OGB's DglGraphPropPredDataset or
-        a subset of one (anything with a length and items of that kind); a `GraphStore`, a `MultiStore` or an
+        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of Data or HeteroData of PyG; a DGLDataset,
+        an InMemoryDataset of PyG, a dataset object of OGB or a subset of one (anything with a length and items of that
+        kind); a `GraphStore`, a `MultiStore` or an
         `OgbFolder`; the path of one of these three, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
         ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
         returned as it is.

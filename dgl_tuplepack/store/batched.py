@@ -52,7 +52,7 @@ class BatchedStore:
         schema = self._schema = self.store.batch_schema(self.as_stored)
         self._types: list[GraphType | None] = [*schema.node_types, *schema.edge_types, None]
         self._finder, self._parts = Finder(self.store), self.store.parts
-        self._builder, self._tensors = BatchBuilder(schema), tensors_of(schema)
+        self._builder, self._tensors = self._builder_of(schema), tensors_of(schema)
         # Type and shape of a row of each tensor, and its dtype as numpy's, None where numpy lacks it, and torch's.
         self._made = [
             (self._types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
@@ -65,6 +65,10 @@ class BatchedStore:
         for stored, (key, _, _) in zip(self._stored, self._tensors, strict=True):
             if key[0] != "per_graph":
                 stored[:] = [array_record(part.array(*key)) for part in self._parts]
+
+    def _builder_of(self, schema: Schema) -> Any:
+        """Return what makes a batch of its tensors."""
+        return BatchBuilder(schema)
 
     def _field(self, number: int) -> tuple[int, ...]:
         """Return the record `FIELD` of a tensor, which has a stretch of memory of its own, for the kernel."""

@@ -16,6 +16,7 @@ from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.described import description_of
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
@@ -157,6 +158,7 @@ class StoreMetadata:
     arrays: tuple[ArrayEntry, ...]
     written_by: str = __version__
     pre_transform: PreTransform | None = None
+    pyg: PygLayout | None = None
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
@@ -180,6 +182,7 @@ class StoreMetadata:
             labels={str(entry.name): entry.spec for entry in self.of_content("label")},
             idtype=getattr(torch, self.idtype),
             has_ids=True,
+            pyg=self.pyg,
         )
 
     @property
@@ -192,6 +195,9 @@ class StoreMetadata:
         # Left out where there is none, so that stores of earlier releases keep their checksum.
         if self.pre_transform is None:
             del content["pre_transform"]
+        del content["pyg"]
+        if self.pyg is not None:
+            content["pyg"] = self.pyg.as_document()
         return content
 
     def save(self, folder: Path) -> None:
@@ -216,6 +222,8 @@ class StoreMetadata:
             values["written_by"] = str(values["written_by"])
             if "pre_transform" in values:
                 values["pre_transform"] = PreTransform.from_dict(values["pre_transform"])
+            if "pyg" in values:
+                values["pyg"] = PygLayout.from_document(values["pyg"])
             metadata = cls(**values)
             metadata._check()
         return metadata
@@ -258,6 +266,8 @@ class StoreMetadata:
         for content, of_types in types.items():
             for t in of_types:
                 self.num_rows(content, t)
+        if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
+            raise ValueError("the layout of PyG names arrays that the store does not have")
         if any(entry.shape[:1] != (self.num_graphs,) for entry in self.of_content("label")):
             raise ValueError("there is not one label for each graph")
         if any(len(entry.shape) != 1 for entry in self.of_content("split")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_ids, as_path, true_or_false
+from dgl_tuplepack._checks import as_ids, as_path, is_one_of, shown, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
@@ -80,8 +82,8 @@ class StoredGraphs(WithTransform, Selection):
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
-    def batched(self, *, as_stored: bool = False) -> BatchedStore:
-        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` without padding.
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchedStore:
+        """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` without padding, or a batch of PyG.
 
         It is what `dgl.batch` and DGL's collate make of the items, far faster. The view takes the place of the dataset
         in a script: ``GraphDataLoader(store.batched(), batch_size=64, shuffle=True)``. With
@@ -92,8 +94,18 @@ class StoredGraphs(WithTransform, Selection):
         ----------
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
+        framework
+            "dgl", or "pyg": the item is what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
+            ``torch_geometric.loader.DataLoader(store.batched(framework="pyg"), batch_size=64)`` gets it whole.
         """
-        return BatchedStore(self, as_stored)
+        if not is_one_of(framework, ("dgl", "pyg")):
+            raise InputError(f"framework must be 'dgl' or 'pyg', but is {shown(framework)}; give one of them.")
+        if framework == "dgl":
+            return BatchedStore(self, as_stored)
+        load("torch_geometric")
+        from dgl_tuplepack.store.pyg import PygBatched
+
+        return PygBatched(self, as_stored)
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.
@@ -109,6 +121,21 @@ class StoredGraphs(WithTransform, Selection):
         from dgl_tuplepack.store.dgl_dataset import StoreDataset
 
         return StoreDataset(self)
+
+    def as_pyg_dataset(self, transform: Callable[[Any], Any] | None = None) -> Any:
+        """Return the store as a `torch_geometric.data.Dataset` of `Data` or `HeteroData`.
+
+        Its graphs are read one by one; ``batched(framework="pyg")`` and `padded` give whole batches far faster.
+
+        Parameters
+        ----------
+        transform
+            Applied to each graph when it is read, as in PyG's own datasets.
+        """
+        load("torch_geometric")
+        from dgl_tuplepack.store.pyg import PygStoreDataset
+
+        return PygStoreDataset(self, transform)
 
 
 class GraphStore(StoredGraphs):
@@ -163,6 +190,7 @@ class GraphStore(StoredGraphs):
         overwrite: bool = False,
         pre_transform: Callable[[Any], Any] | None = None,
         transform_seed: int = 0,
+        levels: Mapping[str, str | None] | None = None,
     ) -> GraphStore:
         """Write a store, block after block, and open it.
 
@@ -171,9 +199,9 @@ class GraphStore(StoredGraphs):
         path
             Folder to make, or an empty folder.
         source
-            A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, a
-            `GraphStore`, a `MultiStore` or a subset, or the path of one of them, which is read directly and much
-            faster; the path of a ``.bin`` file of `dgl.save_graphs`.
+            A list, dataset or iterator of DGLGraph, (DGLGraph, label), or Data or HeteroData of PyG; an OGB dataset; an
+            `OgbFolder`, a `GraphStore`, a `MultiStore`, an `InMemoryDataset` of PyG or a subset of one of these, or a
+            path, which are read directly and much faster; the path of a ``.bin`` file of `dgl.save_graphs`.
         splits
             Ids by name of the split, such as "train"; None: the splits of the source.
         compact
@@ -186,6 +214,9 @@ class GraphStore(StoredGraphs):
             returns a DGLGraph. Sizes are those of the graphs that it returns. The store keeps its name and settings.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
+        levels
+            What attributes of graphs of PyG belong to: "node", "edge", "graph", or None to leave one out, by name,
+            ``{"w": "edge"}``. It is needed where the graphs do not tell it.
 
         Raises
         ------
@@ -208,6 +239,9 @@ class GraphStore(StoredGraphs):
         # The folder is checked before the source is read, which may take long.
         with fresh_data(path, overwrite) as data:
             opened = resolve(source)
+            if levels is not None:
+                opened = copy.copy(opened)
+                opened.levels = checked_levels(levels)
             if pre_transform is not None:
                 opened = Transformed(opened, pre_transform, transform_seed)
             schema, blocks = blocks_of(opened)

@@ -126,4 +126,5 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         _edge_masks={t: tensors["mask", t] for t in edge_types},
         _row_pointers=pointers,
         _edge_orders=orders,
+        _pyg=schema.pyg,
     )

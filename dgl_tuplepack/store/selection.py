@@ -204,7 +204,7 @@ def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> 
 
 def check_same_schema(expected: Schema, found: Schema, where: str, other: str) -> None:
     """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
-    for what in ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels"):
+    for what in ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "pyg"):
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:
             raise SchemaError(

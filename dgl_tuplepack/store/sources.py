@@ -11,7 +11,7 @@ import torch
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.graph_blocks import graph_blocks
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 from dgl_tuplepack.sources import Source
 
 
@@ -19,7 +19,9 @@ def blocks_of(source: Source) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema and all graphs of a source as blocks; errors may also come while iterating."""
     blocks = source.blocks()
     if blocks is None:
-        return graph_blocks(source.items())
+        return graph_blocks(source.items(), source.levels)
+    if source.schema is None or source.schema.pyg is None:
+        refuse_levels(source.levels, source.title)
     if source.schema is not None:
         return source.schema, blocks
     first = next(blocks, None)

@@ -110,7 +110,9 @@ class StoreWriter:
         self._add("size_classes", None, row_shape=classes.shape[1:]).append(classes)
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
-        return StoreMetadata(data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays)
+        return StoreMetadata(
+            data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays, pyg=schema.pyg
+        )
 
     def close(self) -> None:
         """Close all files, complete or not."""

@@ -1,0 +1,303 @@
+"""Items that are graphs of PyG, Data or HeteroData: their sizes, their schema, and many of them joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.items import is_pyg, parts_of
+from dgl_tuplepack.graphs.plain_graph import PlainGraph
+from dgl_tuplepack.graphs.pyg_attributes import (
+    ENDPOINTS,
+    NUMBER,
+    SEVERAL,
+    Attribute,
+    Levels,
+    Sizes,
+    check_endpoints,
+    check_known,
+    check_single,
+    described,
+    keys_of,
+    nodes_key,
+    plain_tensor,
+    refuse_open,
+    schema_of_attributes,
+    whole_nodes,
+)
+from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+
+# Graphs that are read at most until the levels of all attributes are certain.
+_MOST_READ = 10_000
+
+
+class PygGraph:
+    """The part of the interface of a DGLGraph that sizes are read by, of a graph of PyG that messages call `where`."""
+
+    def __init__(self, data: Any, where: str) -> None:
+        self.data, self.where = data, where
+        if hasattr(data, "to_data_list"):
+            raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
+        self.is_hetero = hasattr(data, "node_types")
+        self.ntypes: list[str] = sorted(data.node_types) if self.is_hetero else [NODE_TYPE]
+        self.canonical_etypes: list[EdgeType] = sorted(data.edge_types) if self.is_hetero else [EDGE_TYPE]
+        ends = {t for e in self.canonical_etypes for t in (e[0], e[2])}
+        if not ends <= set(self.ntypes):
+            raise SchemaError(
+                f"{where} has edges to nodes of the types {sorted(ends - set(self.ntypes))}, but nodes of the types "
+                f"{self.ntypes}; set num_nodes of these types."
+            )
+
+    def storage(self, t: GraphType | None) -> Any:
+        """Return the attributes of a type; for None those of the graph. A `Data` has one storage for all."""
+        if not self.is_hetero:
+            return self.data._store
+        return self.data._global_store if t is None else self.data[t]
+
+    @property
+    def types(self) -> list[GraphType | None]:
+        """The types that have a storage, and None for the graph."""
+        return [None, *self.ntypes, *self.canonical_etypes] if self.is_hetero else [None]
+
+    def num_nodes(self, ntype: str = NODE_TYPE) -> int:
+        """Return the number of nodes of a type; SchemaError if nothing tells it."""
+        storage, what = self.storage(ntype), self._named(ntype)
+        if nodes_key(storage) is None:
+            check_single(storage, self.where)
+        key = check_known(nodes_key(storage), what)
+        return whole_nodes(storage[NUMBER] if key == NUMBER else storage.num_nodes, what)
+
+    def endpoints(self, etype: EdgeType = EDGE_TYPE) -> Tensor:
+        """Return `edge_index` of a type."""
+        storage = self.storage(etype)
+        if ENDPOINTS not in storage:
+            check_single(storage, self.where)
+        return check_endpoints(storage.get(ENDPOINTS), self._named(etype))
+
+    def check_joining(self, etype: EdgeType, nodes: tuple[int, int]) -> None:
+        """Refuse a class that joins `edge_index` in another way; `nodes` are those of the two ends."""
+        ends, storage = self.endpoints(etype), self.storage(etype)
+        dim = self.data.__cat_dim__(ENDPOINTS, ends, storage)
+        step = np.asarray(self.data.__inc__(ENDPOINTS, ends, storage)).reshape(-1)
+        if dim not in (-1, 1) or not np.array_equal(np.broadcast_to(step, 2), nodes):
+            raise SchemaError(
+                f"{type(self.data).__name__} joins edge_index in a way of its own (__inc__ is {step.tolist()} where "
+                f"the ends have {list(nodes)} nodes, __cat_dim__ is {dim}), which batches do not follow; {SEVERAL}."
+            )
+
+    def num_edges(self, etype: EdgeType = EDGE_TYPE) -> int:
+        """Return the number of edges of a type."""
+        return int(self.endpoints(etype).shape[1])
+
+    def _named(self, t: GraphType) -> str:
+        return f"{self.where}, type {t!r}" if self.is_hetero else self.where
+
+
+def _attributes(graphs: Sequence[PygGraph], levels: Levels, left_out: set[str]) -> list[Attribute]:
+    """Return all attributes of graphs, which must have the same ones."""
+    first = graphs[0]
+    attributes = []
+    names = [[sorted(keys_of(g.storage(t), levels, left_out, g.where)) for t in g.types] for g in graphs]
+    for graph, found in zip(graphs, names, strict=True):
+        if found != names[0]:
+            _refuse_names(graph.where, [*chain(*found)], [*chain(*names[0])])
+    for t, keys in zip(first.types, names[0], strict=True):
+        for key in keys:
+            dim, spec, rows = _of_one(first, t, key)
+            others = [_of_one(graph, t, key) for graph in graphs[1:]]
+            for graph, (_, found_spec, _) in zip(graphs[1:], others, strict=True):
+                _check_spec(found_spec, spec, key, graph.where)
+            counts = np.array([rows, *(number for _, _, number in others)], np.int64)
+            attributes.append(Attribute(t, key, dim, spec, counts))
+    return attributes
+
+
+def _of_one(graph: PygGraph, t: GraphType | None, key: str) -> tuple[int | None, ArraySpec, int]:
+    """Return the axis, a row, and the number of rows of an attribute of one graph."""
+    storage, what = graph.storage(t), f"the attribute {key!r} of {graph.where}"
+    value = plain_tensor(storage[key], what)
+    dim, spec = described(graph.data, storage, key, value, what)
+    return dim, spec, 1 if dim is None or value.ndim == 0 else int(value.shape[dim])
+
+
+def _refuse_names(where: str, found: Sequence[str], expected: Sequence[str]) -> None:
+    raise SchemaError(
+        f"{where} has the attributes {', '.join(found) or 'none'}, but the first one has "
+        f"{', '.join(expected) or 'none'}; every graph needs the same ones, or leave some out by levels={{name: None}}."
+    )
+
+
+def _check_spec(found: ArraySpec, expected: ArraySpec, key: str, where: str) -> None:
+    if found != expected:
+        raise SchemaError(
+            f"{where}: a row of the attribute {key!r} is {found}, but that of the first graph is {expected}; every "
+            "graph needs the same shapes and dtypes."
+        )
+
+
+def schema_of(
+    graphs: Sequence[PygGraph], levels: Levels, has_ids: bool, left_out: set[str]
+) -> tuple[Schema, list[Attribute]]:
+    """Return the schema of graphs, and the attributes whose level these graphs do not tell."""
+    first = graphs[0]
+    for graph in graphs[1:]:
+        _check_types(graph, first.ntypes, first.canonical_etypes)
+    sizes = Sizes(
+        {t: np.array([graph.num_nodes(t) for graph in graphs], np.int64) for t in first.ntypes},
+        {e: np.array([graph.num_edges(e) for graph in graphs], np.int64) for e in first.canonical_etypes},
+        [graph.where for graph in graphs],
+    )
+    attributes = _attributes(graphs, levels, left_out)
+    for i, graph in enumerate(graphs):
+        for e in first.canonical_etypes:
+            graph.check_joining(e, (int(sizes.nodes[e[0]][i]), int(sizes.nodes[e[2]][i])))
+    idtypes = {first.endpoints(e).dtype for e in first.canonical_etypes}
+    idtype = torch.int32 if idtypes == {torch.int32} else torch.int64
+    counted = tuple(t for t in first.ntypes if NUMBER in first.storage(t))
+    return schema_of_attributes(attributes, sizes, levels, idtype, counted, left_out, has_ids)
+
+
+def example_schema(data: Any, levels: Levels, has_ids: bool) -> Schema:
+    """Return the schema of one graph; SchemaError if it does not tell the level of an attribute."""
+    schema, open_ones = schema_of([PygGraph(data, "the example")], levels, has_ids, set())
+    if open_ones:
+        refuse_open(open_ones, 1)
+    return schema
+
+
+def settled(first: Any, others: Iterator[Any], levels: Levels) -> tuple[Schema, Iterator[Any]]:
+    """Return the schema of items, which is certain after as many items as it needs, and all items again."""
+    read, more, left_out = [first], 15, set[str]()
+    while True:
+        graphs = [_graph_of(item, f"item {i}") for i, item in enumerate(read)]
+        has_ids = parts_of(first, "item 0").id is not None
+        schema, open_ones = schema_of(graphs[:1] if len(read) == 1 else graphs, levels, has_ids, left_out)
+        if len(read) > 1 and not open_ones:
+            return schema, chain(read, others)
+        following = list(islice(others, more))
+        if not following or len(read) >= _MOST_READ:
+            if open_ones:
+                refuse_open(open_ones, len(read))
+            return schema, chain(read, following, others)
+        read, more = read + following, 2 * more
+
+
+def _graph_of(item: Any, where: str) -> PygGraph:
+    data = parts_of(item, where).graph
+    if not is_pyg(data):
+        _refuse_mixed(where, data)
+    return PygGraph(data, where)
+
+
+def _refuse_mixed(where: str, graph: Any) -> None:
+    kinds = ("a DGLGraph", "of PyG") if not is_pyg(graph) else ("of PyG", "a DGLGraph")
+    raise SchemaError(
+        f"{where} is {kinds[0]}, but the graphs before it, or the example, are {kinds[1]}; give graphs of one kind."
+    )
+
+
+def _check_types(graph: PygGraph, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> None:
+    if [*graph.ntypes, *graph.canonical_etypes] != [*node_types, *edge_types]:
+        raise SchemaError(
+            f"{graph.where} has node types {graph.ntypes} and edge types {graph.canonical_etypes}, but the example has "
+            f"{list(node_types)} and {list(edge_types)}; all graphs must have the same types."
+        )
+
+
+def joined(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> PlainGraph:
+    """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
+    layout = schema.pyg
+    for graph, place in zip(graphs, where, strict=True):
+        if is_pyg(graph) != (layout is not None):
+            _refuse_mixed(place, graph)
+    assert layout is not None
+    views = [PygGraph(data, place) for data, place in zip(graphs, where, strict=True)]
+    _check_names(schema, layout, views)
+    nodes = {t: _counted([view.num_nodes(t) for view in views], views) for t in schema.node_types}
+    edges = {e: _counted([view.num_edges(e) for view in views], views) for e in schema.edge_types}
+    counts: dict[Any, Tensor] = {**nodes, **edges}
+    columns = {column: _rows(column, spec, layout, views, counts) for column, spec in schema.columns()}
+    return PlainGraph(
+        (nodes, edges),
+        {e: _joined_ends(e, schema.idtype, views, nodes, edges[e]) for e in schema.edge_types},
+        {t: {n: columns["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
+        {e: {n: columns["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
+        {n: columns["label", None, n] for n in schema.labels},
+    )
+
+
+def _counted(numbers: list[int], views: Sequence[PygGraph]) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64, device=views[0].endpoints(views[0].canonical_etypes[0]).device)
+
+
+def _check_names(schema: Schema, layout: PygLayout, views: Sequence[PygGraph]) -> None:
+    expected = sorted((name or LABEL) for (_, _, name), _ in schema.columns())
+    levels: Levels = dict.fromkeys(layout.left_out)
+    for view in views:
+        _check_types(view, schema.node_types, schema.edge_types)
+        found = sorted(key for t in view.types for key in keys_of(view.storage(t), levels, set(), view.where))
+        if found != expected:
+            _refuse_names(view.where, found, expected)
+
+
+def _rows(
+    column: Column,
+    spec: ArraySpec,
+    layout: PygLayout,
+    views: Sequence[PygGraph],
+    counts: dict[GraphType | None, Tensor],
+) -> Tensor:
+    """Join the rows of one attribute of all graphs: ``[rows, ...]``, for labels ``[B, ...]``."""
+    content, t, name = column
+    key, dim, number = name or LABEL, layout.dim(column), layout.rows.get(column, 1)
+    is_label = content == "label"
+    row = ArraySpec(spec.shape[1:], spec.dtype) if is_label and number != 1 else spec
+    expected = [number] * len(views) if is_label else counts[t].tolist()
+    values = []
+    for view, rows in zip(views, expected, strict=True):
+        if name not in (storage := view.storage(None if is_label else t)) and key not in storage:
+            _refuse_names(view.where, list(storage.keys()), [key])
+        found_dim, found, found_rows = _of_one(view, None if is_label else t, key)
+        value = plain_tensor(storage[key], key)
+        if (found_dim is None) != (dim is None):
+            raise SchemaError(f"{view.where}: the attribute {key!r} is joined along {found_dim}, before along {dim}.")
+        _check_spec(found, row, key, view.where)
+        if found_rows != rows:
+            raise SchemaError(
+                f"{view.where}: the attribute {key!r} has {found_rows} rows, but must have {rows}, one for each "
+                f"{content.partition('_')[0]}, as the graphs before tell; correct it, or say what it belongs to: "
+                f'levels={{"{key}": "node"}}, "edge" or "graph".'
+            )
+        whole = dim is None or value.ndim == 0
+        values.append(value if whole else value.movedim(dim or 0, 0))
+        if is_label and not whole and number == 1:
+            values[-1] = values[-1][0]
+    return torch.stack(values) if is_label else torch.cat(values)
+
+
+def _joined_ends(
+    edge_type: EdgeType, idtype: torch.dtype, views: Sequence[PygGraph], nodes: dict[str, Tensor], edges: Tensor
+) -> tuple[Tensor, Tensor]:
+    ends = torch.cat([view.endpoints(edge_type).to(idtype) for view in views], dim=1)
+    shifted = []
+    for end, t in zip(ends, (edge_type[0], edge_type[2]), strict=True):
+        number = torch.repeat_interleave(nodes[t], edges)
+        outside = (end < 0) | (end >= number)
+        if outside.any():
+            edge = int(torch.argmax(outside.to(torch.uint8)))
+            i = int(torch.searchsorted(edges.cumsum(0), edge, right=True))
+            raise SchemaError(
+                f"{views[i].where} has an edge at node {int(end[edge])}, but its nodes are 0..{int(nodes[t][i]) - 1}; "
+                "correct edge_index, or num_nodes."
+            )
+        first = torch.repeat_interleave(nodes[t].cumsum(0) - nodes[t], edges)
+        shifted.append(end + first.to(idtype))
+    return shifted[0], shifted[1]

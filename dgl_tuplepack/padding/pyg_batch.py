@@ -1,0 +1,311 @@
+"""Batches as PyG has them: a `Batch` of static shape, whose single graphs are the real ones."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from dgl_tuplepack._checks import as_integer, shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.pyg_attributes import EDGE, ENDPOINTS, GRAPH, NODE, NUMBER, RESERVED, nodes_key
+from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.padding.batch import PaddedBatch, node_graph_slots
+
+# What PyG calls the features that DGL's datasets call "feat".
+_FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
+_LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns of a batch as attributes of PyG: the storage and the name of each."""
+
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    columns: tuple[tuple[Column, GraphType | None, str], ...]
+    layout: PygLayout
+    is_plain: bool
+    # Whether attributes and names are those of graphs of PyG.
+    is_own: bool
+
+    def storage_of(self, t: GraphType | None) -> GraphType | None:
+        """Return the key of the storage of a type; a `Data` has one for all."""
+        return None if self.is_plain else t
+
+
+def names_of(
+    node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...], columns: Sequence[Column], layout: PygLayout | None
+) -> Names:
+    """Return the names of attributes; SchemaError if two columns would have the same one."""
+    is_plain = (node_types, edge_types) == ((NODE_TYPE,), (EDGE_TYPE,))
+    taken: dict[GraphType | None, set[str]] = {}
+    named = []
+    for content, t, name in columns:
+        storage = None if is_plain else t
+        used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER})
+        key = name or LABEL
+        if layout is None:
+            same = {n for c, other, n in columns if (c, other) == (content, t)}
+            if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
+                key = _FEATURES[content]
+            if key in used:
+                key = f"{_LEVELS[content]}_{key}"
+        if key in used:
+            raise SchemaError(
+                f"the {content.replace('_', ' ')} {name!r} would be the attribute {key!r} of a batch of PyG, which is "
+                "another one already; rename it in the dataset."
+            )
+        used.add(key)
+        named.append(((content, t, name), storage, key))
+    return Names(node_types, edge_types, tuple(named), layout or PygLayout(), is_plain, layout is not None)
+
+
+@dataclass
+class Origin:
+    """What a batch knows of its graphs: how many there are, and nodes and edges of each type in each of them."""
+
+    names: Names
+    num_graphs: int
+    num_real_graphs: int
+    counts: dict[GraphType, Tensor]
+    # Of sorted edges: where each edge stood before.
+    edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
+    _bounds: dict[GraphType, list[int]] | None = None
+
+    @property
+    def bounds(self) -> dict[GraphType, list[int]]:
+        """First node (edge) of each type in each graph, and the end of the last one."""
+        if self._bounds is None:
+            self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in self.counts.items()}
+        return self._bounds
+
+
+class PygBatch(Batch):  # type: ignore[misc]
+    """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes.
+
+    `num_graphs` is the number of graph slots, the same in all batches of a sampler, which pooling needs; `len`,
+    `to_data_list`, `get_example` and indices cover the real graphs alone.
+    """
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graph slots, padding included."""
+        origin = self.__dict__.get("_origin")
+        number: int = super().num_graphs if origin is None else origin.num_graphs
+        return number
+
+    @property
+    def num_real_graphs(self) -> int:
+        """Number of real graphs."""
+        origin = self.__dict__.get("_origin")
+        number: int = super().num_graphs if origin is None else origin.num_real_graphs
+        return number
+
+    def __len__(self) -> int:
+        return self.num_real_graphs
+
+    def get_example(self, idx: Any) -> Any:
+        """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
+        origin = self.__dict__.get("_origin")
+        if origin is None:
+            return super().get_example(idx)
+        number, real = as_integer(idx), origin.num_real_graphs
+        if number is None or not -real <= number < real:
+            raise IndexError(f"the batch has no graph {shown(idx)}; it has {real} real graphs.")
+        return _example(self, origin, number % real)
+
+    def to_data_list(self) -> list[Any]:
+        """Return the real graphs."""
+        return [self.get_example(i) for i in range(len(self))]
+
+    def index_select(self, idx: Any) -> list[Any]:
+        """Return some of the real graphs."""
+        if isinstance(idx, slice):
+            return [self.get_example(i) for i in range(len(self))[idx]]
+        chosen: list[Any] = super().index_select(idx)
+        return chosen
+
+    @classmethod
+    def from_data_list(cls, *args: Any, **settings: Any) -> Any:
+        """Return a `Batch` of graphs, as PyG makes it."""
+        return Batch.from_data_list(*args, **settings)
+
+
+def pyg_batch(batch: PaddedBatch) -> Any:
+    """Make the batch of PyG of a padded batch; tensors are shared."""
+    batch._exchange_features()
+    values: dict[Column, Tensor] = {}
+    for t, own in batch._node_features.items():
+        values.update({("node_feature", t, name): value for name, value in own.items()})
+    for e, own in batch._edge_features.items():
+        values.update({("edge_feature", e, name): value for name, value in own.items()})
+    if batch.labels is not None:
+        labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
+        values.update({("label", None, name): value for name, value in labels.items()})
+    names = _cached_names(batch.node_types, batch.edge_types, tuple(values), _Same(batch._pyg))
+    counts: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
+    origin = Origin(names, len(batch.graph_mask), batch.num_real_graphs, counts, batch._edge_orders or {})
+    ends = {e: (batch._src[e], batch._dst[e]) for e in batch.edge_types}
+    made, storages = _made(origin, values, ends, node_graph_slots(batch))
+    for t in batch.node_types:
+        storage = storages[names.storage_of(t)]
+        storage["node_mask"], storage[NUMBER] = batch._node_masks[t], len(batch._node_masks[t])
+    for e in batch.edge_types:
+        storages[names.storage_of(e)]["edge_mask"] = batch._edge_masks[e]
+    storages[None]["graph_mask"] = batch.graph_mask
+    if batch.graph_ids is not None:
+        storages[None]["graph_ids"] = batch.graph_ids
+    return made
+
+
+def plain_batch(
+    names: Names,
+    values: Mapping[Column, Tensor],
+    ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
+    counts: dict[GraphType, Tensor],
+    slots: Mapping[str, Tensor],
+    num_graphs: int,
+) -> Any:
+    """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`."""
+    made, storages = _made(Origin(names, num_graphs, num_graphs, counts), values, ends, slots)
+    for t in names.node_types:
+        storage = storages[names.storage_of(t)]
+        if t in names.layout.counted or not _tells_nodes(names, t):
+            storage[NUMBER] = len(slots[t])
+    return made
+
+
+class _Same:
+    """A layout as part of the key of a cache: equal to itself alone."""
+
+    def __init__(self, layout: PygLayout | None) -> None:
+        self.layout = layout
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.layout is self.layout
+
+    def __hash__(self) -> int:
+        return id(self.layout)
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_names(node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same) -> Names:
+    return names_of(node_types, edge_types, columns, layout.layout)
+
+
+@functools.lru_cache(maxsize=64)
+def _template(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...], is_plain: bool) -> Any:
+    """Return an empty batch with the storages of all types; copies of it are made faster."""
+    made = PygBatch(_base_cls=Data if is_plain else HeteroData)
+    if not is_plain:
+        for t in (*node_types, *edge_types):
+            made[t]  # makes the storage
+    return made
+
+
+def _made(
+    origin: Origin,
+    values: Mapping[Column, Tensor],
+    ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
+    slots: Mapping[str, Tensor],
+) -> tuple[Any, dict[GraphType | None, dict[str, Any]]]:
+    """Return a batch with the attributes that every one has, and the content of its storages."""
+    names = origin.names
+    made = copy.copy(_template(names.node_types, names.edge_types, names.is_plain))
+    made.__dict__["_origin"] = origin
+    storages: dict[GraphType | None, dict[str, Any]]
+    if names.is_plain:
+        storages = {None: made._store._mapping}
+    else:
+        storages = {None: made._global_store._mapping}
+        storages.update({t: made[t]._mapping for t in names.node_types})
+        storages.update({e: made[e]._mapping for e in names.edge_types})
+    for column, t, key in names.columns:
+        storages[t][key] = _laid_out(values[column], column, names.layout)
+    for e, (src, dst) in ends.items():
+        storages[names.storage_of(e)][ENDPOINTS] = joined_ends(src, dst)
+    for node_type in names.node_types:
+        storage = storages[names.storage_of(node_type)]
+        storage["batch"], storage["ptr"] = slots[node_type], _pointers(origin.counts[node_type])
+    return made, storages
+
+
+def _laid_out(value: Tensor, column: Column, layout: PygLayout) -> Tensor:
+    """Return a feature or label ``[rows, ...]`` as PyG joins it."""
+    if column in layout.rows:
+        value = value.flatten(0, 1)
+    dim = layout.dims.get(column, 0)
+    return value.movedim(0, dim) if dim else value
+
+
+def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
+    """Return ``[2, E]``: a view if both lie one behind the other, as in the batches of a store, else a copy."""
+    number = len(src)
+    follows = (
+        dst.storage_offset() == src.storage_offset() + number
+        and src.untyped_storage().data_ptr() == dst.untyped_storage().data_ptr()
+        and src.is_contiguous()
+    )
+    return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
+
+
+def _pointers(counts: Tensor) -> Tensor:
+    """Return where each graph begins, and the end of the last one."""
+    if counts.is_cpu:
+        pointers = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts.numpy(), out=pointers[1:])
+        return torch.from_numpy(pointers)
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+def _tells_nodes(names: Names, node_type: str) -> bool:
+    """Whether a graph of PyG with these attributes tells its number of nodes."""
+    tensor = torch.empty(0)
+    return nodes_key({key: tensor for _, t, key in names.columns if t == names.storage_of(node_type)}) is not None
+
+
+def _example(batch: Any, origin: Origin, i: int) -> Any:
+    """Return graph `i` of a batch."""
+    names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
+    data = Data() if names.is_plain else HeteroData()
+
+    def storage(of: Any, t: GraphType | None) -> Any:
+        return of._store if names.is_plain else of._global_store if t is None else of[t]
+
+    orders = {}
+    for e, order in origin.edge_orders.items():
+        orders[e] = torch.argsort(order[spans[e]])
+    for column, t, key in names.columns:
+        content, of_type, _ = column
+        value, dim, rows = storage(batch, t)[key], names.layout.dim(column), names.layout.rows.get(column, 1)
+        if content == "label":
+            storage(data, t)[key] = value[i] if dim is None else value.narrow(dim, i * rows, rows)
+            continue
+        assert of_type is not None
+        span = spans[of_type]
+        found = value.narrow(dim or 0, span.start, span.stop - span.start)
+        if of_type in orders:
+            found = found.index_select(dim or 0, orders[of_type].to(found.device))
+        storage(data, t)[key] = found
+    for e in names.edge_types:
+        found = storage(batch, names.storage_of(e))[ENDPOINTS][:, spans[e]]
+        first = torch.tensor([[spans[e[0]].start], [spans[e[2]].start]], dtype=found.dtype, device=found.device)
+        found = found - first
+        if e in orders:
+            found = found.index_select(1, orders[e].to(found.device))
+        storage(data, names.storage_of(e))[ENDPOINTS] = found
+    for node_type in names.node_types:
+        if node_type in names.layout.counted or not _tells_nodes(names, node_type):
+            span = spans[node_type]
+            storage(data, names.storage_of(node_type))[NUMBER] = span.stop - span.start
+    return data

@@ -1,0 +1,247 @@
+"""PyG's datasets in memory as sources: they hold all graphs in one, which is read at once, graph by graph by none."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.pyg_attributes import (
+    ENDPOINTS,
+    NUMBER,
+    Attribute,
+    Levels,
+    Sizes,
+    check_endpoints,
+    check_known,
+    described,
+    keys_of,
+    nodes_key,
+    plain_tensor,
+    refuse_open,
+    schema_of_attributes,
+)
+from dgl_tuplepack.graphs.pyg_items import PygGraph
+from dgl_tuplepack.graphs.pyg_layout import LABEL
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.sizes import GraphSizes, IntArray
+from dgl_tuplepack.sources.items import Items
+from dgl_tuplepack.sources.kind import Source
+
+# Graphs of a block.
+_GRAPHS = 16_384
+# Rows before each graph, and of all of them, [N + 1], where rows stand one after the other.
+_Offsets = IntArray
+# Methods that decide which graphs an InMemoryDataset has: a class with others is read item by item.
+_OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
+
+
+class PygDataset(Items):
+    """An `InMemoryDataset` of PyG, or a subset of one; its collated graphs are those that it returns."""
+
+    def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
+        super().__init__(given)
+        self.knows_sizes = True
+        self._graphs = _Collated(dataset, ids)
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise a dataset in memory without a transform, whose class changes nothing of how it is read."""
+        if "torch_geometric.data" not in sys.modules:
+            return None
+        found = _in_memory(given)
+        return None if found is None else cls(given, *found)
+
+    def sizes(self, cache: Path | None = None) -> GraphSizes:
+        """Return the sizes, from the slices."""
+        return self._graphs.sizes
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """Yield runs of the collated tensors; of a subset, gathered rows."""
+        self.schema = self._graphs.schema(self.levels or {})
+        return self._graphs.blocks(self.schema)
+
+
+def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
+    """Return the dataset that holds all graphs, and the ids of those that were given; None for something else."""
+    base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
+    subset = sys.modules["torch.utils.data"].Subset
+    if type(given) is subset:
+        inner = _in_memory(given.dataset)
+        if inner is None:
+            return None
+        try:
+            chosen = np.asarray(given.indices, np.int64).reshape(-1)
+            number = len(given.dataset)
+        except (TypeError, ValueError):
+            return None
+        if len(chosen) and not -number <= chosen.min() <= chosen.max() < number:
+            return None
+        chosen = np.where(chosen < 0, chosen + number, chosen)
+        return inner[0], chosen if inner[1] is None else inner[1][chosen]
+    if not isinstance(given, base) or any(getattr(type(given), name) is not getattr(base, name) for name in _OWN):
+        return None
+    if given.transform is not None or given._data is None or not isinstance(given.slices, Mapping):
+        return None
+    if ENDPOINTS not in given.slices and not hasattr(given._data, "node_types"):
+        return None
+    ids = None if given._indices is None else np.asarray(given._indices, np.int64).reshape(-1)
+    return given, ids
+
+
+class _Collated:
+    """The graphs `ids`, or all, of a dataset that holds them in one."""
+
+    def __init__(self, dataset: Any, ids: IntArray | None) -> None:
+        self._data, self._slices, self._ids = dataset._data, dataset.slices, ids
+        # A view of the collated graph, for its types and storages.
+        self._view = PygGraph(self._data, "the dataset")
+
+    def __len__(self) -> int:
+        return int(self._data_length()) if self._ids is None else len(self._ids)
+
+    def _data_length(self) -> int:
+        inner = next(iter(self._slices.values()))
+        while isinstance(inner, Mapping):
+            inner = next(iter(inner.values()))
+        return len(inner) - 1
+
+    def _offsets(self, t: GraphType | None, key: str) -> _Offsets:
+        slices = self._slices if not self._view.is_hetero else self._slices.get("_global_store" if t is None else t, {})
+        found = slices[key] if key in slices else self._slices[key]
+        return np.asarray(found, np.int64)
+
+    def _counts(self, offsets: _Offsets) -> IntArray:
+        counts: IntArray = np.diff(offsets)
+        return counts if self._ids is None else counts[self._ids]
+
+    def _all_nodes(self, t: str) -> IntArray:
+        """Nodes of a type in each graph of the whole dataset."""
+        storage = self._view.storage(t)
+        if "_num_nodes" in storage.__dict__:
+            return np.asarray(storage.__dict__["_num_nodes"], np.int64)
+        key = check_known(nodes_key(storage), "the dataset" if not self._view.is_hetero else f"type {t!r}")
+        if key == NUMBER:
+            return np.asarray(storage[NUMBER], np.int64).reshape(-1)
+        counts: IntArray = np.diff(self._offsets(t if self._view.is_hetero else None, key))
+        return counts
+
+    @functools.cached_property
+    def _nodes(self) -> dict[str, IntArray]:
+        every = {t: self._all_nodes(t) for t in self._view.ntypes}
+        for t, counts in every.items():
+            if len(counts) != self._data_length():
+                raise SchemaError(
+                    f"the dataset tells {len(counts)} numbers of nodes of type {t!r}, but has {self._data_length()} "
+                    "graphs; give its items, list(dataset)."
+                )
+        return every if self._ids is None else {t: counts[self._ids] for t, counts in every.items()}
+
+    def _collated_nodes(self, e: EdgeType) -> tuple[int, int]:
+        """Nodes of the ends of an edge type, as the collated graph itself tells them."""
+        return int(self._view.storage(e[0]).num_nodes), int(self._view.storage(e[2]).num_nodes)
+
+    @functools.cached_property
+    def _edges(self) -> dict[EdgeType, IntArray]:
+        return {
+            e: self._counts(self._offsets(e if self._view.is_hetero else None, ENDPOINTS))
+            for e in self._view.canonical_etypes
+        }
+
+    @functools.cached_property
+    def sizes(self) -> GraphSizes:
+        """Sizes of the graphs."""
+        if not len(self):
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        columns = [*self._nodes.values(), *self._edges.values()]
+        return GraphSizes(np.stack(columns, axis=1), components_of(self._view.ntypes, self._view.canonical_etypes))
+
+    def schema(self, levels: Levels) -> Schema:
+        """Return the schema; all graphs tell the levels of attributes."""
+        if not len(self):
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        left_out: set[str] = set()
+        attributes = []
+        for t in self._view.types:
+            storage = self._view.storage(t)
+            for key in sorted(keys_of(storage, levels, left_out, "the dataset")):
+                what = f"the attribute {key!r} of the dataset"
+                value = plain_tensor(storage[key], what)
+                dim, spec = described(self._data, storage, key, value, what)
+                rows = self._counts(self._offsets(t, key))
+                if dim is None:
+                    # PyG's axis is in the collated tensor already.
+                    spec = type(spec)(spec.shape[1:], spec.dtype)
+                attributes.append(Attribute(t, key, dim, spec, rows))
+        view = self._view
+        ends = [check_endpoints(view.storage(e).get(ENDPOINTS), "the dataset") for e in view.canonical_etypes]
+        for e in view.canonical_etypes:
+            view.check_joining(e, self._collated_nodes(e))
+        idtype = torch.int32 if {end.dtype for end in ends} == {torch.int32} else torch.int64
+        counted = tuple(t for t in view.ntypes if NUMBER in view.storage(t))
+        schema, open_ones = schema_of_attributes(
+            attributes, Sizes(self._nodes, self._edges), levels, idtype, counted, left_out, True
+        )
+        if open_ones:
+            refuse_open(open_ones, len(self))
+        return schema
+
+    def blocks(self, schema: Schema) -> Iterator[GraphBlock]:
+        """Yield the graphs in blocks."""
+        read = {column: self._reader(column, schema) for column, _ in schema.columns()}
+        read |= {("ends", e, ""): self._end_reader(e) for e in schema.edge_types}
+        for first in range(0, len(self), _GRAPHS):
+            block = slice(first, min(first + _GRAPHS, len(self)))
+            found = {column: reader(block) for column, reader in read.items()}
+            yield GraphBlock(
+                {t: self._nodes[t][block] for t in schema.node_types},
+                {e: self._edges[e][block] for e in schema.edge_types},
+                {e: (found["ends", e, ""][0], found["ends", e, ""][1]) for e in schema.edge_types},
+                {t: {n: found["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
+                {e: {n: found["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
+                {n: found["label", None, n] for n in schema.labels},
+            )
+
+    def _reader(self, column: Any, schema: Schema) -> Any:
+        """Return a function that reads the rows of a feature or label of a run of graphs."""
+        content, t, name = column
+        t, key = None if content == "label" or not self._view.is_hetero else t, name or LABEL
+        assert schema.pyg is not None
+        dim, number = schema.pyg.dim(column), schema.pyg.rows.get(column, 1)
+        value = plain_tensor(self._view.storage(t)[key], key)
+        rows = value if not dim else value.movedim(dim, 0)
+        offsets = self._offsets(t, key)
+
+        def read(block: slice) -> Array:
+            found = as_array(rows[self._rows(offsets, block)])
+            return found.reshape(-1, number, *found.shape[1:]) if content == "label" and number != 1 else found
+
+        return read
+
+    def _end_reader(self, e: EdgeType) -> Any:
+        t = e if self._view.is_hetero else None
+        ends, offsets = self._view.endpoints(e), self._offsets(t, ENDPOINTS)
+
+        def read(block: slice) -> list[Array]:
+            chosen = self._rows(offsets, block)
+            return [as_array(end[chosen]) for end in ends]
+
+        return read
+
+    def _rows(self, offsets: _Offsets, block: slice) -> slice | Tensor:
+        """Return the rows of a run of the graphs."""
+        if self._ids is None:
+            return slice(int(offsets[block.start]), int(offsets[block.stop]))
+        ids = self._ids[block]
+        first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
+        before = np.cumsum(lengths) - lengths
+        return torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))

@@ -1,0 +1,114 @@
+"""Graphs of PyG go in and come out as they were: lists, datasets in memory, stores and padded batches."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from tests.pyg import InMemory, assert_same, batch_of, contents, data_lists, hetero_lists
+
+few = settings(max_examples=25)
+LISTS = st.one_of(data_lists(), hetero_lists())
+
+
+def stored(source: Any, **others: Any) -> tp.GraphStore:
+    """A store of graphs; its files are mapped, so the folder may go."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tp.GraphStore.write(folder + "/store", source, **others)
+
+
+def limits_for(graphs: Any) -> tp.Limits:
+    """Limits with room for one more graph, two nodes and two edges."""
+    totals = {name: int(total) + 2 for name, total in tp.sizes_of(graphs).totals().items()}
+    if set(totals) == {"nodes", "edges"}:
+        return tp.Limits(**totals, graphs=len(graphs) + 1)
+    nodes = {name.removeprefix("nodes:"): n for name, n in totals.items() if name.startswith("nodes:")}
+    edges = {tuple(name.split(":")[1:]): n for name, n in totals.items() if name.startswith("edges:")}
+    return tp.Limits(nodes=nodes, edges=edges, graphs=len(graphs) + 1)
+
+
+@few
+@given(LISTS)
+def test_graphs_come_out_of_a_store_as_they_went_in(graphs: list[Any]) -> None:
+    store = stored(graphs)
+    batch = store.batch(range(len(graphs)), limits_for(graphs)).pyg
+    assert batch.num_real_graphs == len(batch) == len(graphs)
+    assert batch.num_graphs == len(graphs) + 2
+    for found, expected in zip(batch.to_data_list(), graphs, strict=True):
+        assert_same(found, expected)
+
+
+@few
+@given(LISTS)
+def test_a_dataset_in_memory_gives_the_store_of_its_items(graphs: list[Any]) -> None:
+    dataset = InMemory(graphs)
+    if dataset.slices is None:
+        return
+    found, expected = stored(dataset), stored(graphs)
+    assert found.schema == expected.schema
+    assert {k: e.sha256 for k, e in found.parts[0].entries.items()} == {
+        k: e.sha256 for k, e in expected.parts[0].entries.items()
+    }
+    assert (tp.sizes_of(dataset).array == tp.sizes_of(graphs).array).all()
+
+
+@few
+@given(LISTS, st.data())
+def test_a_subset_of_a_dataset_in_memory_is_the_list_of_its_items(graphs: list[Any], data: st.DataObject) -> None:
+    dataset = InMemory(graphs)
+    if dataset.slices is None:
+        return
+    # All of them, in any order, and some twice, so that the levels are told.
+    order = data.draw(st.permutations(range(len(graphs))))
+    ids = [*order, *data.draw(st.lists(st.sampled_from(order), max_size=3))]
+    store = stored(dataset[ids])
+    batch = store.batch(range(len(ids)), limits_for([graphs[i] for i in ids])).pyg
+    for found, i in zip(batch.to_data_list(), ids, strict=True):
+        assert_same(found, graphs[i])
+    other = stored(torch.utils.data.Subset(dataset, ids))
+    assert other.schema == store.schema
+    assert (other.sizes.array == store.sizes.array).all()
+
+
+@few
+@given(LISTS)
+def test_collating_graphs_gives_the_batch_of_the_store(graphs: list[Any]) -> None:
+    limits, store = limits_for(graphs), stored(graphs)
+    collate = tp.PaddedCollate(limits, tp.with_ids(graphs)[len(graphs) - 1])
+    found, expected = (
+        collate([tp.with_ids(graphs)[i] for i in range(len(graphs))]),
+        store.batch(range(len(graphs)), limits),
+    )
+    assert_same(found.pyg, expected.pyg)
+
+
+@few
+@given(LISTS)
+def test_the_real_part_of_a_padded_batch_is_the_batch_of_pyg(graphs: list[Any]) -> None:
+    found = stored(graphs).batch(range(len(graphs)), limits_for(graphs)).pyg
+    expected = batch_of(graphs)
+    own = contents(found)
+    for store in expected.stores:
+        for key, value in store.items():
+            if key == "ptr":
+                assert torch.equal(own[store._key, key][: len(value)], value)
+            elif key != "num_nodes":
+                dim = expected.__cat_dim__(key, value, store)
+                assert torch.equal(own[store._key, key].narrow(dim, 0, value.shape[dim]), value), key
+
+
+@few
+@given(LISTS, st.data())
+def test_batches_without_padding_are_those_of_pyg(graphs: list[Any], data: st.DataObject) -> None:
+    view = stored(graphs).batched(framework="pyg")
+    ids = data.draw(st.lists(st.sampled_from(range(len(graphs))), min_size=1, max_size=6))
+    found = view[ids]
+    assert_same(found, batch_of([graphs[i] for i in ids]))
+    for one, i in zip(found.to_data_list(), ids, strict=True):
+        assert_same(one, graphs[i])
+    assert_same(view[ids[0]], graphs[ids[0]])

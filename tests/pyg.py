@@ -1,0 +1,136 @@
+"""PyG for the tests, random graphs of it, and what it means that two of them are equal.
+
+Every test of PyG takes it from here, so that one place skips them where it is not installed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg]")
+
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+
+from tests.graphs import DTYPES, SHAPES, Spec, generator, random_tensor
+
+# The attributes of batches of ours that those of PyG lack.
+ADDED = {"node_mask", "edge_mask", "graph_mask", "graph_ids"}
+RELATIONS = (("user", "follows", "user"), ("user", "buys", "item"), ("item", "pleases", "user"))
+# Shapes whose values differ if they are moved.
+FULL_SHAPES = tuple(shape for shape in SHAPES if 0 not in shape)
+
+
+class InMemory(InMemoryDataset):
+    """Some graphs in memory, collated as PyG's datasets are."""
+
+    def __init__(self, graphs: Sequence[Any]) -> None:
+        super().__init__(None)
+        self._data, self.slices = self.collate(list(graphs))
+
+
+def random_data(
+    gen: torch.Generator,
+    nodes: int,
+    edges: int,
+    node_spec: Spec,
+    edge_spec: Spec,
+    graph_spec: Spec,
+    counted: bool = True,
+) -> Any:
+    """Graph of this size with these attributes; with `counted`, it tells num_nodes."""
+    edges = edges if nodes else 0
+    data = Data(edge_index=torch.randint(0, max(nodes, 1), (2, edges), generator=gen))
+    if counted:
+        data.num_nodes = nodes
+    for rows, spec in ((nodes, node_spec), (edges, edge_spec), (1, graph_spec)):
+        for name, (shape, dtype) in spec.items():
+            data[name] = random_tensor(gen, (rows, *shape), dtype)
+    return data
+
+
+def random_heterodata(
+    gen: torch.Generator, nodes: Mapping[str, int], edges: Mapping[Any, int], specs: Mapping[Any, Spec]
+) -> Any:
+    """Heterogeneous graph of this size; `specs` are by type, None for the graph."""
+    data = HeteroData()
+    for t, number in nodes.items():
+        data[t].num_nodes = number
+    for e, number in edges.items():
+        number = number if nodes[e[0]] and nodes[e[2]] else 0
+        ends = [torch.randint(0, max(nodes[t], 1), (number,), generator=gen) for t in (e[0], e[2])]
+        data[e].edge_index = torch.stack(ends)
+    for t, spec in specs.items():
+        rows = 1 if t is None else nodes[t] if isinstance(t, str) else data[t].edge_index.shape[1]
+        for name, (shape, dtype) in spec.items():
+            (data if t is None else data[t])[name] = random_tensor(gen, (rows, *shape), dtype)
+    return data
+
+
+def specs(names: Sequence[str]) -> st.SearchStrategy[Spec]:
+    """Attributes of some of these names, of any dtype and shape."""
+    return st.dictionaries(
+        st.sampled_from(list(names)), st.tuples(st.sampled_from(FULL_SHAPES), st.sampled_from(DTYPES)), max_size=3
+    )
+
+
+@st.composite
+def data_lists(draw: st.DrawFn, *, least: int = 1) -> list[Any]:
+    """Homogeneous graphs with the same attributes, whose names or sizes tell their level."""
+    gen = generator(draw(st.integers(0, 2**31)))
+    node_spec, edge_spec = draw(specs(["x", "pos", "node_a", "b"])), draw(specs(["edge_attr", "edge_w", "c"]))
+    graph_spec = draw(specs(["y", "graph_u", "d"]))
+    counted = "x" not in node_spec or draw(st.booleans())
+    sizes = draw(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=least, max_size=5))
+    # Two graphs tell all levels apart.
+    sizes += [(2, 3), (5, 4)]
+    return [random_data(gen, n, e, node_spec, edge_spec, graph_spec, counted) for n, e in sizes]
+
+
+@st.composite
+def hetero_lists(draw: st.DrawFn) -> list[Any]:
+    """Heterogeneous graphs with the same attributes."""
+    gen = generator(draw(st.integers(0, 2**31)))
+    by_type: dict[Any, Spec] = {t: draw(specs(["x", "a"])) for t in ("user", "item")}
+    by_type |= {e: draw(specs(["edge_attr", "b"])) for e in RELATIONS}
+    by_type[None] = draw(specs(["y", "u"]))
+    number = draw(st.integers(1, 4))
+    few = st.integers(0, 4)
+    return [
+        random_heterodata(
+            gen, {"user": draw(few), "item": draw(few)}, {e: draw(few) for e in RELATIONS}, by_type
+        )
+        for _ in range(number)
+    ]  # fmt: skip
+
+
+def contents(data: Any, without: set[str] | frozenset[str] = frozenset()) -> dict[Any, Any]:
+    """All attributes of a graph or batch, by storage and name."""
+    return {
+        (store._key, key): value for store in data.stores for key, value in store.items() if key not in without
+    }  # fmt: skip
+
+
+def assert_same(found: Any, expected: Any, without: set[str] | frozenset[str] = frozenset()) -> None:
+    """Both have the same attributes with equal values, of the same dtype and shape."""
+    ours, theirs = contents(found, without), contents(expected, without)
+    assert ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+        if isinstance(value, torch.Tensor):
+            assert (ours[key].dtype, ours[key].shape) == (value.dtype, value.shape), key
+            assert torch.equal(ours[key], value), key
+        else:
+            assert ours[key] == value, key
+
+
+def batch_of(graphs: Sequence[Any], **settings: Any) -> Any:
+    """PyG's own batch of graphs."""
+    with warnings.catch_warnings():
+        # It guesses the number of nodes of a bipartite graph.
+        warnings.simplefilter("ignore")
+        return Batch.from_data_list(list(graphs), **settings)

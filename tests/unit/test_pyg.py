@@ -1,0 +1,421 @@
+"""PyG's graphs in and out: levels, refusals, PyG's guide to mini-batches, loaders, and no DGL."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, InputError, SchemaError, SizesError, TransformError
+from tests.messages import refused
+from tests.pyg import InMemory, assert_same, batch_of, contents
+
+from torch_geometric.data import Batch, Data, HeteroData, OnDiskDataset  # isort: skip
+from torch_geometric.loader import DataLoader  # isort: skip
+
+LIMITS = tp.Limits(nodes=12, edges=14, graphs=4)
+
+
+def ring(nodes: int, **attributes: Any) -> Any:
+    """Graph with as many edges as nodes."""
+    ends = torch.arange(nodes)
+    return Data(edge_index=torch.stack([ends, ends.roll(1)]), num_nodes=nodes, **attributes)
+
+
+def molecule(nodes: int, edges: int, seed: int = 0) -> Any:
+    gen = torch.Generator().manual_seed(seed + 100 * nodes)
+    return Data(
+        x=torch.randint(0, 9, (nodes, 3), generator=gen),
+        edge_index=torch.randint(0, nodes, (2, edges), generator=gen),
+        edge_attr=torch.randint(0, 4, (edges, 2), generator=gen),
+        y=torch.randn(1, 2, generator=gen),
+    )
+
+
+@pytest.fixture
+def molecules() -> list[Any]:
+    return [molecule(n, e, i) for i, (n, e) in enumerate([(3, 4), (5, 2), (1, 1), (4, 6), (2, 0), (6, 7)])]
+
+
+@pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+def test_a_label_of_one_number_is_one_beside_a_graph_of_one_node(gather: Any, tmp_path: Path) -> None:
+    # Item by item, PyG takes y of the first graph for a node attribute, and w of the second for an edge attribute.
+    graphs = [ring(1, y=torch.tensor([5]), w=torch.tensor([1.0])), ring(3, y=torch.tensor([6]), w=torch.ones(3))]
+    graphs.append(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2, y=torch.tensor([7]), w=torch.ones(2)))
+    assert graphs[0].is_node_attr("y")
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    assert list(store.schema.labels) == [""]
+    assert list(store.schema.node_features["_N"]) == ["w"]
+    assert store.batch([0, 1, 2], LIMITS).labels.tolist()[:3] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+def test_what_stays_ambiguous_is_refused_until_levels_say_it(gather: Any, tmp_path: Path) -> None:
+    graphs = [ring(n, w=torch.rand(n)) for n in (3, 4)]
+    with refused(SchemaError, "the attribute 'w'", 'levels={"w": "node"}', "2 graphs"):
+        tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs), levels={"w": "edge"})
+    assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
+    with refused(SchemaError, "levels"):
+        tp.PaddedCollate(LIMITS, graphs[0])
+    batch = tp.PaddedCollate(LIMITS, graphs[0], levels={"w": "edge"})(graphs)
+    assert_same(batch.pyg, store.batch([0, 1], LIMITS).pyg, {"graph_ids"})
+
+
+def test_names_with_node_or_edge_tell_the_level_of_graphs_with_as_many_of_both(tmp_path: Path) -> None:
+    graphs = [ring(n, x=torch.rand(n, 1), edge_w=torch.rand(n), node_v=torch.rand(n)) for n in (3, 4)]
+    schema = tp.GraphStore.write(tmp_path / "store", graphs).schema
+    assert sorted(schema.node_features["_N"]) == ["node_v", "x"]
+    assert list(schema.edge_features["_N", "_E", "_N"]) == ["edge_w"]
+
+
+def test_several_attributes_of_graphs_are_labels_by_name(tmp_path: Path) -> None:
+    graphs = [ring(n, y=torch.tensor([n]), u=torch.rand(1, 2), z=0.5 * n, flag=True) for n in (3, 4)]
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    assert {name: str(spec) for name, spec in store.schema.labels.items()} == {
+        "flag": "bool []", "u": "float32 [2]", "y": "int64 []", "z": "float32 []"
+    }  # fmt: skip
+    found = store.batched(framework="pyg")[[0, 1]]
+    assert_same(found, batch_of(graphs))
+
+
+def test_text_is_left_out_loudly_and_what_else_is_not_a_tensor_is_refused(tmp_path: Path) -> None:
+    graphs = [ring(n, smiles="C" * n, y=torch.tensor([n])) for n in (3, 4)]
+    with pytest.warns(UserWarning, match=r"'smiles' is text.*left out.*levels=\{\"smiles\": None\}"):
+        store = tp.GraphStore.write(tmp_path / "store", graphs)
+    assert list(store.schema.labels) == [""]
+    silent = tp.GraphStore.write(tmp_path / "silent", InMemory(graphs), levels={"smiles": None})
+    assert silent.schema == store.schema
+    for value in (np.ones(3), {"a": torch.ones(1)}, [torch.ones(1)], torch.eye(3).to_sparse()):
+        graphs = [ring(n, thing=value) for n in (3, 4)]
+        with refused(SchemaError, "'thing' of item 0", "dense tensor", "levels={name: None}"):
+            tp.GraphStore.write(tmp_path / "other", graphs)
+        assert not (tmp_path / "other").exists()
+        assert len(tp.GraphStore.write(tmp_path / "left", graphs, levels={"thing": None}, overwrite=True)) == 2
+
+
+def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Path) -> None:
+    def refuses(graphs: Any, *parts: str, **settings: Any) -> None:
+        for gather in (list, iter):
+            with refused(SchemaError, *parts):
+                tp.GraphStore.write(tmp_path / "store", gather(graphs), **settings)
+            assert not (tmp_path / "store").exists()
+
+    good = molecules[0]
+    adjacent = Data(x=torch.ones(2, 1), adj_t=torch.eye(2).to_sparse())
+    refuses([adjacent], "no edge_index", "torch.stack(adj_t.coo()[:2][::-1])")
+    refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is not known", "set num_nodes")
+    refuses([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 3))], "float32 [2, 3]", "[2, E]")
+    wrong = molecules[1].clone()
+    wrong.edge_index[1, 0] = 5
+    refuses([good, wrong], "item 1 has an edge at node 5", "0..4")
+    other = molecules[1].clone()
+    other.extra = torch.ones(5)
+    refuses([good, other], "item 1 has the attributes", "extra", "the same ones")
+    short = molecules[1].clone()
+    short.y = torch.ones(1, 3)
+    refuses([good, short], "item 1", "'y'", "float32 [3]", "float32 [2]")
+    refuses([good, batch_of(molecules)], "item 1 is a batch", "to_data_list")
+    refuses([good, dgl.rand_graph(3, 4)], "item 1 is a DGLGraph", "of PyG")
+    refuses([dgl.rand_graph(3, 4), good], "item 1 is of PyG", "a DGLGraph")
+    refuses([Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], batch=torch.zeros(2))], "'batch'", "rename")
+    refuses([good], "levels name ['w']", levels={"w": "edge"})
+    refuses([good], "levels must be", levels={"y": "graphs"})
+
+    refuses([dgl.rand_graph(3, 4)], "levels", "leave levels out", levels={"w": "edge"})
+    counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
+    refuses([counted], "'x' has 2 rows", "3 nodes")
+
+
+def test_an_edge_out_of_range_is_refused_when_collating(molecules: list[Any]) -> None:
+    collate, wrong = tp.PaddedCollate(LIMITS, molecules[0]), molecules[1].clone()
+    wrong.edge_index[0, 1] = -1
+    with refused(SchemaError, "item 1 has an edge at node -1"):
+        collate([molecules[0], wrong])
+    with refused(SchemaError, "item 1 is a DGLGraph"):
+        collate([molecules[0], dgl.rand_graph(2, 2)])
+    with refused(SchemaError, "item 0 is of PyG"):
+        tp.PaddedCollate(LIMITS, dgl.rand_graph(2, 2))([molecules[0]])
+    with refused(TransformError, "a Data of PyG", "the dataset"):
+        tp.PaddedCollate(LIMITS, molecules[0], transform=lambda graph: graph)
+
+
+def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_path: Path) -> None:
+    graphs = [ring(3, w=torch.rand(3)), molecule(2, 4)]
+    graphs = [Data(edge_index=g.edge_index, num_nodes=g.num_nodes, w=torch.rand(3)) for g in graphs]
+    many = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), num_nodes=3, w=torch.rand(3)) for _ in range(40)]
+    with refused(SchemaError, "item 40", "'w'", "levels"):
+        tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]))
+    store = tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]), levels={"w": "graph"})
+    found = store.batched(framework="pyg")[[0, 40]]
+    assert torch.equal(found.w, torch.cat([many[0].w, graphs[1].w]))
+
+
+class Pair(Data):
+    """The pair of graphs of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes = {"edge_index_s": "x_s", "edge_index_t": "x_t"}
+        return self[sizes[key]].size(0) if key in sizes else super().__inc__(key, value, *args, **kwargs)
+
+
+class Bipartite(Data):
+    """The bipartite graph of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "edge_index":
+            return torch.tensor([[self.x_s.size(0)], [self.x_t.size(0)]])
+        return super().__inc__(key, value, *args, **kwargs)
+
+
+class NewAxis(Data):
+    """The graph of PyG's guide whose attribute `foo` gets a batch dimension."""
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if key == "foo" else super().__cat_dim__(key, value, *args, **kwargs)
+
+
+class Turned(Data):
+    """A graph whose attribute `bar` has its nodes along the second axis."""
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return 1 if key == "bar" else super().__cat_dim__(key, value, *args, **kwargs)
+
+
+def test_pairs_of_graphs_are_heterogeneous_graphs(tmp_path: Path) -> None:
+    ends = torch.tensor([[0, 0, 0], [1, 2, 1]])
+    pair = Pair(x_s=torch.rand(5, 2), edge_index_s=ends, x_t=torch.rand(4, 2), edge_index_t=ends)
+    with refused(SchemaError, "'edge_index_s', 'edge_index_t'", "HeteroData"):
+        tp.GraphStore.write(tmp_path / "store", [pair, pair])
+    graphs = []
+    for number in (5, 3):
+        data = HeteroData()
+        data["s"].x, data["t"].x = torch.rand(number, 2), torch.rand(4, 2)
+        data["s", "to", "s"].edge_index = data["t", "to", "t"].edge_index = ends
+        graphs.append(data)
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    pairs = [Pair(x_s=g["s"].x, edge_index_s=ends, x_t=g["t"].x, edge_index_t=ends) for g in graphs]
+    expected, found = batch_of(pairs, follow_batch=["x_s", "x_t"]), store.batched(framework="pyg")[[0, 1]]
+    for t in "st":
+        assert torch.equal(found[t].x, expected[f"x_{t}"])
+        assert torch.equal(found[t].batch, expected[f"x_{t}_batch"])
+        assert torch.equal(found[t].ptr, expected[f"x_{t}_ptr"])
+        assert torch.equal(found[t, "to", t].edge_index, expected[f"edge_index_{t}"])
+
+
+def test_bipartite_graphs_are_heterogeneous_graphs(tmp_path: Path) -> None:
+    ends = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 2]])
+    graph = Bipartite(x_s=torch.rand(2, 3), x_t=torch.rand(3, 4), edge_index=ends)
+    with refused(SchemaError, "HeteroData"):
+        tp.GraphStore.write(tmp_path / "store", [graph, graph])
+    counted = Bipartite(x_s=torch.rand(2, 3), x_t=torch.rand(3, 4), edge_index=ends, num_nodes=3)
+    with refused(SchemaError, "Bipartite joins edge_index in a way of its own", "HeteroData"):
+        tp.GraphStore.write(tmp_path / "store", [counted, counted])
+    data = HeteroData()
+    data["s"].x, data["t"].x, data["s", "to", "t"].edge_index = graph.x_s, graph.x_t, ends
+    found = tp.GraphStore.write(tmp_path / "store", [data, data]).batched(framework="pyg")[[0, 1]]
+    expected = batch_of([graph, graph])
+    assert torch.equal(found["s", "to", "t"].edge_index, expected.edge_index)
+    assert torch.equal(found["t"].x, expected.x_t)
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_new_batch_dimensions_and_other_axes_are_those_of_pyg(gather: Any, tmp_path: Path) -> None:
+    ends = torch.tensor([[0, 1], [1, 0]])
+    for kind, attribute in ((NewAxis, "foo"), (Turned, "bar")):
+        graphs = [
+            kind(
+                edge_index=ends,
+                num_nodes=n,
+                **{attribute: torch.rand(16 if kind is NewAxis else 2, n if kind is Turned else 3)},
+            )
+            for n in (2, 3, 4)
+        ]
+        store = tp.GraphStore.write(tmp_path / attribute / gather.__name__, gather(graphs))
+        found = store.batched(framework="pyg")[[2, 0]]
+        assert_same(found, batch_of([graphs[2], graphs[0]]))
+        assert torch.equal(found.get_example(0)[attribute], graphs[2][attribute])
+        padded = tp.GraphStore(store.path).batch([2, 0], LIMITS).pyg
+        assert torch.equal(padded.get_example(1)[attribute], graphs[0][attribute])
+
+
+def test_attributes_that_count_something_are_refused(tmp_path: Path) -> None:
+    graphs = [molecule(3, 4), molecule(4, 5)]
+    for graph in graphs:
+        graph.center_index = torch.tensor([1])
+    with refused(SchemaError, "'center_index'", "__inc__", 'levels={"center_index": None}'):
+        tp.GraphStore.write(tmp_path / "store", graphs)
+    with refused(SchemaError, "'center_index'", "__inc__"):
+        tp.GraphStore.write(tmp_path / "store", InMemory(graphs))
+
+
+def test_a_label_of_several_rows_is_joined_as_pyg_joins_it(tmp_path: Path) -> None:
+    graphs = [ring(n, y=torch.rand(2)) for n in (3, 5)]
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    assert store.batched(framework="pyg")[[0, 1]].y.shape == batch_of(graphs).y.shape == (4,)
+    padded = store.batch([1, 0], LIMITS).pyg
+    assert padded.y.shape == (10,)
+    assert torch.equal(padded[1].y, graphs[0].y)
+
+
+def test_features_of_dgl_get_the_names_of_pyg(tmp_path: Path) -> None:
+    graph = dgl.graph(([0, 1], [1, 2]))
+    graph.ndata["feat"], graph.ndata["pos"] = torch.rand(3, 2), torch.rand(3, 3)
+    graph.edata["feat"], graph.edata["pos"] = torch.rand(2, 1), torch.rand(2)
+    batch = tp.PaddedCollate(LIMITS, (graph, 1))([(graph, 1), (graph, 0)]).pyg
+    keys = {"x", "pos", "edge_attr", "edge_pos", "y", "edge_index", "batch", "ptr", "num_nodes"}
+    assert set(batch.keys()) == keys | {"node_mask", "edge_mask", "graph_mask"}
+    assert torch.equal(batch[0].x, graph.ndata["feat"])
+    assert torch.equal(batch[1].edge_pos, graph.edata["pos"])
+    assert batch.y.tolist()[:2] == [1, 0]
+    graph.ndata["x"] = torch.rand(3)
+    both = tp.PaddedCollate(LIMITS, graph)([graph]).pyg
+    assert torch.equal(both.feat[:3], graph.ndata["feat"])
+    assert torch.equal(both.x[:3], graph.ndata["x"])
+
+
+def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tmp_path: Path) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", molecules)
+    batch = store.batch([1, 0], LIMITS).pyg
+    assert isinstance(batch, Batch)
+    assert isinstance(batch, Data)
+    assert (batch.num_graphs, batch.batch_size, len(batch), batch.num_nodes) == (5, 5, 2, 13)
+    assert (int(batch.node_mask.sum()), int(batch.edge_mask.sum()), int(batch.graph_mask.sum())) == (8, 6, 2)
+    assert batch.graph_ids.tolist() == [1, 0, -1, -1, -1]
+    assert_same(batch[-1], molecules[0])
+    assert [g.num_nodes for g in batch[:2]] == [g.num_nodes for g in batch[torch.tensor([0, 1])]] == [5, 3]
+    for wrong in (2, -3, 7):
+        with pytest.raises(IndexError, match="2 real graphs"):
+            batch[wrong]
+    assert store.batch([], LIMITS).pyg.to_data_list() == []
+    # A view: edge_index of a store's batch is not copied.
+    padded = store.batch([1, 0], LIMITS)
+    assert padded.pyg.x.data_ptr() == padded.node_features["x"].data_ptr()
+    assert torch.equal(padded.pyg.edge_index, torch.stack([padded.src, padded.dst]))
+
+
+def test_batches_of_pyg_travel_and_move(molecules: list[Any], tmp_path: Path) -> None:
+    import pickle
+
+    padded = tp.GraphStore.write(tmp_path / "store", molecules).batch([3, 5], LIMITS, sort_edges=True)
+    sent = pickle.loads(pickle.dumps(padded.pyg))
+    for batch in (sent, padded.pyg.clone(), padded.to("cpu").pyg.to("cpu"), padded.pyg.contiguous()):
+        assert_same(batch, padded.pyg)
+        for found, expected in zip(batch.to_data_list(), (molecules[3], molecules[5]), strict=True):
+            assert_same(found, expected)
+
+
+def test_loaders_of_pyg_take_the_sampler_and_the_views_of_a_store(molecules: list[Any], tmp_path: Path) -> None:
+    limits = tp.Limits(nodes=12, edges=14)
+    sampler = tp.PackBatchSampler(molecules, limits, seed=1, content="fixed")
+    batches = [list(ids) for ids in sampler]
+    for given in (molecules, InMemory(molecules)):
+        for batch, ids in zip(DataLoader(given, batch_sampler=sampler), batches, strict=True):
+            assert_same(batch, batch_of([molecules[i] for i in ids]))
+    store = tp.GraphStore.write(tmp_path / "store", molecules, splits={"train": [0, 2]})
+    dataset = store.as_pyg_dataset()
+    assert len(dataset) == 6
+    assert dataset.num_features == 3
+    assert dataset.get_idx_split()["train"].tolist() == [0, 2]
+    assert_same(dataset[[4, 1]][1], molecules[1])
+    view = store.batched(framework="pyg")
+    for given in (dataset, view):
+        for batch, ids in zip(DataLoader(given, batch_sampler=sampler), batches, strict=True):
+            assert_same(batch, batch_of([molecules[i] for i in ids]))
+    for found, ids in zip(DataLoader(view, batch_size=4), ([0, 1, 2, 3], [4, 5]), strict=True):
+        assert_same(found, batch_of([molecules[i] for i in ids]))
+    with refused(InputError, "framework must be 'dgl' or 'pyg'"):
+        store.batched(framework="jax")
+
+
+def test_datasets_on_disk_with_transforms_or_methods_of_their_own_are_read_item_by_item(
+    molecules: list[Any], tmp_path: Path
+) -> None:
+    expected = tp.GraphStore.write(tmp_path / "store", molecules)
+
+    class Own(InMemory):
+        def get(self, idx: int) -> Any:
+            return super().get(len(molecules) - 1 - idx)
+
+    def doubled(data: Any) -> Any:
+        data.x = 2 * data.x
+        return data
+
+    own = tp.GraphStore.write(tmp_path / "own", Own(molecules))
+    assert own.sizes.array.tolist() == expected.sizes.array.tolist()[::-1]
+    transformed = InMemory(molecules)
+    transformed.transform = doubled
+    found = tp.GraphStore.write(tmp_path / "transformed", transformed).batched(framework="pyg")[[0, 1]]
+    assert torch.equal(found.x, 2 * torch.cat([molecules[0].x, molecules[1].x]))
+    on_disk = OnDiskDataset(str(tmp_path / "disk"))
+    on_disk.extend(molecules)
+    assert tp.GraphStore.write(tmp_path / "disks", on_disk).sizes.array.tolist() == expected.sizes.array.tolist()
+    on_disk.close()
+    with refused(SizesError, "no graphs"):
+        tp.GraphStore.write(tmp_path / "none", InMemory(molecules)[[]])
+
+
+def test_graphs_with_num_nodes_alone_are_read(tmp_path: Path) -> None:
+    graphs = [ring(3), Data(edge_index=torch.tensor([[0], [1]]), num_nodes=6)]
+    for gather in (list, InMemory):
+        store = tp.GraphStore.write(tmp_path / gather.__name__, gather(graphs))
+        assert store.sizes.array.tolist() == [[3, 3], [6, 1]]
+        assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
+
+
+def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:
+    from tests.stores import rewrite_metadata
+
+    ends = torch.tensor([[0, 1], [1, 0]])
+    graphs = [NewAxis(edge_index=ends, num_nodes=n, foo=torch.rand(3)) for n in (2, 3)]
+    for number, damage in enumerate(({"dims": 3}, {"dims": [["label", None, "none", 1]]}, {"rows": [[1]]}, None)):
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+
+        def change(document: Any, damage: Any = damage) -> None:
+            document["pyg"] = None if damage is None else {**document["pyg"], **damage}
+
+        rewrite_metadata(store.path, change)
+        with pytest.raises(FormatError):
+            tp.GraphStore(store.path)
+
+
+def test_stores_and_batches_of_pyg_need_no_dgl(tmp_path: Path) -> None:
+    program = """
+        import sys, tempfile, importlib.abc
+        class Absent(importlib.abc.MetaPathFinder):
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "dgl":
+                    raise ModuleNotFoundError("No module named 'dgl'", name="dgl")
+        sys.meta_path.insert(0, Absent())
+        import torch
+        from torch_geometric.data import Data
+        import dgl_tuplepack as tp
+        graphs = [Data(x=torch.rand(n, 2), edge_index=torch.tensor([[0], [n - 1]]), y=torch.tensor([n]))
+                  for n in (2, 3)]
+        store = tp.GraphStore.write(tempfile.mkdtemp() + "/store", graphs)
+        limits = tp.Limits(nodes=6, edges=4, graphs=2)
+        sampler = tp.PackBatchSampler(store, tp.Limits(nodes=6, edges=4))
+        batch = store.padded(limits)[next(iter(sampler))].pyg
+        assert sorted(batch.y.tolist()) == [0, 2, 3], batch.y
+        assert len(tp.PaddedCollate(limits, graphs[0])(graphs).pyg) == 2
+        assert store.batched(framework="pyg")[[1, 0]].x.shape == (5, 2)
+        assert len(store.as_pyg_dataset()) == 2
+        try:
+            store[0]
+        except tp.errors.MissingDependencyError as error:
+            assert "dgl" in str(error)
+        else:
+            raise AssertionError("DGL was there")
+        assert "dgl" not in sys.modules
+    """
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert contents(molecule(2, 2)).keys() >= {(None, "x")}
