@@ -32,6 +32,8 @@ def run_blocks(page: Path) -> dict[str, Any]:
     "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
 )
 def test_examples_run(page: Path) -> None:
+    if page.name == "pyg.md":
+        pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg]")
     assert "tp" in run_blocks(page)
 
 
