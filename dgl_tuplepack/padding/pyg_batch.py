@@ -17,12 +17,24 @@ from torch_geometric.data import Batch, Data, HeteroData
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_attributes import EDGE, ENDPOINTS, GRAPH, NODE, NUMBER, RESERVED, nodes_key
+from dgl_tuplepack.graphs.pyg_attributes import (
+    EDGE,
+    EDGE_KEYS,
+    ENDPOINTS,
+    GRAPH,
+    NODE,
+    NODE_KEYS,
+    NUMBER,
+    RESERVED,
+    nodes_key,
+)
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
 from dgl_tuplepack.padding.batch import PaddedBatch, node_graph_slots
 
 # What PyG calls the features that DGL's datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
+# PyG counts nodes, or edges, by these attributes of a `Data`.
+_NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
 _LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
 
 
@@ -58,7 +70,7 @@ def names_of(
             same = {n for c, other, n in columns if (c, other) == (content, t)}
             if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
                 key = _FEATURES[content]
-            if key in used:
+            if key in used or (is_plain and key in _NOT_FOR[content]):
                 key = f"{_LEVELS[content]}_{key}"
         if key in used:
             raise SchemaError(
@@ -271,7 +283,8 @@ def _pointers(counts: Tensor) -> Tensor:
 def _tells_nodes(names: Names, node_type: str) -> bool:
     """Whether a graph of PyG with these attributes tells its number of nodes."""
     tensor = torch.empty(0)
-    return nodes_key({key: tensor for _, t, key in names.columns if t == names.storage_of(node_type)}) is not None
+    contents = {key: column[0] for column, t, key in names.columns if t == names.storage_of(node_type)}
+    return contents.get(nodes_key(dict.fromkeys(contents, tensor)) or "") == "node_feature"
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:

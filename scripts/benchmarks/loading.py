@@ -188,30 +188,35 @@ def _ways(
     import torch
     from dgl.dataloading import GraphDataLoader
 
-    def through(loader: Any, graph: bool = False) -> Callable[[], None]:
+    def through(loader: Any, form: str | None = None) -> Callable[[], None]:
         def loop() -> None:
             for batch in loader:
-                if graph:
-                    batch.graph  # noqa: B018 (built when asked for)
+                if form is not None:
+                    # Built when asked for.
+                    getattr(batch, form)
 
         return loop
 
-    def ours(compact: bool = False, graph: bool = False, **settings: Any) -> Callable[[], None]:
+    def ours(compact: bool = False, form: str | None = None, **settings: Any) -> Callable[[], None]:
         view = trains[compact].padded(limits, **settings)
-        return through(GraphDataLoader(view, sampler=batches, batch_size=None), graph)
+        return through(GraphDataLoader(view, sampler=batches, batch_size=None), form)
 
     yield "GraphDataLoader + dgl.batch", through(GraphDataLoader(items, batch_sampler=batches))
     pyg = _pyg_loader(items, batches)
     if pyg is not None:
         yield "PyG DataLoader", through(pyg)
+        yield "store, PyG batch", ours(form="pyg")
+        yield "store, PyG batch, compact", ours(compact=True, form="pyg")
+        plain = trains[False].batched(framework="pyg")
+        yield "store, PyG batch without padding", through(GraphDataLoader(plain, sampler=batches, batch_size=None))
     for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
         yield name, through(GraphDataLoader(trains[stored].batched(), sampler=batches, batch_size=None))
     yield (
         "store, without padding, as a dataset",
         through(GraphDataLoader(trains[False].batched(), batch_sampler=batches)),
     )
-    yield "store, DGLGraph", ours(graph=True)
-    yield "store, DGLGraph, compact", ours(compact=True, graph=True)
+    yield "store, DGLGraph", ours(form="graph")
+    yield "store, DGLGraph, compact", ours(compact=True, form="graph")
     yield "store, tensors", ours()
     yield "store, tensors, compact", ours(compact=True)
     yield "store, tensors, ring", ours(ring=2)

@@ -1,0 +1,94 @@
+"""A dataset of PyG in memory: what its sizes and its store take, against a copy of its tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.loading import _show
+from dgl_tuplepack import GraphStore, load_example, sizes_of
+
+app = typer.Typer()
+
+
+@app.command()
+def pyg(
+    graphs: Annotated[int, typer.Option(min=1, help="Molecules of the dataset.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 3,
+    folder: Annotated[Path | None, typer.Option(help="Where files are written, if not in a temporary one.")] = None,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+) -> None:
+    """Seconds for the sizes and the store of an InMemoryDataset, and for its tensors alone, written and flushed."""
+    dataset = _molecules(graphs)
+    sizes_of(dataset)
+    seconds: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        root = Path(tempfile.mkdtemp(dir=folder))
+        ways = {
+            "copy of the tensors": lambda to: _copy(dataset, to),
+            "store": lambda to: GraphStore.write(to, dataset),
+            "store, compact": lambda to: GraphStore.write(to, dataset, compact=True),
+            "sizes": lambda to: sizes_of(dataset),
+        }
+        for number, (name, way) in enumerate(ways.items()):
+            begin = time.perf_counter()
+            way(root / str(number))
+            seconds.setdefault(name, []).append(time.perf_counter() - begin)
+        shutil.rmtree(root)
+    copied = statistics.median(seconds["copy of the tensors"])
+    results = [
+        {
+            "what": name,
+            "graphs": graphs,
+            "seconds": statistics.median(taken),
+            "times a copy": statistics.median(taken) / copied,
+        }
+        for name, taken in seconds.items()
+    ]
+    _show(results, "an InMemoryDataset of PyG")
+    if json_path is not None:
+        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _copy(dataset: Any, to: Path) -> None:
+    to.mkdir()
+    for name, tensor in dataset._data.to_dict().items():
+        with open(to / f"{name}.npy", "wb") as file:
+            np.save(file, tensor.numpy())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _molecules(number: int) -> Any:
+    """Random graphs of molhiv's sizes with OGB's features, collated."""
+    import torch
+    from torch_geometric.data import Data, InMemoryDataset
+
+    class Molecules(InMemoryDataset):
+        pass
+
+    histogram, generator = load_example("ogbg-molhiv"), np.random.default_rng(0)
+    chosen = generator.choice(len(histogram), number, p=histogram.counts / histogram.num_graphs)
+    nodes, edges = (torch.from_numpy(histogram.sizes[chosen, i].copy()) for i in range(2))
+    dataset, most = Molecules(), torch.repeat_interleave(nodes, edges)
+    rows, ends = int(nodes.sum()), int(edges.sum())
+    dataset._data = Data(
+        x=torch.randint(0, 119, (rows, 9)),
+        edge_index=(torch.rand(2, ends, dtype=torch.float64) * most).long(),
+        edge_attr=torch.randint(0, 5, (ends, 3)),
+        y=torch.randint(0, 2, (number, 1)),
+    )
+    slices = [torch.nn.functional.pad(count.cumsum(0), (1, 0)) for count in (nodes, edges)]
+    dataset.slices = {
+        "x": slices[0], "edge_index": slices[1], "edge_attr": slices[1], "y": torch.arange(number + 1)
+    }  # fmt: skip
+    return dataset
