@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -213,10 +214,7 @@ class PaddedBatch:
 
         Every access makes a new one: keep it.
         """
-        load("torch_geometric")
-        from dgl_tuplepack.padding.pyg_batch import pyg_batch
-
-        return pyg_batch(self)
+        return _to_pyg()(self)
 
     def _build_graph(self) -> DGLGraph:
         return build_batch(
@@ -304,9 +302,13 @@ class PaddedBatch:
         )
 
 
-def node_graph_slots(batch: PaddedBatch) -> dict[str, Tensor]:
-    """Return the graph slot of each node of each type."""
-    return _graph_slots(batch._nodes_per_graph, batch._node_masks)
+@functools.cache
+def _to_pyg() -> Callable[[PaddedBatch], Any]:
+    """Return the function that makes batches of PyG; imports take longer than it does."""
+    load("torch_geometric")
+    from dgl_tuplepack.padding.pyg_batch import pyg_batch
+
+    return pyg_batch
 
 
 def _graph_slots(counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> dict[Any, Tensor]:

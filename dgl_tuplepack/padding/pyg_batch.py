@@ -29,7 +29,8 @@ from dgl_tuplepack.graphs.pyg_attributes import (
     nodes_key,
 )
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
-from dgl_tuplepack.padding.batch import PaddedBatch, node_graph_slots
+from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
+from dgl_tuplepack.padding.batch import PaddedBatch
 
 # What PyG calls the features that DGL's datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
@@ -49,6 +50,15 @@ class Names:
     is_plain: bool
     # Whether attributes and names are those of graphs of PyG.
     is_own: bool
+
+    @functools.cached_property
+    def template(self) -> Any:
+        """An empty batch with the storages of all types; copies of it are made faster."""
+        made = PygBatch(_base_cls=Data if self.is_plain else HeteroData)
+        if not self.is_plain:
+            for t in (*self.node_types, *self.edge_types):
+                made[t]  # makes the storage
+        return made
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
         """Return the key of the storage of a type; a `Data` has one for all."""
@@ -166,14 +176,14 @@ def pyg_batch(batch: PaddedBatch) -> Any:
         values.update({("label", None, name): value for name, value in labels.items()})
     names = _cached_names(batch.node_types, batch.edge_types, tuple(values), _Same(batch._pyg))
     counts: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
-    origin = Origin(names, len(batch.graph_mask), batch.num_real_graphs, counts, batch._edge_orders or {})
+    origin = Origin(names, batch.graph_mask.shape[0], batch.num_real_graphs, counts, batch._edge_orders or {})
     ends = {e: (batch._src[e], batch._dst[e]) for e in batch.edge_types}
-    made, storages = _made(origin, values, ends, node_graph_slots(batch))
-    for t in batch.node_types:
-        storage = storages[names.storage_of(t)]
-        storage["node_mask"], storage[NUMBER] = batch._node_masks[t], len(batch._node_masks[t])
-    for e in batch.edge_types:
-        storages[names.storage_of(e)]["edge_mask"] = batch._edge_masks[e]
+    made, storages = _made(origin, values, ends, {t: mask.shape[0] for t, mask in batch._node_masks.items()})
+    for t, mask in batch._node_masks.items():
+        storages[names.storage_of(t)]["node_mask"] = mask
+        storages[names.storage_of(t)][NUMBER] = mask.shape[0]
+    for e, mask in batch._edge_masks.items():
+        storages[names.storage_of(e)]["edge_mask"] = mask
     storages[None]["graph_mask"] = batch.graph_mask
     if batch.graph_ids is not None:
         storages[None]["graph_ids"] = batch.graph_ids
@@ -185,15 +195,15 @@ def plain_batch(
     values: Mapping[Column, Tensor],
     ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
     counts: dict[GraphType, Tensor],
-    slots: Mapping[str, Tensor],
+    num_nodes: Mapping[str, int],
     num_graphs: int,
 ) -> Any:
     """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`."""
-    made, storages = _made(Origin(names, num_graphs, num_graphs, counts), values, ends, slots)
+    made, storages = _made(Origin(names, num_graphs, num_graphs, counts), values, ends, num_nodes)
     for t in names.node_types:
         storage = storages[names.storage_of(t)]
         if t in names.layout.counted or not _tells_nodes(names, t):
-            storage[NUMBER] = len(slots[t])
+            storage[NUMBER] = num_nodes[t]
     return made
 
 
@@ -215,31 +225,20 @@ def _cached_names(node_types: Any, edge_types: Any, columns: tuple[Column, ...],
     return names_of(node_types, edge_types, columns, layout.layout)
 
 
-@functools.lru_cache(maxsize=64)
-def _template(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...], is_plain: bool) -> Any:
-    """Return an empty batch with the storages of all types; copies of it are made faster."""
-    made = PygBatch(_base_cls=Data if is_plain else HeteroData)
-    if not is_plain:
-        for t in (*node_types, *edge_types):
-            made[t]  # makes the storage
-    return made
-
-
 def _made(
     origin: Origin,
     values: Mapping[Column, Tensor],
     ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    slots: Mapping[str, Tensor],
+    num_nodes: Mapping[str, int],
 ) -> tuple[Any, dict[GraphType | None, dict[str, Any]]]:
     """Return a batch with the attributes that every one has, and the content of its storages."""
     names = origin.names
-    made = copy.copy(_template(names.node_types, names.edge_types, names.is_plain))
-    made.__dict__["_origin"] = origin
+    made = copy.copy(names.template)
+    inside = made.__dict__
+    inside["_origin"] = origin
     storages: dict[GraphType | None, dict[str, Any]]
-    if names.is_plain:
-        storages = {None: made._store._mapping}
-    else:
-        storages = {None: made._global_store._mapping}
+    storages = {None: inside["_store" if names.is_plain else "_global_store"]._mapping}
+    if not names.is_plain:
         storages.update({t: made[t]._mapping for t in names.node_types})
         storages.update({e: made[e]._mapping for e in names.edge_types})
     for column, t, key in names.columns:
@@ -248,7 +247,7 @@ def _made(
         storages[names.storage_of(e)][ENDPOINTS] = joined_ends(src, dst)
     for node_type in names.node_types:
         storage = storages[names.storage_of(node_type)]
-        storage["batch"], storage["ptr"] = slots[node_type], _pointers(origin.counts[node_type])
+        storage["batch"], storage["ptr"] = _batch_and_pointers(origin.counts[node_type], num_nodes[node_type])
     return made, storages
 
 
@@ -262,7 +261,7 @@ def _laid_out(value: Tensor, column: Column, layout: PygLayout) -> Tensor:
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
     """Return ``[2, E]``: a view if both lie one behind the other, as in the batches of a store, else a copy."""
-    number = len(src)
+    number = src.shape[0]
     follows = (
         dst.storage_offset() == src.storage_offset() + number
         and src.untyped_storage().data_ptr() == dst.untyped_storage().data_ptr()
@@ -271,13 +270,22 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
     return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
 
 
-def _pointers(counts: Tensor) -> Tensor:
-    """Return where each graph begins, and the end of the last one."""
-    if counts.is_cpu:
-        pointers = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts.numpy(), out=pointers[1:])
-        return torch.from_numpy(pointers)
-    return torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+def _batch_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Return the graph of each of `number` nodes, and where the nodes of each graph begin and the last ones end."""
+    graphs = counts.shape[0]
+    if not counts.is_cpu:
+        slots = torch.repeat_interleave(torch.arange(graphs, device=counts.device), counts, output_size=number)
+        return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    # A fraction of the time of torch's functions.
+    of_graph, batch, pointers = counts.numpy(), np.empty(number, np.int64), np.empty(graphs + 1, np.int64)
+    if (filled := fill_graph_slots(of_graph, batch)) != number:
+        raise SchemaError(
+            f"the counts of nodes in each graph slot were changed: they add up to {filled}, but the batch has "
+            f"{number}; change a copy, nodes_per_graph.clone()."
+        )
+    pointers[0] = 0
+    of_graph.cumsum(out=pointers[1:])
+    return torch.from_numpy(batch), torch.from_numpy(pointers)
 
 
 def _tells_nodes(names: Names, node_type: str) -> bool:

@@ -34,12 +34,8 @@ class PygBuilder:
         found, names = dict(zip(self._keys, tensors, strict=True)), self.names
         number = totals[-1]
         counts: dict[GraphType, Tensor] = {key[1]: value for key, value in found.items() if key[0] == "per_graph"}
-        slots = {
-            t: torch.repeat_interleave(torch.arange(number), counts[t], output_size=total)
-            for t, total in zip(names.node_types, totals, strict=False)
-        }
         ends = {e: (found["sources", e], found["destinations", e]) for e in names.edge_types}
-        return plain_batch(names, found, ends, counts, slots, number)
+        return plain_batch(names, found, ends, counts, dict(zip(names.node_types, totals, strict=False)), number)
 
 
 class PygBatched(BatchedStore):

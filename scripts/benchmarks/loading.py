@@ -207,6 +207,7 @@ def _ways(
         yield "PyG DataLoader", through(pyg)
         yield "store, PyG batch", ours(form="pyg")
         yield "store, PyG batch, compact", ours(compact=True, form="pyg")
+        yield "store, PyG batch, compact, ring", ours(compact=True, form="pyg", ring=2)
         plain = trains[False].batched(framework="pyg")
         yield "store, PyG batch without padding", through(GraphDataLoader(plain, sampler=batches, batch_size=None))
     for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
