@@ -67,6 +67,7 @@ NORMS: dict[str, Callable[[], nn.Module]] = {
     "GraphNorm": lambda: gnn.GraphNorm(WIDTH),
     "InstanceNorm": lambda: gnn.InstanceNorm(WIDTH, affine=True),
     "LayerNorm": lambda: gnn.LayerNorm(WIDTH),
+    "GraphSizeNorm": gnn.GraphSizeNorm,
     "PairNorm": lambda: gnn.PairNorm(scale_individually=True),
 }
 
@@ -139,9 +140,10 @@ class Across(nn.Module):
         return out
 
 
-def test_norms_over_all_nodes_need_the_mask(padded: Any, graphs: list[Any]) -> None:
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, gnn.BatchNorm], ids=["of torch", "of PyG"])
+def test_norms_over_all_nodes_need_the_mask(norm: Callable[[int], nn.Module], padded: Any, graphs: list[Any]) -> None:
     torch.manual_seed(1)
-    model = Block(CONVOLUTIONS["GINEConv"](), POOLS["add"], Across(nn.BatchNorm1d(WIDTH)))
+    model = Block(CONVOLUTIONS["GINEConv"](), POOLS["add"], Across(norm(WIDTH)))
     with pytest.raises(AssertionError):
         assert_equal_training(model, padded, graphs)
     masked = tp.nn.convert(copy.deepcopy(model))
