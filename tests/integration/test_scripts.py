@@ -154,7 +154,7 @@ def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
 def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
-    arguments = ("--root", ogb_root, "--content", content, "--epochs", 2, "--width", 8, "--packs-per-batch", 2)
+    arguments = ("--root", ogb_root, "--content", content, "--epochs", 2, "--width", 8, "--graphs-per-batch", 32)
     done = run(ROOT / "scripts" / "train_ogb.py", *arguments)
     assert done.returncode == 0, done.stderr
     assert "train: 120 graphs" in done.stdout
@@ -192,7 +192,7 @@ def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> No
 
 
 def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
-    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--packs-per-batch", 2)
+    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
     done = [run(ROOT / "scripts" / "train_ogb.py", *arguments, *more) for more in ([], ["--compile"])]
     assert [each.returncode for each in done] == [0, 0], done[1].stderr
     plain, compiled = (re.findall(r"mean loss ([\d.]+)", each.stdout) for each in done)
@@ -203,7 +203,7 @@ def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--nodes", "5"], "exceed Limits(nodes=5"),
+        (["--graphs-per-batch", "1"], "is out of reach"),
         (["--name", "ogbg-nothing"], "ogbg-nothing"),
         (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
         pytest.param(["--framework", "pyg"], "dgl_tuplepack[pyg]", marks=WITHOUT_PYG),
