@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER

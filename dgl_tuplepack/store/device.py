@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.limits import Limits
