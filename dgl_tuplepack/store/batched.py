@@ -13,9 +13,9 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.build import build_batch, built
 from dgl_tuplepack.graphs.schema import Schema, as_label
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, INDICES, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS, Key
@@ -69,6 +69,8 @@ class BatchedStore:
         content, t = key[:2]
         kind = PER_GRAPH if content == "per_graph" else ENDPOINTS if content in ENDS else ROWS
         nodes = self._types.index(t[0 if content == ENDS[0] else 2]) if kind == ENDPOINTS else 0
+        if key in self._schema.index_columns:
+            kind, nodes = INDICES, self._types.index(self._schema.index_columns[key])
         width, code = prod(row), CODES.get(DTYPES[str(dtype).removeprefix("torch.")], OTHER)
         fill = address_of(self._no_fill)
         return kind, self._types.index(t), nodes, number, 0, width, width * dtype.itemsize, code, fill, 1, 0
@@ -98,8 +100,7 @@ class BatchedStore:
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            end, edge_type = self._tensors[f][0]
-            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
         return batch_of(self._schema, totals, tensors)
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
@@ -130,13 +131,16 @@ def checked_totals(schema: Schema, totals: IntArray) -> dict[Any, int]:
 
 
 def batch_of(schema: Schema, totals: Mapping[Any, int], tensors: Mapping[Key, Tensor]) -> Any:
-    """Make ``(DGLGraph, labels)``, or the DGLGraph alone, of the tensors of a batch by content, type and name."""
-    graph = build_batch(
+    """Make ``(DGLGraph, labels)``, or the DGLGraph alone, of the tensors of a batch by content, type and name.
+
+    Named graphs are a dict in place of the DGLGraph.
+    """
+    graph = built(
+        schema.graph_names,
+        lambda ends, nodes, edges, *counts: build_batch(ends, (nodes, edges), *counts),
         {e: (tensors[ENDS[0], e], tensors[ENDS[1], e]) for e in schema.edge_types},
-        (
-            {t: {n: tensors["node_feature", t, n] for n in names} for t, names in schema.node_features.items()},
-            {e: {n: tensors["edge_feature", e, n] for n in names} for e, names in schema.edge_features.items()},
-        ),
+        {t: {n: tensors["node_feature", t, n] for n in names} for t, names in schema.node_features.items()},
+        {e: {n: tensors["edge_feature", e, n] for n in names} for e, names in schema.edge_features.items()},
         {t: tensors["per_graph", t] for t in schema.node_types},
         {e: tensors["per_graph", e] for e in schema.edge_types},
         {t: totals[t] for t in schema.node_types},
