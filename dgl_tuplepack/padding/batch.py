@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.build import build_batch, built
 from dgl_tuplepack.graphs.named import key_of, name_of_type, own_type
-from dgl_tuplepack.graphs.relations import Column
+from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import BatchTensors
@@ -300,6 +300,13 @@ class PaddedBatch:
         named = bool(self.graph_names)
         names = components_of(self.node_types, list(map(key_of, self.edge_types)) if named else self.edge_types, named)
         return dict(zip((*names, "graphs"), masks, strict=True))
+
+    def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
+        """Return the type that the values of a feature or label number; None if they are no indices.
+
+        A user may have put something else in their place.
+        """
+        return self._indices.get(column) if values.dtype in INDEX_TYPES else None
 
     def _labels_by_name(self) -> dict[str, Tensor]:
         """Return the labels by name; a single one has the empty name."""

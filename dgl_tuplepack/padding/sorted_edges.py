@@ -42,11 +42,12 @@ class Content:
 
     def renumber(self, places: Mapping[Any, Tensor], batch: PaddedBatch) -> None:
         """Let indices of each type in `places` point to ``places[type][index]``."""
-        for (content, t, name), target in batch._indices.items():
+        for column, target in batch._indices.items():
+            content, t, name = column
             by_type: Any = self.node_features if content == "node_feature" else self.edge_features
             columns = self.labels if content == "label" else by_type[t]
-            # A user may have deleted it, or put something else in its place.
-            if target in places and name in columns and not columns[name].dtype.is_floating_point:
+            # A user may have deleted it.
+            if target in places and name in columns and batch._indexed_by(column, columns[name]) is not None:
                 columns[name] = places[target][columns[name].long()].to(columns[name].dtype)
 
 

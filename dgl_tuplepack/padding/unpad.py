@@ -64,9 +64,8 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
 
         def local(key: Column, values: Tensor, rows: slice | int, first: dict[Any, int] = first) -> Tensor:
             """Return rows of a column; indices count from the first node or edge of the graph."""
-            target = batch._indices.get(key)
-            is_index = target is not None and not values.dtype.is_floating_point
-            return values[rows] - first[target] if is_index else values[rows]
+            target = batch._indexed_by(key, values)
+            return values[rows] if target is None else values[rows] - first[target]
 
         graph = build_item(
             batch.graph_names,
