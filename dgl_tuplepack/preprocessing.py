@@ -12,6 +12,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_path, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packing import pack
@@ -62,12 +63,14 @@ def preprocess(
     seed: int = 0,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
 ) -> Preprocessed:
     """Write a store with plans beside it, and verify both.
 
     Parameters
     ----------
-    source, compact, overwrite, pre_transform, transform_seed
+    source, compact, overwrite, pre_transform, transform_seed, ties, indices
         As in `GraphStore.write`.
     out
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
@@ -109,6 +112,8 @@ def preprocess(
             overwrite=overwrite,
             pre_transform=pre_transform,
             transform_seed=transform_seed,
+            ties=ties,
+            indices=indices,
         )
     try:
         with timed(seconds, "limits"):

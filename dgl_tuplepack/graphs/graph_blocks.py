@@ -10,9 +10,10 @@ import numpy as np
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
-from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.build import build_item, edges_by_id
 from dgl_tuplepack.graphs.items import parts_of
-from dgl_tuplepack.graphs.merge import batch_of, edges_by_id
+from dgl_tuplepack.graphs.merge import batch_of
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 from dgl_tuplepack.sizes import IntArray
@@ -21,16 +22,19 @@ from dgl_tuplepack.sizes import IntArray
 _GRAPHS = 512
 
 
-def graph_blocks(items: Iterable[Any]) -> tuple[Schema, Iterator[GraphBlock]]:
+def graph_blocks(
+    items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None
+) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
+    Named graphs may stand for the graph.
     SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
     first = next(iterator, None)
     if first is None:
         raise SizesError("the source has no graphs; at least one is needed.")
-    schema = Schema.of(first)
+    schema = Schema.of(first, ties, indices)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 
 
@@ -73,14 +77,15 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield pairs (DGLGraph, label) of all graphs in blocks; without labels, the label is None."""
+    """Yield pairs (DGLGraph or named graphs, label) of all graphs in blocks; without labels, the label is None."""
     for block in blocks:
         nodes = {t: _spans(counts) for t, counts in block.num_nodes.items()}
         edges = {e: _spans(counts) for e, counts in block.num_edges.items()}
         for i in range(len(block)):
-            graph = build_graph(
+            graph = build_item(
+                schema.graph_names,
                 {
-                    e: tuple(as_tensor(ends[edges[e][i]].astype(np.int64), schema.idtype) for ends in both)  # type: ignore[misc]
+                    e: tuple(as_tensor(ends[edges[e][i]].astype(np.int64), schema.idtype) for ends in both)
                     for e, both in block.endpoints.items()
                 },
                 {t: int(counts[i]) for t, counts in block.num_nodes.items()},

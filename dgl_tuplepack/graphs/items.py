@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dgl_tuplepack._checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
+from dgl_tuplepack.graphs.named import checked_graphs, holds_graphs
+from dgl_tuplepack.graphs.named import is_graph as is_graph
 
 
 class EpochIds(list[int]):
@@ -40,7 +41,7 @@ class Identified:
 
 
 class Parts(NamedTuple):
-    """The graph, label and id of an item of a dataset; a missing label or id is None."""
+    """The graph (or named graphs), label and id of an item of a dataset; a missing label or id is None."""
 
     graph: Any
     label: Any
@@ -50,24 +51,27 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
-    An id by `with_ids` replaces an id inside the item. SchemaError for other items; `where` says which one it is.
+    A dict of named graphs may stand for the graph; it is returned in the order of the names. An id by `with_ids`
+    replaces an id inside the item. SchemaError for other items; `where` says which one it is.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     given, item = item, item if isinstance(item, tuple | list) else (item,)
-    if not item or not is_graph(item[0]):
+    named = bool(item) and isinstance(item[0], Mapping) and (not item[0] or holds_graphs(item[0]))
+    if not item or not (named or is_graph(item[0])):
         begins = f" that begins with {type(item[0]).__name__}" if item is given and item else ""
         raise SchemaError(
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id); let the dataset return one of them."
+            "(DGLGraph, label, id), or one of these with a dict of named graphs; let the dataset return one of them."
         )
     if len(item) > 3:
         raise SchemaError(
             f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
             "several labels in one dict."
         )
-    return Parts(item[0], item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
+    graph = checked_graphs(item[0], where) if named else item[0]
+    return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
 
 
 def _id(value: Any, where: str) -> int:
@@ -80,12 +84,6 @@ def _id(value: Any, where: str) -> int:
             "else; several labels belong in one dict."
         )
     return number
-
-
-def is_graph(item: Any) -> bool:
-    """Whether an item is a DGLGraph; False if DGL is not imported."""
-    dgl = sys.modules.get("dgl")
-    return dgl is not None and isinstance(item, dgl.DGLGraph)
 
 
 def is_iterable(source: Any) -> bool:

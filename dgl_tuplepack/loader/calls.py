@@ -214,7 +214,7 @@ def _check_same(parts: Mapping[str, Part]) -> None:
     schemas = {name: schema_of(graphs) for name, (graphs, _) in parts.items()}
     (first, expected), *others = schemas.items()
     for name, found in others:
-        for what in ("node_types", "edge_types", "node_features", "edge_features", "labels"):
+        for what in ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels"):
             theirs, ours = getattr(found, what), getattr(expected, what)
             if theirs != ours:
                 raise SchemaError(

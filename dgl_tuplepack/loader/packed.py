@@ -136,6 +136,8 @@ def _keywords(function: Callable[..., Any], *without: str) -> frozenset[str]:
 
 # Arguments of the sampler and of torch's loader that the caller of `packed_loader` may give as they are.
 _SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuffle", "seed", "oversize")
+# What is declared about graphs when a store is written.
+_DECLARED = ("ties", "indices")
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs of a batch",
     "sampler": "the loader makes its own from limits and seed",
@@ -171,6 +173,11 @@ class Settings:
                 settings.loader[name] = value
             elif name in of_batches and padded:
                 settings.batch[name] = value
+            elif name in _DECLARED:
+                raise InputError(
+                    f"{name} cannot be given with padded=False, since DGL's collate does not heed them; write a store "
+                    f"with them, GraphStore.write(path, graphs, {name}=...), and give that."
+                )
             elif name in of_batches:
                 raise InputError(f"{name} is about padding, but padded=False; leave it out.")
             elif name in _CHOSEN:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.items import Identified, WithIds, epoch_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.padding import PaddedCollate
@@ -137,6 +137,13 @@ def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mappin
         return graphs.padded(limits, packs_per_batch, **settings)
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
+        for name in ("ties", "indices"):
+            declared, asked = getattr(graphs.schema, name), others.pop(name, None)
+            if asked is not None and asked != declared:
+                raise SchemaError(
+                    f"the store was written with {name}={dict(declared)!s:.200}, but {asked!s:.200} are given; leave "
+                    f"them out, or write the store again with {name}=..."
+                )
         of_graphs, of_batches = (others.pop(name, None) for name in ("transform", "batch_transform"))
         seed = others.pop("transform_seed", 0)
         given: Any = graphs if of_graphs is None else graphs.with_transform(of_graphs, seed)

@@ -27,7 +27,7 @@ from dgl_tuplepack.store.kind import Stored, chosen_block
 from dgl_tuplepack.store.sources import blocks_of
 
 _STORE, _PLAN = "store", "plan.json"
-_SCHEMA = ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels")
+_SCHEMA = ("graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels")
 _REMEDY = "choose another save_dir or name, or replace the cache with force_reload=True."
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import as_path, shown, true_or_false, whole_number
-from dgl_tuplepack.errors import FormatError, SamplerError, SizesError
+from dgl_tuplepack.errors import FormatError, SamplerError, SchemaError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packed.cache import Cache
@@ -39,6 +39,8 @@ from dgl_tuplepack.store.kind import Stored
 
 class PackedDataset(DGLDataset):  # type: ignore[misc]
     """A `dgl.data.DGLDataset` whose item i is pack i of the epoch, padded: ``(DGLGraph, PackLabels)``.
+
+    Of named graphs it is ``(dict of DGLGraphs, PackLabels)``.
 
     DGL's own loader and collate make batches of one static shape of it, and the loop stays as it was::
 
@@ -161,6 +163,11 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             if plan is None and content != "repack" and replan_every is None:
                 cached = self._cache.plan_of(_histogram_of(self.store, limits), seed)
             self._cache.release()
+        if self.store.schema.indices:
+            raise SchemaError(
+                f"{list(self.store.schema.indices)} hold indices, which DGL's collate would not shift when it joins "
+                "packs; use store.padded(...) with a PackBatchSampler, or packed_loader."
+            )
         self.sampler = PackBatchSampler(
             self.store,
             limits,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,16 +10,20 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SchemaError, TransformError
+from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
 from dgl_tuplepack.graphs.merge import batch_of
-from dgl_tuplepack.graphs.schema import Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
+from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
 from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding.batch import Labels, PaddedBatch
+from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.pad_graph import padded_batch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.sizes import IntArray
 
 
 class PaddedCollate:
@@ -31,7 +35,8 @@ class PaddedCollate:
         Limits of one pack with a cap on graphs, usually ``sampler.limits``.
     example
         One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id). It defines types, features and
-        labels, and whether items have ids. An id is an integer >= 0, kept in ``graph_ids`` (see `with_ids` too).
+        labels, and whether items have ids. An id is an integer >= 0, kept in ``graph_ids`` (see `with_ids` too). A dict
+        of named graphs may stand for the graph; the batch then has `graphs`.
     packs_per_batch
         p >= 1, as in the sampler.
     label_fill
@@ -53,6 +58,14 @@ class PaddedCollate:
         Sort the edges of a batch, of each type, by their destination; edges of one destination keep their order. The
         batch then has `row_pointers`, and its `graph` needs no conversion for sums over incoming edges. Real edges
         still come first, those of a graph stay together, and `unpad` gives each graph its own order back.
+    ties
+        Components that are one: ``{"nodes:bonds": "edges:atoms"}`` says that the nodes of the graph ``"bonds"`` are the
+        edges of ``"atoms"``, in order. Both have p x limit + 1 slots then, by the smaller limit of the two, and keep
+        equal positions, in padding and with `sort_edges` too.
+    indices
+        Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
+        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph; in padding they point to
+        padding, for which edges that are indexed have one more slot.
     transform
         Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
         takes and returns a DGLGraph. Nodes and edges may become fewer, not more; features may change.
@@ -98,13 +111,15 @@ class PaddedCollate:
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
         sort_edges: bool = False,
+        ties: Ties | None = None,
+        indices: Indices | None = None,
         transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
     ) -> None:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
-        self.schema = Schema.of(self._example(example))
+        self.schema = Schema.of(self._example(example), ties, indices)
         self.shape = PaddedShape(
             self.schema,
             limits,
@@ -157,18 +172,14 @@ class PaddedCollate:
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
     def _padded(self, parts: Sequence[Parts], where: list[str]) -> PaddedBatch:
-        padded = padded_batch(self.shape, batch_of(self.schema, [part.graph for part in parts], where), len(parts))
-        padded.labels = self._labels(parts, where, padded.device)
+        schema = self.schema
+        batch = batch_of(schema, [part.graph for part in parts], where)
+        labels = stack_labels([as_tensors(part.label) for part in parts], schema, where) if parts else {}
+        if parts and (schema.ties or schema.indices):
+            _check_relations(schema, batch, labels, where)
+        padded = padded_batch(self.shape, batch, len(parts), labels)
         padded.graph_ids = self._ids(parts, where, padded.device)
         return padded
-
-    def _labels(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
-        real = stack_labels([as_tensors(item.label) for item in items], self.schema, where) if items else {}
-        labels = {}
-        for name in self.schema.labels:
-            fill = self.shape.padding_of(("label", None, name), len(items), device)
-            labels[name] = torch.cat([real[name].to(device), fill] if items else [fill])
-        return as_label(labels)
 
     def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # Whether there are ids depends on the example alone, so that empty batches have them too.
@@ -183,3 +194,20 @@ class PaddedCollate:
         ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
+
+
+def _check_relations(schema: Schema, batch: Any, labels: Mapping[str, Tensor], where: Sequence[str]) -> None:
+    """Refuse items whose tied components differ, or whose indices lead outside their graph."""
+
+    def lengths(t: GraphType) -> IntArray:
+        return as_array((batch.batch_num_nodes if isinstance(t, str) else batch.batch_num_edges)(t).long())
+
+    def values(column: Column) -> Array:
+        content, t, name = column
+        if content == "label":
+            return as_array(labels[name])
+        data = (batch.nodes if content == "node_feature" else batch.edges)[t].data
+        # If no item has a node (edge) of the type, they may lack its features.
+        return as_array(data[name] if name in data else schema.spec_of(column).filled(0, 0))
+
+    check_values(schema, lengths, values, lambda i: where[i])

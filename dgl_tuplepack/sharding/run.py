@@ -15,6 +15,7 @@ from typing import Any
 from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -74,6 +75,8 @@ def preprocess_shards(
     ogb_settings: Mapping[str, Any] | None = None,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
 
@@ -106,6 +109,8 @@ def preprocess_shards(
     pre_transform, transform_seed
         As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
         with another one is refused, unless `overwrite`.
+    ties, indices
+        As in `GraphStore.write`. A finished shard that was written with others is refused, unless `overwrite`.
 
     Returns
     -------
@@ -138,6 +143,7 @@ def preprocess_shards(
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
+    declared = {name: value for name, value in (("ties", ties), ("indices", indices)) if value is not None}
     named = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
@@ -146,7 +152,7 @@ def preprocess_shards(
             done = _all(
                 at_work,
                 write_shard,
-                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed) for s in named},
+                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed, declared) for s in named},
                 "shards",
             )
             written = [done[shard.name] for shard in named]

@@ -49,11 +49,15 @@ class Source(ABC):
         Settings, as text, that also determine what is read from `files`.
     pre_transform
         `PreTransform` of the graphs, if they were transformed before.
+    ties, indices
+        What is declared about the graphs, see `graphs.relations`.
     """
 
     knows_sizes = False
     schema: Any = None
     pre_transform: Any = None
+    ties: Mapping[str, str] = {}
+    indices: Mapping[str, str] = {}
     files: Path | None = None
     settings: Mapping[str, str] = {}
 
@@ -111,7 +115,8 @@ class Source(ABC):
     def items(self) -> Iterable[Any]:
         """Return all graphs in their order, for kinds without `blocks`.
 
-        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), as `graphs.items.parts_of` takes it.
+        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of these with a dict of named graphs,
+        as `graphs.items.parts_of` takes it.
         """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "

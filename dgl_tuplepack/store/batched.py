@@ -15,7 +15,7 @@ from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, INDICES, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS, Key
@@ -72,6 +72,8 @@ class BatchedStore:
         content, t = key[:2]
         kind = PER_GRAPH if content == "per_graph" else ENDPOINTS if content in ENDS else ROWS
         nodes = self._types.index(t[0 if content == ENDS[0] else 2]) if kind == ENDPOINTS else 0
+        if key in self._schema.index_columns:
+            kind, nodes = INDICES, self._types.index(self._schema.index_columns[key])
         width, code = prod(row), CODES.get(DTYPES[str(dtype).removeprefix("torch.")], OTHER)
         fill = address_of(self._no_fill)
         return kind, self._types.index(t), nodes, number, 0, width, width * dtype.itemsize, code, fill, 1, 0
@@ -104,8 +106,7 @@ class BatchedStore:
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            end, edge_type = self._tensors[f][0]
-            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
         return self._builder.batch(totals, tensors)
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:

@@ -173,7 +173,12 @@ class DevicePaddedStore(Transformable):
             if t is not None:
                 tensors["per_graph", t] = counts[t]
         for key, spec in self.shape.schema.columns():
-            tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
+            target = self.shape.schema.index_columns.get(key)
+            if target is None:
+                tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
+            else:
+                first = firsts[target][slots[key[1]]]
+                tensors[key] = self._indices(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, first)
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
@@ -187,6 +192,16 @@ class DevicePaddedStore(Transformable):
             return filling.expand(len(rows), *stored.shape[1:]).clone(memory_format=torch.contiguous_format)
         values = stored[rows].to(dtype)
         return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
+
+    def _indices(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, first: Tensor) -> Tensor:
+        """Shift indices to the `first` node or edge of their graph; those of padding are the first of the padding."""
+        stored = self.store._values[key]
+        tail = [1] * (stored.dim() - 1)
+        if not len(stored):
+            padding = first.to(dtype).reshape(-1, *tail).expand(len(rows), *stored.shape[1:])
+            return padding.clone(memory_format=torch.contiguous_format)
+        local = torch.where(mask.reshape(-1, *tail), stored[rows].to(torch.int64), 0)
+        return (local + first.reshape(-1, *tail)).to(dtype)
 
     def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
         """Shift endpoints to the nodes of their graph in the batch; padding edge j of m is at node j * spare // m."""
@@ -236,7 +251,13 @@ class DeviceBatchedStore:
                     moved = self.store._ends[end, t][rows[t]].to(torch.int64) + first_nodes[nodes][of_graph]
                     tensors[end, t] = moved.to(schema.idtype)
         for key, spec in schema.columns():
-            tensors[key] = self.store._values[key][rows[key[1]]].to(spec.dtype)
+            values, target = self.store._values[key][rows[key[1]]], schema.index_columns.get(key)
+            if target is not None:
+                first = torch.cumsum(counts[target], 0) - counts[target]
+                if key[1] is not None:
+                    first = torch.repeat_interleave(first, counts[key[1]], output_size=totals[key[1]])
+                values = values + first.reshape(-1, *[1] * (values.dim() - 1))
+            tensors[key] = values.to(spec.dtype)
         return self._builder.batch(checked, [tensors[key] for key, _, _ in tensors_of(schema)])
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
@@ -245,9 +266,9 @@ class DeviceBatchedStore:
 
 
 def _on_device(item: Any, device: torch.device) -> Any:
-    """Send an item of the store: a DGLGraph, or a pair of it and a label."""
-    if not isinstance(item, tuple):
-        return item.to(device)
-    graph, label = item
-    on_device = {n: v.to(device) for n, v in label.items()} if isinstance(label, dict) else label.to(device)
-    return graph.to(device), on_device
+    """Send an item of the store: a DGLGraph, a dict of them, or a pair with a label."""
+    if isinstance(item, tuple):
+        return tuple(_on_device(part, device) for part in item)
+    if isinstance(item, dict):
+        return {name: part.to(device) for name, part in item.items()}
+    return item.to(device)

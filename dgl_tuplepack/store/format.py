@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.described import description_of
+from dgl_tuplepack.graphs.named import name_of_type
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
-STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
+STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again", others=(2,))
+# Keys of version 2, which earlier releases must refuse; they are left out where they are empty.
+_OF_VERSION_2 = ("graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
 # dtype of a feature, by torch's name -> dtype of the file, by numpy's name, unless narrowed.
@@ -157,6 +160,14 @@ class StoreMetadata:
     arrays: tuple[ArrayEntry, ...]
     written_by: str = __version__
     pre_transform: PreTransform | None = None
+    graph_names: tuple[str, ...] = ()
+    ties: Mapping[str, str] = field(default_factory=dict)
+    indices: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def version(self) -> int:
+        """Version of the file."""
+        return 2 if any(getattr(self, key) for key in _OF_VERSION_2) else 1
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
@@ -180,23 +191,27 @@ class StoreMetadata:
             labels={str(entry.name): entry.spec for entry in self.of_content("label")},
             idtype=getattr(torch, self.idtype),
             has_ids=True,
+            graph_names=self.graph_names,
+            ties=self.ties,
+            indices=self.indices,
         )
 
     @property
     def checksum(self) -> str:
         """SHA-256 of the rest of the file; it identifies the content of the store."""
-        return str(STORE_FILE.document(self._content())["checksum"])
+        return str(STORE_FILE.document(self._content(), self.version)["checksum"])
 
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
         # Left out where there is none, so that stores of earlier releases keep their checksum.
-        if self.pre_transform is None:
-            del content["pre_transform"]
+        for key in ("pre_transform", *_OF_VERSION_2):
+            if not content[key]:
+                del content[key]
         return content
 
     def save(self, folder: Path) -> None:
         """Write `metadata.json`; with that the store exists."""
-        STORE_FILE.write(folder / METADATA, self._content(), indent=1)
+        STORE_FILE.write(folder / METADATA, self._content(), indent=1, version=self.version)
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
@@ -216,7 +231,10 @@ class StoreMetadata:
             values["written_by"] = str(values["written_by"])
             if "pre_transform" in values:
                 values["pre_transform"] = PreTransform.from_dict(values["pre_transform"])
+            values["graph_names"] = tuple(values.get("graph_names", ()))
             metadata = cls(**values)
+            if metadata.version != document["version"]:
+                raise ValueError(f"its content is of version {metadata.version}")
             metadata._check()
         return metadata
 
@@ -262,3 +280,8 @@ class StoreMetadata:
             raise ValueError("there is not one label for each graph")
         if any(len(entry.shape) != 1 for entry in self.of_content("split")):
             raise ValueError("a split is not a list of ids")
+        names = [name_of_type(t) for t in self.node_types]
+        if self.graph_names and tuple(dict.fromkeys(names)) != self.graph_names:
+            raise ValueError(f"the graphs are {self.graph_names!r:.200}, but the types are those of {names!r:.200}")
+        # Refuses ties and indices that do not fit.
+        _ = self.schema

@@ -16,6 +16,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
@@ -163,6 +164,8 @@ class GraphStore(StoredGraphs):
         overwrite: bool = False,
         pre_transform: Callable[[Any], Any] | None = None,
         transform_seed: int = 0,
+        ties: Ties | None = None,
+        indices: Indices | None = None,
     ) -> GraphStore:
         """Write a store, block after block, and open it.
 
@@ -171,7 +174,8 @@ class GraphStore(StoredGraphs):
         path
             Folder to make, or an empty folder.
         source
-            A list, dataset or iterator of DGLGraph or (DGLGraph, label); an OGB dataset; an `OgbFolder`, a
+            A list, dataset or iterator of DGLGraph or (DGLGraph, label), or of named graphs ``({"atoms": g, "bonds":
+            h}, label)``; an OGB dataset; an `OgbFolder`, a
             `GraphStore`, a `MultiStore` or a subset, or the path of one of them, which is read directly and much
             faster; the path of a ``.bin`` file of `dgl.save_graphs`.
         splits
@@ -183,16 +187,20 @@ class GraphStore(StoredGraphs):
             Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
-            returns a DGLGraph. Sizes are those of the graphs that it returns. The store keeps its name and settings.
+            returns a DGLGraph, or returns a dict of named ones. Sizes are those of the graphs that it returns. The
+            store keeps its name and settings.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
+        ties, indices
+            As in `PaddedCollate`; the store keeps them, and its batches need not be told. Checked for each graph. None:
+            those of the source, if it is a store.
 
         Raises
         ------
         FormatError
             The folder holds something else or cannot be written, or a file of the source is damaged.
         SchemaError, SizesError
-            Graphs differ in types, features or labels, or there are none.
+            Graphs differ in types, features or labels, or there are none; ties or indices do not hold.
         TransformError
             `pre_transform` fails for a graph, or does not return one.
         InputError
@@ -210,7 +218,7 @@ class GraphStore(StoredGraphs):
             opened = resolve(source)
             if pre_transform is not None:
                 opened = Transformed(opened, pre_transform, transform_seed)
-            schema, blocks = blocks_of(opened)
+            schema, blocks = blocks_of(opened, ties, indices)
             number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
             if not isinstance(chosen, Mapping):
                 raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")

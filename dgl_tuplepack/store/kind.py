@@ -32,6 +32,7 @@ class Stored(SizedSource):
     def __init__(self, store: StoredGraphs) -> None:
         super().__init__(str(store.path), store)
         self.schema, self.pre_transform = store.schema, store.pre_transform
+        self.ties, self.indices = store.schema.ties, store.schema.indices
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
@@ -62,6 +63,10 @@ class TransformedGraphs(SizedSource):
 
     # Written graphs may be smaller.
     knows_sizes = False
+
+    def __init__(self, title: str, view: TransformedStore) -> None:
+        super().__init__(title, view)
+        self.ties, self.indices = view.store.schema.ties, view.store.schema.indices
 
     def items(self) -> Iterator[Any]:
         """Yield the transformed graphs."""

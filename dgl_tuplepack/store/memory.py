@@ -126,4 +126,7 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         _edge_masks={t: tensors["mask", t] for t in edge_types},
         _row_pointers=pointers,
         _edge_orders=orders,
+        graph_names=schema.graph_names,
+        _ties=schema.tied,
+        _indices=schema.index_columns,
     )

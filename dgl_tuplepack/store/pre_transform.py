@@ -31,6 +31,7 @@ class Transformed(Source):
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
         # Described before it is used, since it may keep what it has computed.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
+        self.ties, self.indices = source.ties, source.indices
 
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""

@@ -29,8 +29,9 @@ class WithTransform:
         Parameters
         ----------
         transform
-            A transform of `dgl.transforms`, or any callable that takes and returns a DGLGraph. Nodes and edges may
-            become fewer, not more, since sizes are those of the stored graphs; features may change.
+            A transform of `dgl.transforms`, or any callable that takes and returns a DGLGraph (a dict of named graphs
+            where items are such). Nodes and edges may become fewer, not more, since sizes are those of the stored
+            graphs; features may change.
         seed
             0..2**64-1. Random numbers are a function of it, the epoch, and the id of the graph in the store, for any
             number of workers.
@@ -88,7 +89,8 @@ class TransformedStore:
     @property
     def schema(self) -> Schema:
         """Types, features and labels of the first graph, transformed as at epoch 0."""
-        return Schema.of(Identified(0, self._items([0], 0)[0]))
+        stored = self.store.schema
+        return Schema.of(Identified(0, self._items([0], 0)[0]), stored.ties, stored.indices)
 
     def subset(self, ids: Sequence[int] | IntArray | Tensor) -> TransformedStore:
         """Select some of the graphs, as `GraphStore.subset` does; random numbers of a graph stay the same."""
@@ -164,8 +166,9 @@ class TransformedPadded(Transformable):
         self, graphs: TransformedStore, limits: Limits, packs_per_batch: int, settings: Mapping[str, Any]
     ) -> None:
         self.graphs, self.store = graphs, graphs.store
-        example = Identified(0, graphs._items([0], 0)[0])
-        self._collate = PaddedCollate(limits, example, packs_per_batch, **settings)
+        example, stored = Identified(0, graphs._items([0], 0)[0]), graphs.store.schema
+        declared = {"ties": stored.ties, "indices": stored.indices}
+        self._collate = PaddedCollate(limits, example, packs_per_batch, **{**declared, **settings})
         self.shape = self._collate.shape
 
     def __len__(self) -> int:
