@@ -11,7 +11,7 @@ from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.plan import PLAN_FILE
+from dgl_tuplepack.plan import is_plan_file
 from dgl_tuplepack.preprocessing import load_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.sources import resolve
@@ -88,7 +88,7 @@ def _clear_remains(folder: Path) -> None:
     if (folder / METADATA).exists() or not _SOURCE_FILE.recognises(folder / SOURCE):
         return
     # The file by which the folder is recognised as ours goes last.
-    remains = [*(file for file in folder.glob("*.json") if PLAN_FILE.recognises(file)), folder / SOURCE]
+    remains = [*(file for file in folder.glob("*.json") if is_plan_file(file)), folder / SOURCE]
     if is_begun(folder, besides=[file.name for file in remains]):
         for file in remains:
             file.unlink()
