@@ -242,7 +242,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     @property
     def limits(self) -> Limits:
         """The limits of an item, with a cap on graphs."""
-        return self.sampler.limits
+        limits: Limits = self.sampler.limits
+        return limits
 
     @property
     def epoch(self) -> int:

@@ -16,7 +16,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.patterns import Patterns, joined
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.sizes import IntArray, components_of_kind
+from dgl_tuplepack.sizes import FloatArray, IntArray, components_of_kind
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
@@ -54,7 +54,7 @@ def pack_ladder(
     slots = np.array([sum(limits.values) + reserved for limits in ladder], dtype=np.float64)
     packing = _Packing(histogram, filled, method, needed, slots)
     quick = replace(settings, effort=0.0)
-    demands = [packing.demand(levels) for levels in _subsets(needed)]
+    demands = [packing.demand(levels) for levels in _subsets(needed, len(ladder))]
     found = [packing.packed(demand, fill, quick) for demand in demands for fill in filling]
     found.sort(key=lambda each: each.cost)
     offered = sorted((_offered_upwards(packing, each, quick) for each in found[:_OFFERED]), key=lambda each: each.cost)
@@ -99,7 +99,7 @@ class _Packing:
     ladder: Ladder
     method: Method
     needed: IntArray
-    slots: IntArray
+    slots: FloatArray
 
     def demand(self, levels: IntArray) -> IntArray:
         """Return the demand where all graphs of a class have to have the shape of `levels`, int64 ``[C]``."""
@@ -135,13 +135,13 @@ class _Packing:
         return _Found(demand, filling, patterns, shapes, cost, method, plans[-1].heuristic)
 
 
-def _subsets(needed: IntArray) -> Iterator[IntArray]:
+def _subsets(needed: IntArray, shapes: int) -> Iterator[IntArray]:
     """Yield, for each subset of shapes that takes all graphs, the smallest of its shapes for each class."""
-    top = int(needed.max())
-    for number in reversed(range(top + 1)):
-        for below in combinations(range(top), number):
-            allowed = np.array([*below, top])
-            yield allowed[np.searchsorted(allowed, needed)]
+    for number in reversed(range(1, shapes + 1)):
+        for chosen in combinations(range(shapes), number):
+            if chosen[-1] >= needed.max():
+                allowed = np.array(chosen)
+                yield allowed[np.searchsorted(allowed, needed)]
 
 
 def _kept(patterns: Patterns, demand: IntArray) -> Patterns:
@@ -171,8 +171,8 @@ def _take(left: IntArray, packed: IntArray) -> None:
 
 def _offered_upwards(packing: _Packing, best: _Found, settings: Settings) -> _Found:
     """Return the better of `best` and packings where graphs of its emptiest packs have to have a larger shape."""
-    sizes, largest = packing.histogram.sizes, int(packing.needed.max())
-    for shape in range(largest):
+    sizes = packing.histogram.sizes
+    for shape in range(len(packing.ladder) - 1):
         for share in _SHARES:
             rows = np.flatnonzero(best.shapes == shape)
             if not len(rows):

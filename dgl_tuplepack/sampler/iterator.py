@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dgl_tuplepack.sampler.callers import is_taken_early, position_in_lightning
 from dgl_tuplepack.sampler.dealing import EpochBatches
-from dgl_tuplepack.sampler.position import Iteration
+from dgl_tuplepack.sampler.epochs import Epochs
+from dgl_tuplepack.sampler.position import Iteration, Progress
 from dgl_tuplepack.sampler.state import as_state
 
-if TYPE_CHECKING:
-    from dgl_tuplepack.sampler.batches import PackBatchSampler
+
+class Iterated(Protocol):
+    """What an iterator needs of its `PackBatchSampler`."""
+
+    _progress: Progress
+    _epochs: Epochs
+
+    def _batches_of(self, epoch: int) -> EpochBatches: ...
+
+    def _settings(self) -> dict[str, Any]: ...
+
+    def _read(self, state: Any) -> tuple[int, int, int]: ...
 
 
 class BatchIterator(Iterator[list[int]]):
@@ -20,7 +31,7 @@ class BatchIterator(Iterator[list[int]]):
     torchdata's StatefulDataLoader calls its `state_dict` and `load_state_dict`.
     """
 
-    def __init__(self, sampler: PackBatchSampler) -> None:
+    def __init__(self, sampler: Iterated) -> None:
         self._sampler = sampler
         self._iteration = Iteration(sampler._progress)
         self._batches: EpochBatches | None = None
