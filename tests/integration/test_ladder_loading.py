@@ -35,8 +35,8 @@ PACKS, RANKS = 2, 3
 
 def items_of(kind: str) -> list[Any]:
     """Small graphs; and a large one, which is several of them."""
-    items = molecules(40, most=6) if kind == "homogeneous" else purchases(150)
-    large = dgl.batch([item[0] if isinstance(item, tuple) else item for item in items[:6]])
+    items = molecules(150, most=6) if kind == "homogeneous" else purchases(150)
+    large = dgl.batch([item[0] if isinstance(item, tuple) else item for item in items[:30]])
     # One graph, not a batch of several.
     large.set_batch_num_nodes({t: torch.tensor([large.num_nodes(t)]) for t in large.ntypes})
     large.set_batch_num_edges({t: torch.tensor([large.num_edges(t)]) for t in large.canonical_etypes})
@@ -44,9 +44,9 @@ def items_of(kind: str) -> list[Any]:
 
 
 def ladder_of(items: list[Any]) -> list[tp.Limits]:
-    """A shape of about three small graphs, and one for the large graph."""
+    """A shape of about twelve small graphs, and one for the large graph."""
     sizes = tp.sizes_of(items)
-    small = 2 * sizes.array[:-1].max(axis=0)
+    small = sizes.array[:12].sum(axis=0)
     largest = [max(a, b) for a, b in zip(small.tolist(), sizes.array.max(axis=0).tolist(), strict=True)]
     named = [dict(zip(sizes.components, values, strict=True)) for values in (small.tolist(), largest)]
     return [tp.Limits.from_components(maxima) for maxima in named]
