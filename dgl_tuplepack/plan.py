@@ -133,9 +133,14 @@ class PackPlan:
         return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
 
     @property
+    def made_for(self) -> Limits | Ladder:
+        """What the graphs were packed within: the ladder, if there is one, or the limits."""
+        return self.limits if self.ladder is None else self.ladder
+
+    @property
     def shapes(self) -> tuple[Limits, ...]:
         """Limits of every shape, the smallest first; one without a ladder."""
-        return (self.limits,) if self.ladder is None else tuple(self.ladder)
+        return tuple(all_of(self.made_for))
 
     @functools.cached_property
     def pattern_shapes(self) -> IntArray:

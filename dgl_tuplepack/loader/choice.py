@@ -97,15 +97,14 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked
 
 def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Ladder:
     """Return the limits of all plans, which must be the same."""
-    made_for = {name: plan.limits if plan.ladder is None else plan.ladder for name, plan in plans.items()}
-    (name, first), *others = made_for.items()
-    for other, limits in others:
-        if limits != first:
+    (name, first), *others = plans.items()
+    for other, plan in others:
+        if plan.made_for != first.made_for:
             raise PlanError(
-                f"the plan {other!r} is for {limits!r}, but the plan {name!r} for {first!r}; batches of all parts have "
-                "one shape, so give limits that all plans keep, or plans of the same limits."
+                f"the plan {other!r} is for {plan.made_for!r}, but the plan {name!r} for {first.made_for!r}; batches "
+                "of all parts have one shape, so give limits that all plans keep, or plans of the same limits."
             )
-    return first
+    return first.made_for
 
 
 def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked) -> LimitsSearch:

@@ -50,6 +50,15 @@ _BEYOND_LIMITS = ("node_only", "edge_only")
 _MOST_FIT_CLASSES = 4096
 
 
+def pack_shapes(
+    histogram: SizeHistogram, ladder: Ladder, method: str, settings: Settings, thorough: bool = True
+) -> PackPlan:
+    """Return `pack_ladder` of a method by its name; the caller has checked that the ladder holds every graph."""
+    fit = method == "auto" and len(histogram) <= _MOST_FIT_CLASSES
+    filling = [METHODS[name] for name in (*(["best_fit"] if fit else []), method)]
+    return pack_ladder(histogram, ladder, METHODS[method], tuple(filling), settings, thorough)
+
+
 def pack(
     sizes: SizeHistogram | GraphSizes | Any,
     limits: Shapes,
@@ -137,9 +146,7 @@ def pack(
         if method in _BEYOND_LIMITS:
             raise MethodError(f"packs of the method {method!r} exceed limits, so no shape takes them; choose another.")
         check_sizes(histogram, shapes.largest)
-        fit = method == "auto" and len(histogram) <= _MOST_FIT_CLASSES
-        filling = [METHODS[name] for name in (method, *(["best_fit"] if fit else []))]
-        return pack_ladder(histogram, shapes, METHODS[method], tuple(filling), settings)
+        return pack_shapes(histogram, shapes, method, settings)
     limits = shapes.filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     return METHODS[method](histogram, limits, settings)

@@ -31,7 +31,12 @@ _FINAL = 2
 
 
 def pack_ladder(
-    histogram: SizeHistogram, ladder: Ladder, method: Method, filling: tuple[Method, ...], settings: Settings
+    histogram: SizeHistogram,
+    ladder: Ladder,
+    method: Method,
+    filling: tuple[Method, ...],
+    settings: Settings,
+    thorough: bool = True,
 ) -> PackPlan:
     """Plan packs of several shapes with few slots.
 
@@ -44,7 +49,8 @@ def pack_ladder(
     beside large ones. The smallest shape is packed by `method`, the others by each of `filling` in turn. This is done
     without effort for every subset of the shapes that takes all graphs. From the best four of them, the emptiest packs
     of each shape are offered to the next larger shape, and the best result is planned again with the effort asked for.
-    Each pack has the smallest shape that takes its content.
+    Each pack has the smallest shape that takes its content. Not `thorough`: only the subset of all shapes is packed,
+    by the first of `filling`.
 
     Time: up to 60 times that of `method` without effort for each shape, and once with it. Memory: that of `method`.
     """
@@ -55,18 +61,15 @@ def pack_ladder(
     packing = _Packing(histogram, filled, method, needed, slots)
     quick = replace(settings, effort=0.0)
     demands = [packing.demand(levels) for levels in _subsets(needed, len(ladder))]
+    if not thorough:
+        return packing.plan_of(packing.packed(demands[0], filling[0], quick), settings)
     found = [packing.packed(demand, fill, quick) for demand in demands for fill in filling]
     found.sort(key=lambda each: each.cost)
     offered = sorted((_offered_upwards(packing, each, quick) for each in found[:_OFFERED]), key=lambda each: each.cost)
     if settings.effort > 0:
         again = [packing.packed(each.demand, each.filling, settings) for each in offered[:_FINAL]]
         offered = sorted([*again, *offered], key=lambda each: each.cost)
-    best = offered[0]
-    bound, patterns = quick_bound(as_instance(histogram, filled.largest)), best.patterns
-    return PackPlan(
-        histogram, filled.largest, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats, bound,
-        best.method, best.heuristic, settings.seed, settings.random_ties and best.heuristic is not None, ladder=filled,
-    )  # fmt: skip
+    return packing.plan_of(offered[0], settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +136,15 @@ class _Packing:
         cost = float((patterns.repeats * self.slots[shapes] * np.where(spare, 1 + _SURCHARGE, 1.0)).sum())
         method = ", ".join(dict.fromkeys(plan.method for plan in plans))
         return _Found(demand, filling, patterns, shapes, cost, method, plans[-1].heuristic)
+
+    def plan_of(self, found: _Found, settings: Settings) -> PackPlan:
+        """Return the plan of a result."""
+        largest, p = self.ladder.largest, found.patterns
+        bound = quick_bound(as_instance(self.histogram, largest))
+        return PackPlan(
+            self.histogram, largest, p.offsets, p.classes, p.multiplicities, p.repeats, bound, found.method,
+            found.heuristic, settings.seed, settings.random_ties and found.heuristic is not None, ladder=self.ladder,
+        )  # fmt: skip
 
 
 def _subsets(needed: IntArray, shapes: int) -> Iterator[IntArray]:

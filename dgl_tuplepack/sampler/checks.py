@@ -75,7 +75,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Ladder
             f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
             f"sizes, totals {histogram.totals()}; make a plan for these sizes."
         )
-    made_for = plan.limits if plan.ladder is None else plan.ladder
+    made_for = plan.made_for
     try:
         plan.check_limits(limits.largest if isinstance(limits, Ladder) else limits)
     except PlanError as error:
