@@ -14,7 +14,8 @@ from dgl_tuplepack._checks import UINT64_MAX, as_path, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
+from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
@@ -35,7 +36,7 @@ class Preprocessed:
     store
         The store, opened.
     limits
-        Limits of all plans.
+        Limits of all plans; a tuple for a ladder.
     packs_per_batch
         Packs of a batch that hold the graphs asked for; 1 if no number was.
     plans
@@ -45,7 +46,7 @@ class Preprocessed:
     """
 
     store: GraphStore
-    limits: Limits
+    limits: Any
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
     seconds: Mapping[str, float]
@@ -55,7 +56,7 @@ def preprocess(
     source: Any,
     out: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
@@ -76,7 +77,7 @@ def preprocess(
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
         where there are no splits.
     limits
-        Limits of the packs; None: limits that are searched.
+        Limits of the packs, or a ladder of them; None: limits that are searched.
     graphs_per_batch
         Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
         if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
@@ -98,12 +99,12 @@ def preprocess(
         its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    if limits is not None and pre_transform is None:
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    if given is not None and pre_transform is None:
         source = resolve(source)
         if source.knows_sizes:
             sizes = source.sizes()
-            limits.aligned(sizes.components).check(sizes)
+            given.aligned(sizes.components).check(sizes)
     with timed(seconds, "write"):
         store = GraphStore.write(
             out,
@@ -119,7 +120,7 @@ def preprocess(
         with timed(seconds, "limits"):
             histograms = split_histograms(store)
             leading = histograms.get("train", store.histogram)
-            chosen, packs = limits_for(leading, limits, graphs_per_batch, multiple_of, store.histogram)
+            chosen, packs = limits_for(leading, given, graphs_per_batch, multiple_of, store.histogram)
         with timed(seconds, "plan"):
             plans = write_plans(store, chosen, seed)
     except InputError as error:
@@ -133,24 +134,28 @@ def preprocess(
 
 
 def checked_settings(
-    limits: Limits | None, multiple_of: int, seed: int, graphs_per_batch: int | None
-) -> tuple[Limits | None, int, int]:
+    limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
+) -> tuple[Limits | Ladder | None, int, int]:
     """Check the settings of limits and plans, before anything is written."""
-    limits = None if limits is None else as_limits(limits)
+    given = None if limits is None else as_shapes(limits)
     if graphs_per_batch is not None:
         whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
-        if limits is not None:
+        if given is not None:
             raise SearchError(
-                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {limits!r} are given; leave "
+                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {given!r} are given; leave "
                 "one of them out."
             )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
-    return limits, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+    return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
 
 
 def limits_for(
-    leading: SizeHistogram, limits: Limits | None, graphs_per_batch: int | None, multiple_of: int, every: SizeHistogram
-) -> tuple[Limits, int]:
+    leading: SizeHistogram,
+    limits: Limits | Ladder | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+    every: SizeHistogram,
+) -> tuple[Limits | Ladder, int]:
     """Return limits that hold every graph, and packs of a batch.
 
     They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that
@@ -209,7 +214,7 @@ def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
     return {split: store.subset(ids).histogram for split, ids in splits.items()}
 
 
-def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
+def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans beside it, in place of older ones.
 
     Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import dgl
@@ -360,6 +360,31 @@ def sampler_cases(
         drop_last=may_drop and draw(st.booleans()),
         seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
     )
+
+
+@st.composite
+def ladders(draw: st.DrawFn, largest: Limits) -> list[Limits]:
+    """Two to four limits in ascending order, the last of them `largest`; as many as there is room for."""
+    limits = [largest]
+    for _ in range(draw(st.integers(1, 3))):
+        above = limits[0]
+        maxima = {name: draw(st.integers(1, most)) for name, most in above.maxima.items()}
+        caps = st.integers(1, 6 if above.graphs is None else above.graphs)
+        graphs = draw(caps | st.none() if above.graphs is None else caps)
+        below = Limits.from_components(maxima, graphs)
+        limits = [below, *limits] if below != above else limits
+    if len(limits) > 1:
+        return limits
+    return [largest, Limits.from_components({name: most + 1 for name, most in largest.maxima.items()}, largest.graphs)]
+
+
+@st.composite
+def ladder_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
+    """Cases whose limits are a ladder."""
+    case = draw(sampler_cases(**settings))
+    limits = draw(ladders(case.limits))
+    enough = pack(case.sizes, limits).num_packs >= case.packs_per_batch * case.num_replicas
+    return replace(case, limits=limits, drop_last=case.drop_last and enough)
 
 
 def ring_with_chords(gen: torch.Generator, nodes: int, chords: int, features: int = 3) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,20 +15,37 @@ from dgl_tuplepack.graphs.named import is_graph as is_graph
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, and the epoch that they are for, which random transforms draw from.
 
-    A loader hands it on as it is, to a worker too, so that nobody else has to tell workers the epoch.
+    `shape` is the number of the shape that the batch has in a ladder; None without one. A loader hands it on as it is,
+    to a worker too, so that nobody else has to tell workers the epoch and the shape.
     """
 
-    def __init__(self, ids: Sequence[int], epoch: int) -> None:
+    def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
         super().__init__(ids)
-        self.epoch = epoch
+        self.epoch, self.shape = epoch, shape
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EpochIds, (list(self), self.epoch)
+        return EpochIds, (list(self), self.epoch, self.shape)
+
+
+class BatchItems(list[Any]):
+    """Items of a batch, and the number of the shape that it has in a ladder; None if nothing told it."""
+
+    def __init__(self, items: Iterable[Any], shape: int | None) -> None:
+        super().__init__(items)
+        self.shape = shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchItems, (list(self), self.shape)
 
 
 def epoch_of(ids: Any) -> int | None:
     """Return the epoch that ids of a batch are for; None if they do not tell."""
     return ids.epoch if isinstance(ids, EpochIds) else None
+
+
+def shape_of(batch: Any) -> int | None:
+    """Return the number of the shape that ids or items of a batch are for; None if they do not tell."""
+    return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
 
 @dataclass(frozen=True)
@@ -107,14 +124,17 @@ class WithIds:
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
-        """Return the items of a batch, as loaders ask for them, with the epoch that the sampler gave."""
+        """Return the items of a batch, as loaders ask for them, with the epoch and shape that the sampler gave."""
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
-        return [
-            Identified(number + len(self) if number < 0 else number, item, epoch)
-            for number, item in zip(numbers, items, strict=True)
-        ]
+        return BatchItems(
+            (
+                Identified(number + len(self) if number < 0 else number, item, epoch)
+                for number, item in zip(numbers, items, strict=True)
+            ),
+            shape_of(indices),
+        )
 
     def _position(self, index: int) -> int:
         number = as_integer(index)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import as_ids, is_one_of, shown, true_or_false
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
 from dgl_tuplepack.loader.packed import PackedLoader, Settings
 from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view, schema_of
@@ -32,7 +32,7 @@ def packed_loader(
     shuffle: bool = True,
     num_workers: int = 0,
     padded: bool = True,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     packs_per_batch: int | None = None,
     plan: PackPlan | None = None,
     multiple_of: int = 1,
@@ -62,7 +62,8 @@ def packed_loader(
         items have ids of their own). False: batches without padding, as DGL collates them,
         that never exceed the limits.
     limits
-        Limits of a pack, instead of searched ones. With `graphs_per_batch`, the number of packs is chosen to meet it.
+        Limits of a pack, instead of searched ones; a list of them, in ascending order, is a ladder of shapes, of which
+        each batch has one. With `graphs_per_batch`, the number of packs is chosen to meet it.
     packs_per_batch
         Packs of a batch, >= 1. None: chosen; 2 where limits are searched, if two packs can hold every graph.
     plan
@@ -118,7 +119,7 @@ def packed_loaders(
     shuffle: Collection[str] | None = None,
     num_workers: int = 0,
     padded: bool = True,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     packs_per_batch: int | None = None,
     plans: Mapping[str, PackPlan] | None = None,
     multiple_of: int = 1,

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.loader.views import CollatedView
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.plan import PackPlan
@@ -34,7 +33,7 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     limits
-        What batches are padded to, with a cap on graphs; of one pack.
+        What batches are padded to, with a cap on graphs; of one pack. A tuple for a ladder.
     plan
         The plan of the current epoch.
     sampler
@@ -73,8 +72,8 @@ class PackedLoader(DataLoader[Any]):
         super().__setattr__(name, value)
 
     @property
-    def limits(self) -> Limits:
-        """What batches are padded to, with a cap on graphs; of one pack."""
+    def limits(self) -> Any:
+        """What batches are padded to, with a cap on graphs; of one pack. `Limits`, or a tuple of them for a ladder."""
         return self.sampler.limits
 
     @property

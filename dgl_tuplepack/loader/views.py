@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError, SizesError
-from dgl_tuplepack.graphs.items import Identified, WithIds, epoch_of
+from dgl_tuplepack.graphs.items import BatchItems, Identified, WithIds, epoch_of, shape_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.sources import Source, resolve
@@ -56,7 +56,8 @@ class CollatedView:
         else:
             # A subset of `with_ids` does not hand the epoch on.
             items = [replace(item, epoch=epoch) if isinstance(item, Identified) else item for item in items]
-        return self.collate(items)
+        shape = shape_of(ids)
+        return self.collate(items if shape is None else BatchItems(items, shape))
 
 
 class PlainCollate:

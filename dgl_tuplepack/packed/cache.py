@@ -83,9 +83,9 @@ class Cache:
             )
         if plan is not None:
             limits = self._limits.filled(plan.histogram.components, plan.histogram.totals())
-            if plan.limits != limits:
+            if plan.made_for != limits:
                 raise FormatError(
-                    f"{self._folder} caches packs for {plan.limits!r}, but is given {limits!r}; {_REMEDY}"
+                    f"{self._folder} caches packs for {plan.made_for!r}, but is given {limits!r}; {_REMEDY}"
                 )
         return store
 

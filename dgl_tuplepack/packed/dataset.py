@@ -249,7 +249,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     @property
     def limits(self) -> Limits:
         """The limits of an item, with a cap on graphs."""
-        return self.sampler.limits
+        limits: Limits = self.sampler.limits
+        return limits
 
     @property
     def epoch(self) -> int:
@@ -298,7 +299,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         if self._prepared != epoch and get_worker_info() is None:
             # The plan of the next epoch, if it is another one, is made meanwhile.
             self._prepared = epoch
-            self.sampler._plans.prepare(epoch)
+            self.sampler._epochs.plans.prepare(epoch)
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate takes an empty dict, but not None.

@@ -11,17 +11,18 @@ from torch import Tensor
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import Array, GraphType
-from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
+from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batch_of
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
 from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.graphs.values import as_array
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
-from dgl_tuplepack.padding.pad_graph import padded_batch
+from dgl_tuplepack.padding.ladder import number_of_shape
+from dgl_tuplepack.padding.pad_graph import content_of, padded_batch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
 from dgl_tuplepack.sizes import IntArray
 
@@ -29,10 +30,13 @@ from dgl_tuplepack.sizes import IntArray
 class PaddedCollate:
     """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
 
+    With a ladder of limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` tell;
+    otherwise the smallest that holds the items, which then may differ between ranks.
+
     Parameters
     ----------
     limits
-        Limits of one pack with a cap on graphs, usually ``sampler.limits``.
+        Limits of one pack with a cap on graphs, or a ladder of them, usually ``sampler.limits``.
     example
         One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id). It defines types, features and
         labels, and whether items have ids. An id is an integer >= 0, kept in ``graph_ids`` (see `with_ids` too). A dict
@@ -101,7 +105,7 @@ class PaddedCollate:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: Shapes,
         example: Any,
         packs_per_batch: int = 1,
         *,
@@ -120,19 +124,13 @@ class PaddedCollate:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
         self.schema = Schema.of(self._example(example), ties, indices)
-        self.shape = PaddedShape(
-            self.schema,
-            limits,
-            packs_per_batch,
-            label_fill,
-            feature_fill,
-            cover_padding,
-            idtype,
-            coordinates,
-            sort_edges,
-        )
+        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
+        self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
+        # The largest, which holds every pack.
+        self.shape = self.shapes[-1]
+        empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
-            None if batch_transform is None else BatchTransform(batch_transform, transform_seed, self._padded([], []))
+            None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -159,6 +157,7 @@ class PaddedCollate:
             raise SchemaError(
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
+        told = shape_of(items)
         items = list(items)
         where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
         parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
@@ -166,22 +165,23 @@ class PaddedCollate:
         if self._transform is not None:
             parts = self._transform(parts, where, epoch)
             where = [f"{name} after the transform {self._transform.name}" for name in where]
-        padded = self._padded(parts, where)
+        padded = self._padded(parts, where, told)
         if self._batch_transform is None:
             return padded
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
-    def _padded(self, parts: Sequence[Parts], where: list[str]) -> PaddedBatch:
+    def _padded(self, parts: Sequence[Parts], where: list[str], told: int | None) -> PaddedBatch:
         schema = self.schema
         batch = batch_of(schema, [part.graph for part in parts], where)
         labels = stack_labels([as_tensors(part.label) for part in parts], schema, where) if parts else {}
         if parts and (schema.ties or schema.indices):
             _check_relations(schema, batch, labels, where)
-        padded = padded_batch(self.shape, batch, len(parts), labels)
-        padded.graph_ids = self._ids(parts, where, padded.device)
+        shape = self.shapes[number_of_shape(self.shapes, told, content_of(schema, batch, len(parts)))]
+        padded = padded_batch(shape, batch, len(parts), labels)
+        padded.graph_ids = self._ids(shape, parts, where, padded.device)
         return padded
 
-    def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
+    def _ids(self, shape: PaddedShape, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # Whether there are ids depends on the example alone, so that empty batches have them too.
         for item, name in zip(items, where, strict=True):
             if (item.id is not None) != self.schema.has_ids:
@@ -191,7 +191,7 @@ class PaddedCollate:
                 )
         if not self.schema.has_ids:
             return None
-        ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
+        ids = torch.full((shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
 

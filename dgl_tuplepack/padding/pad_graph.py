@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.build import edges_by_id
 from dgl_tuplepack.graphs.relations import Column
-from dgl_tuplepack.graphs.schema import ArraySpec, as_label
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 Type = TypeVar("Type", bound=GraphType)
 
 
+def content_of(schema: Schema, batch: DGLGraph | None, num_graphs: int) -> list[int]:
+    """Return the nodes of each type, the edges of each type, and the graphs of a batch; None stands for no graphs."""
+    if batch is None:
+        return [0] * (len(schema.node_types) + len(schema.edge_types)) + [num_graphs]
+    return [*map(batch.num_nodes, schema.node_types), *map(batch.num_edges, schema.edge_types), num_graphs]
+
+
 def padded_batch(
     shape: PaddedShape, batch: DGLGraph | None, num_graphs: int, labels: Mapping[str, Tensor] | None = None
 ) -> PaddedBatch:
@@ -32,9 +39,10 @@ def padded_batch(
     """
     schema = shape.schema
     device = torch.device("cpu") if batch is None else batch.device
-    nodes = {t: batch.num_nodes(t) if batch is not None else 0 for t in schema.node_types}
-    edges = {t: batch.num_edges(t) if batch is not None else 0 for t in schema.edge_types}
-    shape.check_content([*nodes.values(), *edges.values(), num_graphs])
+    content = content_of(schema, batch, num_graphs)
+    shape.check_content(content)
+    nodes = dict(zip(schema.node_types, content, strict=False))
+    edges = dict(zip(schema.edge_types, content[len(nodes) : -1], strict=True))
 
     ends = {t: _endpoints(shape, batch, t, nodes, edges[t], device) for t in schema.edge_types}
     node_views, node_counts = (batch.nodes, batch.batch_num_nodes) if batch is not None else (None, None)

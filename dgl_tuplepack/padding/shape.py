@@ -180,6 +180,10 @@ class PaddedShape:
         masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
         return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
 
+    def holds(self, content: Sequence[int]) -> bool:
+        """Whether the packs hold a content: nodes of each type, edges of each type, and graphs."""
+        return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
+
     def check_content(self, content: Sequence[int]) -> None:
         """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""
         for number, (name, most) in zip(content, self.most.items(), strict=True):

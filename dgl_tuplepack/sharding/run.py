@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
@@ -52,7 +52,7 @@ class Sharded:
     """
 
     store: MultiStore
-    limits: Limits
+    limits: Any
     packs_per_batch: int
     written: tuple[str, ...]
     kept: tuple[str, ...]
@@ -64,7 +64,7 @@ def preprocess_shards(
     shards: Sequence[Any] | Mapping[str, Any],
     out: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
@@ -136,7 +136,7 @@ def preprocess_shards(
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
     only.
     """
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     if pre_transform is not None:
         GraphTransform(pre_transform, transform_seed)
@@ -159,7 +159,7 @@ def preprocess_shards(
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
-            chosen, packs = limits_for(histogram, limits, graphs_per_batch, multiple_of, histogram)
+            chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)

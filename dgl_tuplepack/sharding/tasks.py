@@ -11,8 +11,9 @@ from dgl_tuplepack._files import JsonFormat
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.plan import PLAN_FILE
+from dgl_tuplepack.plan import is_plan_file
 from dgl_tuplepack.preprocessing import load_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.sources import resolve
@@ -97,7 +98,7 @@ def _clear_remains(folder: Path) -> None:
     if (folder / METADATA).exists() or not _SOURCE_FILE.recognises(folder / SOURCE):
         return
     # The file by which the folder is recognised as ours goes last.
-    remains = [*(file for file in folder.glob("*.json") if PLAN_FILE.recognises(file)), folder / SOURCE]
+    remains = [*(file for file in folder.glob("*.json") if is_plan_file(file)), folder / SOURCE]
     if is_begun(folder, besides=[file.name for file in remains]):
         for file in remains:
             file.unlink()
@@ -135,7 +136,7 @@ def _finished(
     return store
 
 
-def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
+def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool:
     """Write the plans of a shard beside its store; return False if they are there."""
     store = GraphStore(out / name)
     try:
@@ -146,17 +147,17 @@ def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
     return False
 
 
-def _check_plans(store: GraphStore, limits: Limits, seed: int) -> None:
+def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
     """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
     for split, plan in load_plans(store).items():
-        if (plan.limits, plan.seed) != (limits.aligned(store.schema.components), seed):
+        if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
                 f"{plan_file(store.path, split)} was not made with {limits} and seed {seed}, as {MANIFEST} says; "
                 "preprocess the shards again."
             )
 
 
-def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Ladder, seed: int) -> None:
     """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
     store = GraphStore(out / shard.name)
     store.verify()

@@ -13,7 +13,7 @@ from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
@@ -21,6 +21,7 @@ from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.batched import checked_totals, collatable, is_one_id, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
+from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.rows import Finder, GraphRows
 from dgl_tuplepack.store.selection import Selection
@@ -87,18 +88,20 @@ class DeviceStore:
         return self.store.ids_in_store(ids)
 
     def padded(
-        self, limits: Limits, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
-    ) -> DevicePaddedStore:
+        self, limits: Shapes, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
+    ) -> DevicePaddedStore | LadderPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
 
         Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
         `coordinates` and `sort_edges`.
         """
         schema = self.store.batch_schema(as_stored)
-        return DevicePaddedStore(self, PaddedShape(schema, limits, packs_per_batch, **settings))
+        shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
+        view: DevicePaddedStore | LadderPadded = joined_views([DevicePaddedStore(self, shape) for shape in shapes])
+        return view
 
     def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
@@ -152,6 +155,11 @@ class DevicePaddedStore(Transformable):
 
     def __len__(self) -> int:
         return len(self.store)
+
+    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
+        """Return the nodes of each type, the edges of each type, and the number of graphs."""
+        content: list[int] = self._finder.find(ids).totals.tolist()
+        return content
 
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         graphs = self._finder.find(ids)

@@ -17,7 +17,7 @@ from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
@@ -26,6 +26,7 @@ from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.batched import BatchedStore
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import commit, fresh_data
+from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
 from dgl_tuplepack.store.pre_transform import Transformed
@@ -40,7 +41,7 @@ class StoredGraphs(WithTransform, Selection):
 
     def padded(
         self,
-        limits: Limits,
+        limits: Shapes,
         packs_per_batch: int = 1,
         *,
         label_fill: Fill = 0,
@@ -52,13 +53,14 @@ class StoredGraphs(WithTransform, Selection):
         as_stored: bool = False,
         ring: int = 0,
         separate: bool = False,
-    ) -> PaddedStore:
+    ) -> PaddedStore | LadderPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`; the batches are equal.
+            As in `PaddedCollate`; the batches are equal. With a ladder of limits, the ids of a `PackBatchSampler` tell
+            the shape; other ids get the smallest one that holds them.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
         ring
@@ -70,13 +72,13 @@ class StoredGraphs(WithTransform, Selection):
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
         """
         schema = self.batch_schema(as_stored)
-        shape = PaddedShape(
-            schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-        )
-        return PaddedStore(self, shape, ring, separate)
+        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
+        shapes = [PaddedShape(schema, each, *settings) for each in all_of(as_shapes(limits))]
+        view: PaddedStore | LadderPadded = joined_views([PaddedStore(self, shape, ring, separate) for shape in shapes])
+        return view
 
     def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
         return self.padded(limits, packs_per_batch, **settings)[ids]

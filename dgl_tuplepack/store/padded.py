@@ -108,6 +108,11 @@ class PaddedStore(Transformable):
     def __len__(self) -> int:
         return len(self.store)
 
+    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
+        """Return the nodes of each type, the edges of each type, and the number of graphs."""
+        content: list[int] = self._finder.find(ids).totals.tolist()
+        return content
+
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")

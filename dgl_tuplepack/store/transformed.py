@@ -9,11 +9,11 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import as_ids
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.graphs.items import Identified, epoch_of, parts_of
+from dgl_tuplepack.graphs.items import BatchItems, Identified, epoch_of, parts_of, shape_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -103,7 +103,7 @@ class TransformedStore:
         """
         self._transform.draws.set_epoch(epoch)
 
-    def padded(self, limits: Limits, packs_per_batch: int = 1, **settings: Any) -> TransformedPadded:
+    def padded(self, limits: Shapes, packs_per_batch: int = 1, **settings: Any) -> TransformedPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch` of transformed graphs.
 
         Settings are those of `PaddedCollate`.
@@ -111,7 +111,7 @@ class TransformedStore:
         return TransformedPadded(self, limits, packs_per_batch, settings)
 
     def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
@@ -163,7 +163,7 @@ class TransformedPadded(Transformable):
     """View of a `TransformedStore` whose item for a list of ids is one whole `PaddedBatch`."""
 
     def __init__(
-        self, graphs: TransformedStore, limits: Limits, packs_per_batch: int, settings: Mapping[str, Any]
+        self, graphs: TransformedStore, limits: Shapes, packs_per_batch: int, settings: Mapping[str, Any]
     ) -> None:
         self.graphs, self.store = graphs, graphs.store
         example, stored = Identified(0, graphs._items([0], 0)[0]), graphs.store.schema
@@ -177,4 +177,5 @@ class TransformedPadded(Transformable):
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         positions = as_ids(ids, len(self)).tolist()
         items = self.graphs._items(positions, epoch_of(ids))
-        return self._collate([Identified(i, item, epoch_of(ids)) for i, item in zip(positions, items, strict=True)])
+        identified = [Identified(i, item, epoch_of(ids)) for i, item in zip(positions, items, strict=True)]
+        return self._collate(BatchItems(identified, shape_of(ids)))
