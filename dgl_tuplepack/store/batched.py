@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.graphs.build import build_batch, built
-from dgl_tuplepack.graphs.schema import Schema, as_label
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, INDICES, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS, Key
 from dgl_tuplepack.store.rows import Finder, address_of, array_record
 from dgl_tuplepack.store.selection import Selection
+
+# The most nodes or edges that the index types of DGL can number.
+_MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64)}
 
 
 class BatchedStore:
@@ -49,11 +52,11 @@ class BatchedStore:
         schema = self._schema = self.store.batch_schema(self.as_stored)
         self._types: list[GraphType | None] = [*schema.node_types, *schema.edge_types, None]
         self._finder, self._parts = Finder(self.store), self.store.parts
-        # Key, dtype and shape of a row of each tensor of a batch.
-        self._tensors: list[tuple[Key, torch.dtype, tuple[int, ...]]] = [
-            *((("per_graph", t), torch.int64, ()) for t in self._types[:-1]),
-            *(((end, e), schema.idtype, ()) for e in schema.edge_types for end in ENDS),
-            *((key, spec.dtype, spec.shape) for key, spec in schema.columns()),
+        self._builder, self._tensors = BatchBuilder(schema), tensors_of(schema)
+        # Type and shape of a row of each tensor, and its dtype as numpy's, None where numpy lacks it, and torch's.
+        self._made = [
+            (self._types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
+            for key, dtype, row in self._tensors
         ]
         # Nothing is padded, but the kernel takes an address.
         self._no_fill = np.zeros(1, np.uint8)
@@ -90,18 +93,21 @@ class BatchedStore:
             return self.store[ids]  # type: ignore[index]
         graphs = self._finder.find(ids)  # type: ignore[arg-type]
         totals = checked_totals(self._schema, graphs.totals)
-        tensors = {
-            key: torch.empty((totals[None if key[0] == "per_graph" else key[1]], *row), dtype=dtype, device="cpu")
-            for key, dtype, row in self._tensors
-        }
-        memory = np.array([tensor.data_ptr() for tensor in tensors.values()], np.int64)
+        # Memory of numpy takes half as long to come by as that of torch.
+        tensors = [
+            torch.empty((totals[t], *row), dtype=dtype, device="cpu")
+            if in_numpy is None
+            else torch.from_numpy(np.empty((totals[t], *row), in_numpy))
+            for t, row, in_numpy, dtype in self._made
+        ]
+        memory = np.array([tensor.data_ptr() for tensor in tensors], np.int64)
         wrong = assemble(
             memory, self._fields, self._stored, graphs.totals, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
-        return batch_of(self._schema, totals, tensors)
+        return self._builder.batch(totals, tensors)
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
@@ -110,6 +116,8 @@ class BatchedStore:
 
 def is_one_id(ids: Any) -> bool:
     """Whether `ids` is one id, and not several."""
+    if isinstance(ids, list):
+        return False
     try:
         operator.index(ids)
     except TypeError:
@@ -117,36 +125,31 @@ def is_one_id(ids: Any) -> bool:
     return not isinstance(ids, np.ndarray | Tensor) or ids.ndim == 0
 
 
-def checked_totals(schema: Schema, totals: IntArray) -> dict[Any, int]:
+def tensors_of(schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
+    """Return key, dtype and shape of a row of each tensor of a batch, in the order that `BatchBuilder` takes."""
+    return [
+        *((("per_graph", t), torch.int64, ()) for t in (*schema.node_types, *schema.edge_types)),
+        *(((end, e), schema.idtype, ()) for e in schema.edge_types for end in ENDS),
+        *((key, spec.dtype, spec.shape) for key, spec in schema.columns()),
+    ]
+
+
+def checked_totals(schema: Schema, totals: IntArray) -> list[int]:
     """Return the numbers of nodes and edges of each type, and of graphs; SizesError if an index cannot number them."""
-    checked = dict(zip((*schema.node_types, *schema.edge_types, None), totals.tolist(), strict=True))
-    most = torch.iinfo(schema.idtype).max
-    for name, number in zip(schema.components, checked.values(), strict=False):
-        if number > most:
-            raise SizesError(
-                f"the batch holds {number} {name}, but indices of {schema.idtype} number at most {most}; take fewer "
-                "graphs, or write the store from graphs with g.long()."
-            )
+    checked: list[int] = totals.tolist()
+    most = _MOST[schema.idtype]
+    if max(checked[:-1]) > most:
+        number, name = max(zip(checked, schema.components, strict=False))
+        raise SizesError(
+            f"the batch holds {number} {name}, but indices of {schema.idtype} number at most {most}; take fewer "
+            "graphs, or write the store from graphs with g.long()."
+        )
     return checked
 
 
-def batch_of(schema: Schema, totals: Mapping[Any, int], tensors: Mapping[Key, Tensor]) -> Any:
-    """Make ``(DGLGraph, labels)``, or the DGLGraph alone, of the tensors of a batch by content, type and name.
-
-    Named graphs are a dict in place of the DGLGraph.
-    """
-    graph = built(
-        schema.graph_names,
-        lambda ends, nodes, edges, *counts: build_batch(ends, (nodes, edges), *counts),
-        {e: (tensors[ENDS[0], e], tensors[ENDS[1], e]) for e in schema.edge_types},
-        {t: {n: tensors["node_feature", t, n] for n in names} for t, names in schema.node_features.items()},
-        {e: {n: tensors["edge_feature", e, n] for n in names} for e, names in schema.edge_features.items()},
-        {t: tensors["per_graph", t] for t in schema.node_types},
-        {e: tensors["per_graph", e] for e in schema.edge_types},
-        {t: totals[t] for t in schema.node_types},
-    )
-    labels = {name: tensors["label", None, name] for name in schema.labels}
-    return (graph, as_label(labels)) if labels else graph
+def _in_numpy(dtype: torch.dtype) -> np.dtype[Any] | None:
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(name) if DTYPES[name] == name else None
 
 
 class _Text(str):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
@@ -18,7 +19,7 @@ from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.store.batched import batch_of, checked_totals, collatable, is_one_id
+from dgl_tuplepack.store.batched import checked_totals, collatable, is_one_id, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.rows import Finder, GraphRows
@@ -224,7 +225,7 @@ class DeviceBatchedStore:
 
     def __init__(self, store: DeviceStore, schema: Schema) -> None:
         self.store, self._schema = store, schema
-        self._finder = Finder(store.store)
+        self._finder, self._builder = Finder(store.store), BatchBuilder(schema)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -233,7 +234,8 @@ class DeviceBatchedStore:
         if is_one_id(ids):
             return _on_device(self.store.store[ids], self.store.device)  # type: ignore[index]
         graphs, schema = self._finder.find(ids), self._schema  # type: ignore[arg-type]
-        totals = checked_totals(schema, graphs.totals)
+        checked = checked_totals(schema, graphs.totals)
+        totals = dict(zip((*schema.node_types, *schema.edge_types, None), checked, strict=True))
         starts, counts, _ = self.store.send_rows(graphs, totals)
         first_nodes = {t: torch.cumsum(counts[t], 0) - counts[t] for t in schema.node_types}
         tensors: dict[Key, Tensor] = {("per_graph", t): counts[t] for t in totals if t is not None}
@@ -256,7 +258,7 @@ class DeviceBatchedStore:
                     first = torch.repeat_interleave(first, counts[key[1]], output_size=totals[key[1]])
                 values = values + first.reshape(-1, *[1] * (values.dim() - 1))
             tensors[key] = values.to(spec.dtype)
-        return batch_of(schema, totals, tensors)
+        return self._builder.batch(checked, [tensors[key] for key, _, _ in tensors_of(schema)])
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""

@@ -197,3 +197,33 @@ def test_more_nodes_than_an_index_can_number_are_refused(tmp_path: Path) -> None
     store = tp.GraphStore.write(tmp_path / "store", [graph])
     with refused(SizesError, f"{2**31} nodes", "torch.int32", str(2**31 - 1), "g.long()"):
         store.batched()[[0, 0]]
+
+
+def test_graphs_of_one_schema_share_no_state_that_changes(tmp_path: Path) -> None:
+    """What depends on the types alone is made once; DGL's own graphs have the same attributes."""
+    for kind, items in (("labelled", molecules(4)), ("heterographs", purchases(4))):
+        view = tp.GraphStore.write(tmp_path / kind, items).batched()
+        graphs = [split_item(item)[0] for item in view.store]
+        (first, _), (second, _) = map(split_item, (view[[0, 1]], view[[2, 3]]))
+        expected = dgl.batch(graphs[2:])
+        before = {name: dict(first.nodes[name].data) for name in first.ntypes}
+        for t in second.ntypes:
+            second.nodes[t].data["new"] = torch.ones(second.num_nodes(t))
+        for e in second.canonical_etypes:
+            second.edges[e].data["new"] = torch.ones(second.num_edges(e))
+        second.set_batch_num_nodes({t: torch.tensor([second.num_nodes(t)]) for t in second.ntypes})
+        second.add_nodes(1, ntype=second.ntypes[0])
+        assert {name: set(first.nodes[name].data) for name in first.ntypes} == {n: set(d) for n, d in before.items()}
+        assert_same_dgl_batch(first, dgl.batch(graphs[:2]))
+        fresh = split_item(view[[2, 3]])[0]
+        assert_same_dgl_batch(fresh, expected)
+        assert fresh.__dict__.keys() == expected.__dict__.keys()
+        for name in (
+            "_ntypes",
+            "_etypes",
+            "_canonical_etypes",
+            "_etype2canonical",
+            "_etypes_invmap",
+            "_srctypes_invmap",
+        ):
+            assert fresh.__dict__[name] == expected.__dict__[name], name
