@@ -211,6 +211,8 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
         "columns": columns,
         "splits": {name: len(ids) for name, ids in store.splits.items()},
         "pre_transform": None if store.pre_transform is None else asdict(store.pre_transform),
+        "ties": dict(store.schema.ties),
+        "indices": dict(store.schema.indices),
         "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
         **shards,
     }
@@ -227,6 +229,8 @@ def _show(summary: dict[str, Any]) -> None:
     ]
     if summary["pre_transform"] is not None:
         rows.append(["transformed by", summary["pre_transform"]["transform"]])
+    rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
+    rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
     if "shards" in summary:
         rows += [["shards", len(summary["shards"])], ["limits of their plans", ladders.bounds(summary["limits"])]]
     print_table(summary["store"], ["", ""], rows)

@@ -8,15 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from dgl_tuplepack.graphs.build import (
-    build_batch,
-    built,
-    dgl_and_formats,
-    graph_of_types,
-    joined_relations,
-    relation,
-    set_batch,
-)
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.build import dgl_and_formats, graph_of_types, joined_relations, relation, set_batch
+from dgl_tuplepack.graphs.joining import build_batches
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 
 
@@ -33,33 +27,45 @@ class BatchBuilder:
         self._edge_schemes = [_schemes(schema.edge_features[e]) for e in schema.edge_types]
 
     def batch(self, totals: list[int], tensors: Iterable[Tensor]) -> Any:
-        """Make ``(DGLGraph, labels)``, or the DGLGraph alone if there are no labels.
+        """Make ``(DGLGraph, labels)``, or the DGLGraph alone if there are no labels; of named graphs a dict of them.
 
-        Named graphs are a dict in place of the DGLGraph. `totals` are the nodes of each type, edges of each type, and
-        graphs of the batch. `tensors` come in this order: nodes of each graph, for each node type; edges of each graph,
-        for each edge type; sources and destinations of each edge type; features of nodes, of edges, and labels, in the
-        order of ``schema.columns()``.
+        `totals` are the nodes of each type, edges of each type, and graphs of the batch. `tensors` come in this order:
+        nodes of each graph, for each node type; edges of each graph, for each edge type; sources and destinations of
+        each edge type; features of nodes, of edges, and labels, in the order of ``schema.columns()``.
         """
         schema, left = self._schema, iter(tensors)
         num_nodes = dict(zip(schema.node_types, totals, strict=False))
         nodes_per_graph = {t: next(left) for t in schema.node_types}
         edges_per_graph = {e: next(left) for e in schema.edge_types}
-        endpoints = {e: (next(left), next(left)) for e in schema.edge_types}
         if schema.graph_names:
-            node_features = {t: {n: next(left) for n in names} for t, names in schema.node_features.items()}
-            edge_features = {e: {n: next(left) for n in names} for e, names in schema.edge_features.items()}
-            counts = nodes_per_graph, edges_per_graph, num_nodes
-            graph = built(schema.graph_names, build_batch, endpoints, node_features, edge_features, *counts)
+            graph = self._named(num_nodes, nodes_per_graph, edges_per_graph, left)
         else:
-            relations = [relation(ends, e, num_nodes) for e, ends in endpoints.items()]
-            graph = copy.copy(self._empty)
-            graph._graph = joined_relations(relations, self._types, num_nodes)
-            graph._node_frames = [_frame(s, left, n) for s, n in zip(self._node_schemes, totals, strict=False)]
-            num_edges = totals[len(num_nodes) : -1]
-            graph._edge_frames = [_frame(s, left, n) for s, n in zip(self._edge_schemes, num_edges, strict=True)]
+            graph = self._graph(totals, num_nodes, left)
             set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
         labels = {name: next(left) for name in schema.labels}
         return (graph, as_label(labels)) if labels else graph
+
+    def _graph(self, totals: list[int], num_nodes: dict[str, int], left: Iterator[Tensor]) -> Any:
+        relations = [relation((next(left), next(left)), e, num_nodes) for e in self._schema.edge_types]
+        graph = copy.copy(self._empty)
+        graph._graph = joined_relations(relations, self._types, num_nodes)
+        graph._node_frames = [_frame(s, left, n) for s, n in zip(self._node_schemes, totals, strict=False)]
+        num_edges = totals[len(num_nodes) : -1]
+        graph._edge_frames = [_frame(s, left, n) for s, n in zip(self._edge_schemes, num_edges, strict=True)]
+        return graph
+
+    def _named(
+        self,
+        num_nodes: dict[str, int],
+        nodes_per_graph: dict[str, Tensor],
+        edges_per_graph: dict[EdgeType, Tensor],
+        left: Iterator[Tensor],
+    ) -> Any:
+        schema = self._schema
+        endpoints = {e: (next(left), next(left)) for e in schema.edge_types}
+        nodes = {t: {name: next(left) for name in names} for t, names in schema.node_features.items()}
+        edges = {e: {name: next(left) for name in names} for e, names in schema.edge_features.items()}
+        return build_batches(schema.graph_names, endpoints, (nodes, edges), nodes_per_graph, edges_per_graph, num_nodes)
 
 
 def _schemes(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
-from dgl_tuplepack.graphs.build import build_item, edges_by_id
 from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.joining import build_item, edges_by_id
 from dgl_tuplepack.graphs.merge import batch_of
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels

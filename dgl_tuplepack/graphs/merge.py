@@ -7,7 +7,7 @@ from typing import Any
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.build import joined
+from dgl_tuplepack.graphs.joining import joined
 from dgl_tuplepack.graphs.named import names_of
 from dgl_tuplepack.graphs.schema import Schema
 

@@ -15,8 +15,8 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.build import joined
 from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.joining import joined
 from dgl_tuplepack.graphs.named import check_types, key_of, names_of, types_in
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types, tied_types
 

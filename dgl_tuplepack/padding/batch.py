@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.build import build_batch, built
+from dgl_tuplepack.graphs.joining import build_batches
 from dgl_tuplepack.graphs.named import key_of, name_of_type, own_type
 from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
@@ -242,12 +242,10 @@ class PaddedBatch:
 
     def _build_graph(self) -> Any:
         """Return a new graph, or new named graphs."""
-        return built(
+        return build_batches(
             self.graph_names,
-            build_batch,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
-            self._node_features,
-            self._edge_features,
+            (self._node_features, self._edge_features),
             self._nodes_per_graph,
             self._edges_per_graph,
             {t: len(mask) for t, mask in self._node_masks.items()},

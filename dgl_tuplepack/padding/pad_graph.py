@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.build import edges_by_id
+from dgl_tuplepack.graphs.joining import edges_by_id
 from dgl_tuplepack.graphs.relations import Column
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.padding.batch import PaddedBatch

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
-from dgl_tuplepack.graphs.build import build_item
+from dgl_tuplepack.graphs.joining import build_item
 from dgl_tuplepack.graphs.relations import check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.graphs.values import as_tensor

@@ -17,6 +17,7 @@ from tests.graphs import assert_same_batch, assert_same_graph
 from tests.messages import refused
 from tests.named import assert_same_named
 from tests.stores import data_of, rewrite_metadata
+from tests.unit.conftest import Run
 
 TIES = {"nodes:bonds": "edges:atoms"}
 LIMITS = tp.Limits({"atoms": 12, "bonds": 20}, {"atoms": 20, "bonds": 50}, graphs=4)
@@ -317,6 +318,16 @@ def test_a_store_keeps_what_was_declared(tmp_path: Path) -> None:
         tp.packed_loader(items, limits=LIMITS, padded=False, indices={"root": "nodes:atoms"})
     with refused(SchemaError, "'root'", "would not shift"):
         tp.PackedDataset(again, LIMITS)
+
+
+def test_the_command_shows_what_was_declared(tmp_path: Path, run: Run) -> None:
+    tp.GraphStore.write(tmp_path / "s", [(item(), {"root": 1})], ties=TIES, indices={"root": "nodes:atoms"})
+    document = json.loads(run("info", tmp_path / "s", "--json").out)
+    assert (document["ties"], document["indices"]) == (TIES, {"root": "nodes:atoms"})
+    assert document["totals"] == {"nodes:atoms": 4, "nodes:bonds": 3, "edges:atoms": 3, "edges:bonds": 2}
+    shown = run("info", tmp_path / "s").out
+    assert "tied to edges:atoms" in shown
+    assert "index root" in shown
 
 
 def test_plain_stores_are_written_as_before(tmp_path: Path) -> None:
