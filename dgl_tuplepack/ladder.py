@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -41,7 +41,7 @@ class Ladder(tuple[Limits, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, limits: Iterable[Limits]) -> Ladder:
+    def __new__(cls, limits: Sequence[Limits]) -> Ladder:
         """Check the limits."""
         if isinstance(limits, Limits) or not isinstance(limits, Sequence):
             raise LimitsError(f"a ladder is a list of Limits, but is {shown(limits)}; give [small, large].")

@@ -98,6 +98,7 @@ class PaddedCollate:
     Examples
     --------
     >>> import dgl
+    >>> from dgl_tuplepack import Limits
     >>> pair = dgl.graph(([0, 1], [1, 0]))
     >>> PaddedCollate(Limits(nodes=6, edges=8, graphs=4), example=pair)([pair, pair])
     PaddedBatch(7 nodes, 8 edges, 5 graphs; real: 4 nodes, 4 edges, 2 graphs; device cpu)

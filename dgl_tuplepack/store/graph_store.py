@@ -66,7 +66,7 @@ class StoredGraphs(WithTransform, Selection):
         ring
             Number of buffers (>= 2), pinned if there is CUDA, that batches use in turn; 0: each batch has its own
             memory. A batch is overwritten when `ring` more have been taken: use it up before, or copy it. Works in the
-            main process only.
+            main process only. With a ladder, each shape has its own buffers.
         separate
             Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.

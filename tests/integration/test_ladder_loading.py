@@ -139,6 +139,9 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
         store.padded(limits)[[last, last, last]]
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         collate([data[last]] * 3)
+    # A worker that is spawned gets a copy.
+    copied = pickle.loads(pickle.dumps(store.padded(limits)))
+    assert_same_batch(copied[EpochIds([0], 0, 1)], store.padded(limits[1])[[0]])
     # What a sampler told is binding.
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         store.padded(limits)[EpochIds([last], 0, 0)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.packing import METHODS
+from dgl_tuplepack.sampler.dealing import promoted, steps_of
 from tests.graphs import SamplerCase, flat, ladder_cases, ladders
 from tests.strategies import Problem, problems
 
@@ -118,6 +120,27 @@ def test_every_graph_once_within_the_shape_of_its_step(case: SamplerCase, epoch:
         assert sorted(seen) == list(range(len(case.sizes)))
         assert -(-packs // per_step) <= len(samplers[0]) < packs / per_step + len(limits)
     assert samplers[0].graphs_per_batch == pytest.approx(len(seen) / (len(samplers[0]) * case.num_replicas))
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=4), st.integers(1, 12), st.booleans())
+def test_packs_move_to_larger_shapes_where_that_saves_a_step(packs: list[int], per_step: int, drop_last: bool) -> None:
+    groups = [100 * shape + np.arange(number) for shape, number in enumerate(packs)]
+    moved = promoted(groups, per_step, drop_last)
+    assert sorted(np.concatenate(moved).tolist()) == np.concatenate(groups).tolist()
+    for shape, group in enumerate(moved):
+        assert (group // 100 <= shape).all()
+    steps = steps_of(packs, per_step, drop_last)
+    assert steps == [len(group) // per_step if drop_last else -(-len(group) // per_step) for group in moved]
+    if drop_last:
+        assert sum(steps) == sum(packs) // per_step
+        return
+    apart = [-(-number // per_step) for number in packs]
+    # Never more steps of this shape and the larger ones.
+    for shape in range(len(packs)):
+        assert sum(steps[shape:]) <= sum(apart[shape:])
+    rests = [len(group) % per_step for group in moved if len(group) % per_step]
+    # What is left of two shapes does not fit one step.
+    assert all(a + b > per_step for a, b in itertools.combinations(rests, 2))
 
 
 @given(ladder_cases(content=["fixed", "resample"]))
