@@ -65,7 +65,7 @@ class BatchBuilder:
         endpoints = {e: (next(left), next(left)) for e in schema.edge_types}
         nodes = {t: {name: next(left) for name in names} for t, names in schema.node_features.items()}
         edges = {e: {name: next(left) for name in names} for e, names in schema.edge_features.items()}
-        return build_batches(schema.graph_names, endpoints, (nodes, edges), nodes_per_graph, edges_per_graph, num_nodes)
+        return build_batches(schema.graph_names, endpoints, nodes, edges, nodes_per_graph, edges_per_graph, num_nodes)
 
 
 def _schemes(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:

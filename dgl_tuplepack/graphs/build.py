@@ -89,14 +89,15 @@ def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, i
 
 def build_batch(
     endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    features: tuple[Mapping[str, Mapping[str, Tensor]], Mapping[EdgeType, Mapping[str, Tensor]]],
+    node_features: Mapping[str, Mapping[str, Tensor]],
+    edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
     nodes_per_graph: Mapping[str, Tensor],
     edges_per_graph: Mapping[EdgeType, Tensor],
     num_nodes: Mapping[str, int],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """DGLGraph of several graphs, as `build_graph`; `features` are those of nodes and those of edges."""
-    graph = build_graph(endpoints, num_nodes, *features, row_pointers)
+    """DGLGraph of several graphs, as `build_graph`."""
+    graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
     set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
     return graph

@@ -32,18 +32,9 @@ def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
     return built(names, build_graph, *by_type)
 
 
-def build_batches(
-    names: Sequence[str],
-    endpoints: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    features: tuple[Mapping[str, Mapping[str, Tensor]], Mapping[EdgeType, Mapping[str, Tensor]]],
-    *others: Mapping[Any, Any],
-) -> Any:
+def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
     """Return a batched DGLGraph, or a dict of named ones, of the arguments of `build_batch`."""
-    return built(names, _flat_build_batch, endpoints, *features, *others)
-
-
-def _flat_build_batch(endpoints: Any, nodes: Any, edges: Any, *others: Any) -> Any:
-    return build_batch(endpoints, (nodes, edges), *others)
+    return built(names, build_batch, *by_type)
 
 
 def joined(graphs: Any, where: str) -> Any:
@@ -71,7 +62,7 @@ def joined(graphs: Any, where: str) -> Any:
         for own, e in zip(graph.canonical_etypes, edge_types, strict=True):
             features[1][e], counts[1][e] = dict(graph.edges[own].data), graph.batch_num_edges(own)
             endpoints[e] = edges_by_id(graph, own)
-    return build_batch(endpoints, features, *counts, number)
+    return build_batch(endpoints, *features, *counts, number)
 
 
 def _setting(graph: Any) -> tuple[Any, ...]:

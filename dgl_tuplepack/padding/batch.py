@@ -245,7 +245,8 @@ class PaddedBatch:
         return build_batches(
             self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
-            (self._node_features, self._edge_features),
+            self._node_features,
+            self._edge_features,
             self._nodes_per_graph,
             self._edges_per_graph,
             {t: len(mask) for t, mask in self._node_masks.items()},
