@@ -62,6 +62,10 @@ def parts_of(item: Any, where: str) -> Parts:
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
             "(DGLGraph, label, id); let the dataset return one of them."
         )
+    if item[0].is_block:
+        raise SchemaError(
+            f"{where} is a block (message flow graph), which DGL cannot batch; convert it with dgl.block_to_graph."
+        )
     if len(item) > 3:
         raise SchemaError(
             f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
@@ -113,6 +117,7 @@ class WithIds:
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
+        check_number(items, numbers)
         return [
             Identified(number + len(self) if number < 0 else number, item, epoch)
             for number, item in zip(numbers, items, strict=True)
@@ -126,6 +131,15 @@ class WithIds:
                 "dataset, look up names of your own in a list."
             )
         return number
+
+
+def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
+    """Refuse (InputError) items that are not one for each id."""
+    if len(items) != len(ids):
+        raise InputError(
+            f"a dataset gave {len(items)} items for {len(ids)} ids, but single items are needed; of a store, give the "
+            "store itself and not store.batched()."
+        )
 
 
 def with_ids(dataset: Any) -> WithIds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -46,16 +47,17 @@ class GraphTransform:
         TransformError if the transform fails, returns something else than one graph, makes a graph larger, or draws
         random numbers for a graph without an id.
         """
+        told, is_known = self.draws.epoch(epoch)
+        stream = int(key_of(self.draws.seed, told, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
-                part._replace(graph=self._of_one(part, place, epoch, copies))
+                part._replace(graph=self._of_one(part, place, stream, is_known, copies))
                 for part, place in zip(parts, where, strict=True)
             ]
 
-    def _of_one(self, part: Parts, where: str, told: int | None, copies: bool) -> Any:
-        epoch, is_known = self.draws.epoch(told)
-        seed_generators(int(key_of(int(key_of(self.draws.seed, epoch, _GRAPHS)), part.id or 0, _GRAPHS)))
-        is_watched = part.id is None or not is_known
+    def _of_one(self, part: Parts, where: str, stream: int, is_known: bool, copies: bool) -> Any:
+        seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
+        is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
         counts = _counts(graph)
@@ -77,10 +79,10 @@ class GraphTransform:
         return found
 
     def _check(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        if not is_graph(found):
+        if not is_graph(found) or found.is_block:
             raise TransformError(
-                f"the transform {self.name} returned {shown(found)} for {where}, but must return a DGLGraph; return "
-                "the graph, also if it is changed in place."
+                f"the transform {self.name} returned {shown(found)} for {where}, but must return a DGLGraph that is "
+                "not a block; return the graph, also if it is changed in place."
             )
         if found.batch_size != 1:
             raise TransformError(
@@ -125,13 +127,21 @@ def name_of(transform: Any) -> str:
 
 
 def _copied(graph: Any) -> Any:
-    """Return a graph with features of its own: DGL's clone shares their memory."""
-    copy = graph.clone()
-    views = [copy.nodes[t].data for t in copy.ntypes] + [copy.edges[e].data for e in copy.canonical_etypes]
+    """Return a graph with features of its own: DGL's clone shares their memory.
+
+    The structure is shared, since DGL replaces it where a graph is changed; its clone takes ten times as long.
+    """
+    shared = graph.local_var()
+    # DGL changes these in place when nodes or edges are removed.
+    shared._batch_num_nodes, shared._batch_num_edges = (
+        copy.copy(graph._batch_num_nodes),
+        copy.copy(graph._batch_num_edges),
+    )
+    views = [shared.nodes[t].data for t in shared.ntypes] + [shared.edges[e].data for e in shared.canonical_etypes]
     for view in views:
         for name in list(view):
             view[name] = view[name].clone()
-    return copy
+    return shared
 
 
 def _counts(graph: Any) -> dict[Any, int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.build import build_batch
 from dgl_tuplepack.graphs.schema import Schema, as_label
@@ -19,7 +20,7 @@ from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, PER_GRAPH, ROWS, as
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS, Key
-from dgl_tuplepack.store.rows import Finder, address_of, array_record
+from dgl_tuplepack.store.rows import Finder, GraphRows, address_of, array_record
 from dgl_tuplepack.store.selection import Selection
 
 
@@ -86,7 +87,14 @@ class BatchedStore:
     def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
         if is_one_id(ids):
             return self.store[ids]  # type: ignore[index]
-        graphs = self._finder.find(ids)  # type: ignore[arg-type]
+        return batch_of(self._schema, *self.tensors(ids)[1:])  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.store)
+
+    def tensors(self, ids: Sequence[int] | IntArray | Tensor) -> tuple[GraphRows, dict[Any, int], dict[Key, Tensor]]:
+        """Return the rows of the graphs, the numbers of all by type, and the tensors of their batch."""
+        graphs = self._finder.find(ids)
         totals = checked_totals(self._schema, graphs.totals)
         tensors = {
             key: torch.empty((totals[None if key[0] == "per_graph" else key[1]], *row), dtype=dtype, device="cpu")
@@ -100,7 +108,7 @@ class BatchedStore:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             end, edge_type = self._tensors[f][0]
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
-        return batch_of(self._schema, totals, tensors)
+        return graphs, totals, tensors
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
@@ -145,6 +153,15 @@ def batch_of(schema: Schema, totals: Mapping[Any, int], tensors: Mapping[Key, Te
     return (graph, as_label(labels)) if labels else graph
 
 
+def no_graphs(schema: Schema) -> Any:
+    """Return a batch of no graphs, as `batch_of` makes one."""
+    types: list[GraphType | None] = [*schema.node_types, *schema.edge_types, None]
+    tensors: dict[Key, Tensor] = {("per_graph", t): torch.empty(0, dtype=torch.int64) for t in types[:-1]}
+    tensors |= {(end, e): torch.empty(0, dtype=schema.idtype) for e in schema.edge_types for end in ENDS}
+    tensors |= {key: torch.empty((0, *spec.shape), dtype=spec.dtype) for key, spec in schema.columns()}
+    return batch_of(schema, dict.fromkeys(types, 0), tensors)
+
+
 class _Text(str):
     """A text that carries a batch: collate functions hand lists of texts on as they are."""
 
@@ -158,6 +175,24 @@ class _Whole(tuple[_Text]):
 
     def __new__(cls, texts: list[_Text]) -> Any:
         return texts[0].batch
+
+    def __iter__(self) -> Iterator[_Text]:
+        _refuse_others(sys._getframe(1).f_globals)
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        _refuse_others(sys._getframe(1).f_globals)
+        return super().__getitem__(index)
+
+
+def _refuse_others(scope: Mapping[str, Any]) -> None:
+    """Refuse (InputError) to be taken apart by code that would take the text for a graph; `scope` has its globals."""
+    if str(scope.get("__name__")).partition(".")[0] not in ("dgl", "torch", "torch_geometric"):
+        raise InputError(
+            "store.batched() gives whole batches to loaders, which only the collate functions of DGL and torch hand "
+            "on; a collate_fn of your own wants single graphs: give the loader the store in place of store.batched(), "
+            "or leave collate_fn out."
+        )
 
 
 def collatable(batch: Any) -> list[Any]:
