@@ -92,9 +92,9 @@ def preprocess(
     Raises
     ------
     FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
-        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few graphs, nothing is
-        written where the source knows its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise
-        there is a store without plans.
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few
+        graphs, nothing is written where the source knows its sizes, as an OGB folder and a store do without a
+        `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)

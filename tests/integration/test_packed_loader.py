@@ -346,8 +346,10 @@ def test_graphs_that_are_too_large_are_named_or_dropped_with_a_warning() -> None
         loader = tp.packed_loader(ITEMS, limits=limits, oversize="drop")
     assert sum(batch.num_real_graphs for batch in loader) == NUMBER - few
     assert loader.sampler.dropped_ids.tolist() == (~limits.fits(SIZES)).nonzero()[0].tolist()
-    with pytest.warns(UserWarning, match="graphs exceed"):
+    with pytest.warns(UserWarning, match="graphs exceed") as told:
         loader = tp.packed_loader([*ITEMS * 3, LARGE], 8, oversize="drop")
+    assert len(told) == 1
+    assert repr(loader.limits) in str(told[0].message)
     assert (loader.sampler.dropped_ids.tolist(), loader.limits.nodes < 300) == ([3 * NUMBER], True)
 
 
