@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from dgl_tuplepack.errors import MissingDependencyError
 
@@ -38,6 +40,22 @@ def load(name: str) -> ModuleType:
         return importlib.import_module(name)
     except (ImportError, OSError, RuntimeError) as error:
         raise missing(package, error) from error
+
+
+def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a module, which imports a class that needs DGL when it is asked for.
+
+    `scope` has the globals of the module, `where` is the module of the class.
+    """
+
+    def find(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {scope['__name__']!r} has no attribute {asked!r}")
+        load("dgl")
+        scope[name] = getattr(importlib.import_module(where), name)
+        return scope[name]
+
+    return find
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dgl_tuplepack._checks import UINT64_MAX, as_path, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
@@ -19,9 +19,10 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import locked, remove_partial, writing_to
+from dgl_tuplepack.store.folder import check_place, locked, remove_partial, writing_to
 from dgl_tuplepack.store.format import StoreMetadata
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
 from dgl_tuplepack.store.plan_files import plan_files as plan_files
@@ -94,21 +95,27 @@ def preprocess(
 
     Raises
     ------
-    FormatError, SchemaError, SizesError, LimitsError, TransformError
-        As in `GraphStore.write` and `pack`. If a graph exceeds the limits, nothing is written where the source knows
-        its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise there is a store without plans.
+    FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few
+        graphs, nothing is written where the source knows its sizes, as an OGB folder and a store do without a
+        `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    if given is not None and pre_transform is None:
-        source = resolve(source)
-        if source.knows_sizes:
-            sizes = source.sizes()
-            given.aligned(sizes.components).check(sizes)
+    opened, chosen = resolve(source), None
+    if opened.knows_sizes and pre_transform is None:
+        with writing_to(out):
+            check_place(out, true_or_false("overwrite", overwrite))
+        # Limits that cannot be are refused before anything is written.
+        with timed(seconds, "limits"):
+            sizes = opened.sizes()
+            if given is not None:
+                given.aligned(sizes.components).check(sizes)
+            chosen = _limits_of(sizes, opened.splits(), given, graphs_per_batch, multiple_of)
     with timed(seconds, "write"):
         store = GraphStore.write(
             out,
-            source,
+            opened,
             compact=compact,
             overwrite=overwrite,
             pre_transform=pre_transform,
@@ -117,12 +124,11 @@ def preprocess(
             indices=indices,
         )
     try:
-        with timed(seconds, "limits"):
-            histograms = split_histograms(store)
-            leading = histograms.get("train", store.histogram)
-            chosen, packs = limits_for(leading, given, graphs_per_batch, multiple_of, store.histogram)
+        if chosen is None:
+            with timed(seconds, "limits"):
+                chosen = _limits_of(store.sizes, store.splits, given, graphs_per_batch, multiple_of)
         with timed(seconds, "plan"):
-            plans = write_plans(store, chosen, seed)
+            plans = write_plans(store, chosen[0], seed)
     except InputError as error:
         raise type(error)(
             f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
@@ -130,7 +136,7 @@ def preprocess(
         ) from error
     with timed(seconds, "verify"):
         verify(out)
-    return Preprocessed(store, chosen, packs, plans, seconds)
+    return Preprocessed(store, *chosen, plans, seconds)
 
 
 def checked_settings(
@@ -147,6 +153,20 @@ def checked_settings(
             )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+
+
+def _limits_of(
+    sizes: GraphSizes,
+    splits: Mapping[str, Any],
+    limits: Limits | Ladder | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+) -> tuple[Limits | Ladder, int]:
+    """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
+    every = SizeHistogram.from_sizes(sizes).without_ids()
+    train = as_ids(splits.get("train", ()), len(sizes))
+    leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
+    return limits_for(leading, limits, graphs_per_batch, multiple_of, every)
 
 
 def limits_for(

@@ -11,12 +11,12 @@ import numpy as np
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.items import parts_of
-from dgl_tuplepack.graphs.joining import build_item, edges_by_id
+from dgl_tuplepack.graphs.joining import edges_by_id
 from dgl_tuplepack.graphs.merge import batch_of
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label, as_tensors, stack_labels
+from dgl_tuplepack.graphs.split import split_graphs
 from dgl_tuplepack.graphs.values import as_array, as_tensor
-from dgl_tuplepack.sizes import IntArray
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
 _GRAPHS = 512
@@ -79,33 +79,26 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
     """Yield pairs (DGLGraph or named graphs, label) of all graphs in blocks; without labels, the label is None."""
     for block in blocks:
-        nodes = {t: _spans(counts) for t, counts in block.num_nodes.items()}
-        edges = {e: _spans(counts) for e, counts in block.num_edges.items()}
-        for i in range(len(block)):
-            graph = build_item(
-                schema.graph_names,
-                {
-                    e: tuple(as_tensor(ends[edges[e][i]].astype(np.int64), schema.idtype) for ends in both)
-                    for e, both in block.endpoints.items()
-                },
-                {t: int(counts[i]) for t, counts in block.num_nodes.items()},
-                {
-                    t: {n: as_tensor(block.node_features[t][n][nodes[t][i]], s.dtype) for n, s in specs.items()}
-                    for t, specs in schema.node_features.items()
-                },
-                {
-                    e: {n: as_tensor(block.edge_features[e][n][edges[e][i]], s.dtype) for n, s in specs.items()}
-                    for e, specs in schema.edge_features.items()
-                },
-            )
-            labels = {n: as_tensor(block.labels[n][i : i + 1], s.dtype)[0] for n, s in schema.labels.items()}
-            yield graph, as_label(labels)
-
-
-def _spans(counts: IntArray) -> list[slice]:
-    """Return the rows of each graph of a block."""
-    ends = np.cumsum(counts)
-    return list(map(slice, (ends - counts).tolist(), ends.tolist()))
+        graphs = split_graphs(
+            schema.graph_names,
+            {t: counts.tolist() for t, counts in block.num_nodes.items()},
+            {e: counts.tolist() for e, counts in block.num_edges.items()},
+            {
+                e: tuple(as_tensor(ends.astype(np.int64, copy=False), schema.idtype) for ends in both)  # type: ignore[misc]
+                for e, both in block.endpoints.items()
+            },
+            {
+                t: {n: as_tensor(block.node_features[t][n], s.dtype) for n, s in specs.items()}
+                for t, specs in schema.node_features.items()
+            },
+            {
+                e: {n: as_tensor(block.edge_features[e][n], s.dtype) for n, s in specs.items()}
+                for e, specs in schema.edge_features.items()
+            },
+        )
+        labels = {n: as_tensor(block.labels[n], s.dtype).unbind() for n, s in schema.labels.items()}
+        for i, graph in enumerate(graphs):
+            yield graph, as_label({n: values[i] for n, values in labels.items()})
 
 
 def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:

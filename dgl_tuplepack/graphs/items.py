@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dgl_tuplepack._checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
-from dgl_tuplepack.graphs.named import checked_graphs, holds_graphs
+from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs
 from dgl_tuplepack.graphs.named import is_graph as is_graph
 
 
@@ -88,6 +88,10 @@ def parts_of(item: Any, where: str) -> Parts:
             "several labels in one dict."
         )
     graph = checked_graphs(item[0], where) if named else item[0]
+    if any(each.is_block for each in by_name(graph).values()):
+        raise SchemaError(
+            f"{where} is a block (message flow graph), which DGL cannot batch; convert it with dgl.block_to_graph."
+        )
     return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
 
 
@@ -128,6 +132,7 @@ class WithIds:
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
+        check_number(items, numbers)
         return BatchItems(
             (
                 Identified(number + len(self) if number < 0 else number, item, epoch)
@@ -144,6 +149,15 @@ class WithIds:
                 "dataset, look up names of your own in a list."
             )
         return number
+
+
+def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
+    """Refuse (InputError) items that are not one for each id."""
+    if len(items) != len(ids):
+        raise InputError(
+            f"a dataset gave {len(items)} items for {len(ids)} ids, but single items are needed; of a store, give the "
+            "store itself and not store.batched()."
+        )
 
 
 def with_ids(dataset: Any) -> WithIds:

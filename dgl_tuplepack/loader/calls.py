@@ -77,7 +77,8 @@ def packed_loader(
     settings
         Others of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate` and
         `GraphStore.padded` (label_fill, coordinates, sort_edges, ...), and of torch's DataLoader (pin_memory,
-        persistent_workers, ...). With ``padded=False``, `collate_fn` may replace DGL's collate.
+        persistent_workers, ...). With ``padded=False``, `transform`, `transform_seed` and `as_stored` are possible, and
+        `collate_fn` may replace DGL's collate.
 
     Returns
     -------
@@ -275,5 +276,5 @@ def _loader(
     if padded:
         view = padded_view(graphs, sampler.limits, choice.packs_per_batch, settings.batch)
     else:
-        view = plain_view(graphs, settings.collate)
+        view = plain_view(graphs, settings.collate, settings.batch)
     return PackedLoader(view, sampler, padded=padded, search=choice.search, **settings.loader)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,15 +115,18 @@ def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], ask
     # Where large graphs are dropped, those of other parts are too.
     holding = functools.reduce(SizeHistogram.__add__, rest) if rest and asked.oversize == "error" else None
     assert asked.graphs_per_batch is not None
-    return search_limits(
-        packed,
-        graphs_per_batch=min(asked.graphs_per_batch, packed.num_graphs),
-        packs_per_batch=asked.packs_per_batch or "auto",
-        multiple_of=asked.multiple_of,
-        seed=asked.seed,
-        oversize=asked.oversize,
-        holding=holding,
-    )
+    with warnings.catch_warnings():
+        # The sampler tells of graphs that are dropped, once the limits are known.
+        warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
+        return search_limits(
+            packed,
+            graphs_per_batch=min(asked.graphs_per_batch, packed.num_graphs),
+            packs_per_batch=asked.packs_per_batch or "auto",
+            multiple_of=asked.multiple_of,
+            seed=asked.seed,
+            oversize=asked.oversize,
+            holding=holding,
+        )
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> SizeHistogram:

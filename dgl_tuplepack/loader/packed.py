@@ -142,6 +142,8 @@ _CHOSEN = {
     "sampler": "the loader makes its own from limits and seed",
     "batch_sampler": "the loader makes its own from limits and seed",
 }
+# Settings of batches that are not about padding.
+_WITHOUT_PADDING = frozenset({"transform", "transform_seed", "as_stored"})
 _LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
     "dataset", "shuffle", "collate_fn", *_SAMPLER, *_CHOSEN,
 }  # fmt: skip
@@ -170,7 +172,7 @@ class Settings:
                 settings.sampler[name] = value
             elif name in _LOADER:
                 settings.loader[name] = value
-            elif name in of_batches and padded:
+            elif name in of_batches and (padded or name in _WITHOUT_PADDING):
                 settings.batch[name] = value
             elif name in _DECLARED:
                 raise InputError(

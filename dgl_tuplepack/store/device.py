@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
@@ -109,6 +110,21 @@ class DeviceStore:
     def batched(self, *, as_stored: bool = False) -> DeviceBatchedStore:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
         return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
+
+    def with_transform(self, transform: Any, seed: int = 0) -> NoReturn:
+        """Refuse transforms of single graphs, which the device has in batches alone.
+
+        Raises
+        ------
+        TransformError
+            Always; says what to do instead.
+        """
+        raise TransformError(
+            f"graphs are transformed one by one, which takes longer on {self.device} than where the store lies; "
+            "transform them once (GraphStore.write(..., pre_transform=...)), send the batches of "
+            "store.with_transform(...) there (batch.to(device)), or transform whole batches there "
+            "(store.to(device).padded(...).with_transform(...))."
+        )
 
     def send_rows(
         self, graphs: GraphRows, slots: Mapping[Any, int]
@@ -267,6 +283,9 @@ class DeviceBatchedStore:
                 values = values + first.reshape(-1, *[1] * (values.dim() - 1))
             tensors[key] = values.to(spec.dtype)
         return self._builder.batch(checked, [tensors[key] for key, _, _ in tensors_of(schema)])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""

@@ -136,16 +136,18 @@ class PreTransform:
         return cls(**document)
 
 
-def other_transform(where: Path, found: PreTransform | None, wanted: PreTransform | None) -> str:
+def other_transform(
+    where: Path,
+    found: PreTransform | None,
+    wanted: PreTransform | None,
+    remedy: str = "write it again (overwrite=True, --overwrite), or to another folder.",
+) -> str:
     """Return the message for a store that was written with another `pre_transform` than the one that is wanted."""
 
     def named(transform: PreTransform | None) -> str:
         return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
 
-    return (
-        f"{where} was written {named(found)}, but is wanted {named(wanted)}; write it again (overwrite=True, "
-        "--overwrite), or to another folder."
-    )
+    return f"{where} was written {named(found)}, but is wanted {named(wanted)}; {remedy}"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,16 @@ class Transformed(Source):
         # Graphs that are made from blocks are nobody else's.
         inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
         for position, item in enumerate(inner):
-            where = f"item {position}"
-            given = parts_of(item, where)
-            (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=blocks is None)
-            yield (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)
+            yield self._transformed(position, item, copies=blocks is None)
+
+    def some_items(self) -> dict[int, Any]:
+        """Return some of the transformed graphs by position: those that the source chooses."""
+        if self._source.blocks() is not None:
+            return super().some_items()
+        return {i: self._transformed(i, item, copies=True) for i, item in self._source.some_items().items()}
+
+    def _transformed(self, position: int, item: Any, copies: bool) -> Any:
+        where = f"item {position}"
+        given = parts_of(item, where)
+        (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=copies)
+        return (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)
