@@ -38,6 +38,7 @@ def packed_loader(
     multiple_of: int = 1,
     seed: int = 0,
     oversize: str = "error",
+    shapes: int | None = None,
     **settings: Any,
 ) -> PackedLoader:
     """Make a loader of batches that hold `graphs_per_batch` graphs on average, and choose everything else.
@@ -74,6 +75,9 @@ def packed_loader(
         0..2**64-1: seed of plan and batches.
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
+    shapes
+        2 to 4: search a ladder of so many shapes, of which each batch has one. For batches smaller than the largest
+        graph allows in one shape.
     settings
         Others of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate` and
         `GraphStore.padded` (label_fill, coordinates, sort_edges, ...), and of torch's DataLoader (pin_memory,
@@ -106,7 +110,7 @@ def packed_loader(
     """
     shuffle = true_or_false("shuffle", shuffle, InputError)
     plans = {} if plan is None else {"": plan}
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize)
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
     _, graphs = opened(source)
     return _loaders({"": (graphs, sizes_of(graphs))}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
@@ -126,6 +130,7 @@ def packed_loaders(
     multiple_of: int = 1,
     seed: int = 0,
     oversize: str = "error",
+    shapes: int | None = None,
     **settings: Any,
 ) -> dict[str, PackedLoader]:
     """Make a loader for each part of a split; the batches of all of them have one shape.
@@ -144,7 +149,7 @@ def packed_loaders(
         Names of the parts in random order; None: "train", which must be there. () for none.
     plans
         Name of the part -> plan, such as those of `preprocess`; made where not given.
-    num_workers, padded, limits, packs_per_batch, multiple_of, seed, oversize, settings
+    num_workers, padded, limits, packs_per_batch, multiple_of, seed, oversize, shapes, settings
         As in `packed_loader`. `content`, `replan_every` and `drop_last` are for the parts that are shuffled; the others
         come in the order of their plans, and whole.
 
@@ -173,7 +178,7 @@ def packed_loaders(
     plans = {} if plans is None else plans
     if not isinstance(plans, Mapping):
         raise InputError(f"plans must be a mapping of names of parts to plans, but are {shown(plans)}.")
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize)
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
     parts = _parts(source, splits)
     unknown = [name for name in plans if name not in parts]

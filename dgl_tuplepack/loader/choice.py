@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan, settled
 from dgl_tuplepack.sampler.dealing import steps_of
-from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.search import LadderSearch, LimitsSearch, search_limits
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.sizes import GraphSizes
 
@@ -33,6 +34,7 @@ class Asked:
     multiple_of: int
     seed: int
     oversize: str
+    shapes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("graphs_per_batch", "packs_per_batch"):
@@ -55,10 +57,11 @@ class Asked:
                 f"graphs_per_batch={self.graphs_per_batch} and packs_per_batch={self.packs_per_batch} contradict each "
                 f"other where {given} says how many graphs a pack holds; leave one of them out."
             )
-        if given is not None and self.multiple_of != 1:
-            raise InputError(
-                f"multiple_of={self.multiple_of} is for limits that are searched, but {given} says them; leave one out."
-            )
+        for name, value in (("multiple_of", self.multiple_of), ("shapes", self.shapes)):
+            if given is not None and value not in (1, None):
+                raise InputError(
+                    f"{name}={shown(value)} is for limits that are searched, but {given} says them; leave one out."
+                )
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,13 @@ class Choice:
     limits: Limits | Ladder
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
-    search: LimitsSearch | None
+    search: LimitsSearch | LadderSearch | None
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked) -> Choice:
     """Choose one shape for all parts; the number of graphs in a batch is met by the parts `leading`."""
     histograms = {name: SizeHistogram.from_sizes(of_part) for name, of_part in sizes.items()}
-    search = None
+    search: LimitsSearch | LadderSearch | None = None
     limits: Limits | Ladder
     if asked.limits is not None:
         limits = as_shapes(asked.limits)
@@ -108,25 +111,29 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Ladder:
     return first.made_for
 
 
-def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked) -> LimitsSearch:
+def _search(
+    histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked
+) -> LimitsSearch | LadderSearch:
     """Search limits for the leading parts that hold the graphs of all parts."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
     # Where large graphs are dropped, those of other parts are too.
     holding = functools.reduce(SizeHistogram.__add__, rest) if rest and asked.oversize == "error" else None
     assert asked.graphs_per_batch is not None
+    settings: dict[str, Any] = {
+        "graphs_per_batch": min(asked.graphs_per_batch, packed.num_graphs),
+        "packs_per_batch": asked.packs_per_batch or "auto",
+        "multiple_of": asked.multiple_of,
+        "seed": asked.seed,
+        "oversize": asked.oversize,
+        "holding": holding,
+    }
     with warnings.catch_warnings():
         # The sampler tells of graphs that are dropped, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
-        return search_limits(
-            packed,
-            graphs_per_batch=min(asked.graphs_per_batch, packed.num_graphs),
-            packs_per_batch=asked.packs_per_batch or "auto",
-            multiple_of=asked.multiple_of,
-            seed=asked.seed,
-            oversize=asked.oversize,
-            holding=holding,
-        )
+        if asked.shapes is None:
+            return search_limits(packed, **settings)
+        return search_limits(packed, shapes=asked.shapes, **settings)
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> SizeHistogram:

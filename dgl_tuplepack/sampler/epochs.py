@@ -17,7 +17,7 @@ from dgl_tuplepack.sizes import IntArray
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Epochs:
     """The content of each epoch, a function of these values and the epoch.
 

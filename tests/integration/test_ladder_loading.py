@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, PlanError, SamplerError
+from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.graphs.items import EpochIds, shape_of
 from tests.graphs import assert_equal_tensors, assert_same_batch, assert_same_graph, shapes_of
 from tests.messages import refused
@@ -173,6 +173,20 @@ def test_the_number_of_packs_meets_a_number_of_graphs() -> None:
     loader = tp.packed_loader(items, 24, limits=ladder)
     assert loader.packs_per_batch > 1
     assert abs(loader.graphs_per_batch / 24 - 1) <= 0.05
+
+
+def test_a_loader_of_small_batches_finds_its_shapes() -> None:
+    items = [*molecules(300, most=6), items_of("homogeneous")[-1]]
+    with refused(SearchError, "out of reach", "search several shapes"):
+        tp.packed_loader(items, 6)
+    loader = tp.packed_loader(items, 6, shapes=2)
+    assert len(loader.limits) == len(loader.search.best.limits) == 2
+    assert abs(loader.graphs_per_batch / 6 - 1) <= 0.05
+    assert sum(batch.num_real_graphs for batch in loader) == len(items)
+    loaders = tp.packed_loaders({"train": items[:-1], "valid": items[-1:]}, 6, shapes=2)
+    assert loaders["train"].limits == loaders["valid"].limits
+    with refused(InputError, "shapes=2 is for limits that are searched", "limits says them"):
+        tp.packed_loader(items, limits=ladder_of(items), shapes=2)
 
 
 def test_parts_of_a_split_share_the_shapes(tmp_path: Path) -> None:
