@@ -21,6 +21,7 @@ EXTRAS = {
     "fsspec": "torch",
     "distributed": "dask",
     "torch_geometric": "pyg",
+    "jax": "jax",
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.build import build_batch
@@ -18,6 +19,8 @@ from dgl_tuplepack.padding.tensors import BatchTensors
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
+
+    from dgl_tuplepack.padding.jax_graphs import JaxGraphs
 
 Labels = Tensor | dict[str, Tensor] | None
 
@@ -67,6 +70,8 @@ class PaddedBatch:
     # With sorted edges: where the edges of each destination begin, and where each edge stood before.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
+    # Whether later batches overwrite these tensors (a ring of buffers).
+    _reused: bool = False
     _graph: DGLGraph | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
@@ -197,6 +202,22 @@ class PaddedBatch:
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
+
+    @property
+    def jraph(self) -> JaxGraphs:
+        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
+
+        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
+        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
+        the batch is.
+
+        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
+        hold, where JAX itself would change it silently.
+        """
+        load("jax")
+        from dgl_tuplepack.padding.jax_graphs import jax_graphs
+
+        return jax_graphs(self)
 
     def _build_graph(self) -> DGLGraph:
         return build_batch(
