@@ -143,19 +143,18 @@ def test_what_needs_dgl_says_how_to_get_it(environment: dict[str, str], source: 
         assert ("has wheels for Python" in message) == (sys.version_info >= (3, 12)), asked
 
 
-def test_a_folder_is_preprocessed_and_looked_at(environment: dict[str, str], source: Path, tmp_path: Path) -> None:
-    for command in (
-        ["preprocess", source, tmp_path / "store", "--graphs-per-batch", 4],
-        ["verify", tmp_path / "store"],
-        ["info", tmp_path / "store", "--json"],
-    ):
-        done = run(environment, "-m", "dgl_tuplepack", *command)
-        assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["graphs"] == 20
+def test_a_folder_is_preprocessed(environment: dict[str, str], source: Path, tmp_path: Path) -> None:
+    done = run(environment, "-m", "dgl_tuplepack", "preprocess", source, tmp_path / "out", "--graphs-per-batch", 4)
+    assert done.returncode == 0, done.stderr
+    written = tp.GraphStore(tmp_path / "out")
+    written.verify()
+    assert (len(written), set(written.splits)) == (20, {"train", "valid", "test"})
 
 
 def test_the_demo_runs_on_plain_tensors(environment: dict[str, str], tmp_path: Path) -> None:
-    done = run(environment, "-m", "dgl_tuplepack", "demo", "--graphs", 60, "--json", "--out", tmp_path / "out")
+    # Without a compiler it takes a tenth of the time.
+    arguments = "-m", "dgl_tuplepack", "demo", "--graphs", 60, "--json", "--out", tmp_path / "out"
+    done = run({**environment, "CXX": "/nonexistent/c++"}, *arguments)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["framework"] == "torch"
