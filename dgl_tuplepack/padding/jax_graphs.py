@@ -158,8 +158,8 @@ class _Conversion:
         if not tensor.is_cpu:
             return _on_device(tensor)
         # Later batches would change the array.
-        array = as_array(tensor.clone() if self.copy and not own else tensor.resolve_neg())
-        return array.view(jnp.bfloat16) if tensor.dtype == torch.bfloat16 else array
+        tensor = tensor.clone() if self.copy and not own else tensor.resolve_neg()
+        return as_array(tensor).view(jnp.bfloat16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 
 def _narrowed(tensor: Tensor, what: str) -> Tensor:
@@ -167,8 +167,8 @@ def _narrowed(tensor: Tensor, what: str) -> Tensor:
     result = tensor.to(_NARROWED[tensor.dtype])
     if tensor.dtype == torch.int64:
         # A third of the time of a comparison of both.
-        low, high = torch.aminmax(tensor) if tensor.numel() else (0, 0)
-        lost = None if low + 1 >= -_MOST and high <= _MOST else result != tensor
+        low, high = (end.item() for end in torch.aminmax(tensor)) if tensor.numel() else (0, 0)
+        lost = None if low >= -_MOST - 1 and high <= _MOST else result != tensor
         most = "2**31 - 1"
     else:
         lost = result.isinf() & ~tensor.isinf()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import pickle
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -364,3 +365,15 @@ def test_padding_changes_no_result(ids: list[int]) -> None:
 
         gradients = jax.grad(total, allow_int=True)(batch.jraph)
         assert not np.asarray(gradients.nodes["x"])[~batch.node_mask.numpy()].any()
+
+
+def test_the_page_of_frameworks_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["step"]._cache_size() == 1
+    assert jnp.isfinite(names["loss"])
+    # The same step in torch.
+    assert names["head"].weight.grad.isfinite().all()
