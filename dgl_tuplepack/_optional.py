@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -23,6 +24,7 @@ EXTRAS = {
     "fsspec": "torch",
     "distributed": "dask",
     "torch_geometric": "pyg",
+    "jax": "jax",
 }
 
 
@@ -62,8 +64,11 @@ def missing(package: str, error: Exception) -> MissingDependencyError:
     """Error for an optional package that could not be imported; says how to install it."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
+    wheels = (
+        " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
+    )
     return MissingDependencyError(
-        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]). Known to work "
+        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Known to work "
         f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
         "repository's scripts/constraints.txt pins the whole tested set."
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.demo.model import MaskedGIN
 
 
-class Content(str, Enum):
+class Content(StrEnum):
     """Content modes of the sampler."""
 
     fixed = "fixed"
@@ -40,7 +40,7 @@ class Content(str, Enum):
     repack = "repack"
 
 
-class Framework(str, Enum):
+class Framework(StrEnum):
     """Where layers come from."""
 
     dgl = "dgl"

@@ -132,8 +132,10 @@ def _search(
         # The sampler tells of graphs that are dropped, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
         if asked.shapes is None:
-            return search_limits(packed, **settings)
-        return search_limits(packed, shapes=asked.shapes, **settings)
+            found: LimitsSearch | LadderSearch = search_limits(packed, **settings)
+        else:
+            found = search_limits(packed, shapes=asked.shapes, **settings)
+    return found
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> SizeHistogram:

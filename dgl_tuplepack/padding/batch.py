@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.joining import build_batches
@@ -20,6 +21,8 @@ from dgl_tuplepack.padding.tensors import BatchTensors
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
+
+    from dgl_tuplepack.padding.jax_graphs import JaxGraphs
 
 Labels = Tensor | dict[str, Tensor] | None
 
@@ -77,6 +80,8 @@ class PaddedBatch:
     # Node types that are the edges of another type, and features and labels with the type that they index.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
+    # Whether later batches overwrite these tensors (a ring of buffers).
+    _reused: bool = False
     # Named graphs are a dict.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
@@ -239,6 +244,22 @@ class PaddedBatch:
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
+
+    @property
+    def jraph(self) -> JaxGraphs:
+        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
+
+        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
+        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
+        the batch is.
+
+        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
+        hold, where JAX itself would change it silently.
+        """
+        load("jax")
+        from dgl_tuplepack.padding.jax_graphs import jax_graphs
+
+        return jax_graphs(self)
 
     def _build_graph(self) -> Any:
         """Return a new graph, or new named graphs."""

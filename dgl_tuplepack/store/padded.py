@@ -127,7 +127,7 @@ class PaddedStore(Transformable):
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
         if len(self._sorted):
             sort_edges(memory, self._fields, self._sorted, self._slots)
-        return batch_of_tensors(self.shape, tensors, graphs.totals)
+        return batch_of_tensors(self.shape, tensors, graphs.totals, reused=bool(self.ring))
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:

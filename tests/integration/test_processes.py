@@ -32,6 +32,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.dgl
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_train_as_one_process(ranks: int) -> None:
     """Gradients, losses of nothing, comparison, streams and packed datasets; see the program."""

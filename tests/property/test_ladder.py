@@ -18,7 +18,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.packing import METHODS
 from dgl_tuplepack.sampler.dealing import promoted, steps_of
-from tests.graphs import SamplerCase, flat, ladder_cases, ladders
+from tests.samplers import SamplerCase, flat, ladder_cases, ladders
 from tests.strategies import Problem, problems
 
 # The others may exceed limits.
