@@ -139,6 +139,7 @@ def batch_of_tensors(
         graph_mask=tensors["mask", None],
         graph_ids=tensors["graph_ids", None],
         num_real_graphs=totals[None],
+        _reused=reused,
         _num_real_nodes={t: totals[t] for t in node_types},
         _num_real_edges={t: totals[t] for t in edge_types},
         _src={t: tensors["sources", t] for t in edge_types},
@@ -151,5 +152,4 @@ def batch_of_tensors(
         _edge_masks={t: tensors["mask", t] for t in edge_types},
         _row_pointers=pointers,
         _edge_orders=orders,
-        _reused=reused,
     )
