@@ -80,12 +80,12 @@ class PaddedBatch:
     # Node types that are the edges of another type, and features and labels with the type that they index.
     _ties: dict[str, EdgeType] = field(default_factory=dict)
     _indices: dict[Column, GraphType] = field(default_factory=dict)
-    # Whether later batches overwrite these tensors (a ring of buffers).
-    _reused: bool = False
     # Named graphs are a dict.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+    # Whether later batches overwrite these tensors (a ring of buffers).
+    _reused: bool = False
 
     # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
     def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
@@ -190,6 +190,22 @@ class PaddedBatch:
         )
 
     @property
+    def jraph(self) -> JaxGraphs:
+        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
+
+        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
+        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
+        the batch is.
+
+        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
+        hold, where JAX itself would change it silently.
+        """
+        load("jax")
+        from dgl_tuplepack.padding.jax_graphs import jax_graphs
+
+        return jax_graphs(self)
+
+    @property
     def num_real_nodes(self) -> Any:
         """Number of real nodes."""
         return self._one_or_all(self._num_real_nodes)
@@ -244,22 +260,6 @@ class PaddedBatch:
         elif not self._changed_shape():
             self._exchange_features()
         return self._graph
-
-    @property
-    def jraph(self) -> JaxGraphs:
-        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
-
-        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
-        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
-        the batch is.
-
-        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
-        hold, where JAX itself would change it silently.
-        """
-        load("jax")
-        from dgl_tuplepack.padding.jax_graphs import jax_graphs
-
-        return jax_graphs(self)
 
     def _build_graph(self) -> Any:
         """Return a new graph, or new named graphs."""

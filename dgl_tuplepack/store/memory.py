@@ -139,6 +139,7 @@ def batch_of_tensors(
         graph_mask=tensors["mask", None],
         graph_ids=tensors["graph_ids", None],
         num_real_graphs=totals[None],
+        _reused=reused,
         _num_real_nodes={t: totals[t] for t in node_types},
         _num_real_edges={t: totals[t] for t in edge_types},
         _src={t: tensors["sources", t] for t in edge_types},
@@ -154,5 +155,4 @@ def batch_of_tensors(
         graph_names=schema.graph_names,
         _ties=schema.tied,
         _indices=schema.index_columns,
-        _reused=reused,
     )
