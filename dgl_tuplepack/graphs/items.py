@@ -75,24 +75,31 @@ def parts_of(item: Any, where: str) -> Parts:
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     given, item = item, item if isinstance(item, tuple | list) else (item,)
-    named = bool(item) and isinstance(item[0], Mapping) and (not item[0] or holds_graphs(item[0]))
-    if not item or not (named or is_graph(item[0])):
-        begins = f" that begins with {type(item[0]).__name__}" if item is given and item else ""
-        raise SchemaError(
-            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), or one of these with a dict of named graphs; let the dataset return one of them."
-        )
+    graph = item[0] if item else None
+    if not is_graph(graph):
+        graph = _named_graphs(given, item, where)
     if len(item) > 3:
         raise SchemaError(
             f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
             "several labels in one dict."
         )
-    graph = checked_graphs(item[0], where) if named else item[0]
     if any(each.is_block for each in by_name(graph).values()):
         raise SchemaError(
             f"{where} is a block (message flow graph), which DGL cannot batch; convert it with dgl.block_to_graph."
         )
     return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
+
+
+def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
+    """Return the named graphs of an item whose parts are `item`; SchemaError if it begins with something else."""
+    graphs = item[0] if item else None
+    if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
+        begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
+        raise SchemaError(
+            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
+            "(DGLGraph, label, id), or one of these with a dict of named graphs; let the dataset return one of them."
+        )
+    return checked_graphs(graphs, where)
 
 
 def _id(value: Any, where: str) -> int:

@@ -42,7 +42,7 @@ def joined(graphs: Any, where: str) -> Any:
 
     SchemaError if they differ in index type, device or number of batched graphs.
     """
-    if not isinstance(graphs, Mapping):
+    if not isinstance(graphs, dict):
         return graphs
     (first, expected), *others = ((name, _setting(graph)) for name, graph in graphs.items())
     for name, found in others:

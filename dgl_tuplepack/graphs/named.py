@@ -53,17 +53,17 @@ def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
 
 def by_name(graphs: Any) -> Mapping[str, Any]:
     """Return named graphs; a graph without a name has the empty one."""
-    return graphs if isinstance(graphs, Mapping) else {"": graphs}
+    return graphs if isinstance(graphs, dict) else {"": graphs}
 
 
 def names_of(graphs: Any) -> tuple[str, ...]:
     """Return the names of named graphs; none for a graph without a name."""
-    return tuple(graphs) if isinstance(graphs, Mapping) else ()
+    return tuple(graphs) if isinstance(graphs, dict) else ()
 
 
 def types_in(graphs: Any) -> tuple[tuple[str, ...], tuple[EdgeType, ...]]:
     """Return the node types and edge types of a graph, or of named graphs together."""
-    if not isinstance(graphs, Mapping):
+    if not isinstance(graphs, dict):
         return tuple(graphs.ntypes), tuple(graphs.canonical_etypes)
     types = [types_of(name, graph) for name, graph in graphs.items()]
     return tuple(t for nodes, _ in types for t in nodes), tuple(e for _, edges in types for e in edges)
@@ -115,7 +115,8 @@ def check_types(
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)
         raise SchemaError(f"{where} has {theirs}, but {other} has {ours}; all items must have the same named graphs.")
-    if (*found[0], *found[1]) != (*expected[0], *expected[1]):
+    # Types are lists or tuples.
+    if found != expected and (*found[0], *found[1]) != (*expected[0], *expected[1]):
         raise SchemaError(
             f"{where} has node types {list(found[0])} and edge types {list(found[1])}, but {other} "
             f"has {list(expected[0])} and {list(expected[1])}; all graphs must have the same types."

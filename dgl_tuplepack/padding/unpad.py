@@ -9,7 +9,6 @@ from torch import Tensor
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.joining import build_item
-from dgl_tuplepack.graphs.relations import Column
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.sorted_edges import in_order_of_graphs
 
@@ -57,16 +56,14 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     # Without the empty slots and the padding graph, which come last.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    # The type that each column numbers, or None.
+    nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
+    edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
+    labels = _with_targets(batch, "label", None, content.labels)
     first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
         rows = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
-
-        def local(key: Column, values: Tensor, rows: slice | int, first: dict[Any, int] = first) -> Tensor:
-            """Return rows of a column; indices count from the first node or edge of the graph."""
-            target = batch._indexed_by(key, values)
-            return values[rows] if target is None else values[rows] - first[target]
-
         graph = build_item(
             batch.graph_names,
             {
@@ -74,16 +71,22 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
                 for t in batch.edge_types
             },
             {t: counts[t][index] for t in batch.node_types},
-            {
-                t: {n: local(("node_feature", t, n), v, rows[t]) for n, v in content.node_features[t].items()}
-                for t in batch.node_types
-            },
-            {
-                t: {n: local(("edge_feature", t, n), v, rows[t]) for n, v in content.edge_features[t].items()}
-                for t in batch.edge_types
-            },
+            {t: _rows(own, rows[t], first) for t, own in nodes.items()},
+            {t: _rows(own, rows[t], first) for t, own in edges.items()},
         )
-        label = {n: local(("label", None, n), v, index) for n, v in content.labels.items()}
-        items.append((graph, batch._as_label(label)) if with_labels else graph)
+        items.append((graph, batch._as_label(_rows(labels, index, first))) if with_labels else graph)
         first = {t: span.stop for t, span in rows.items()}
     return items
+
+
+# Name, values, and the type that they number or None.
+_Columns = list[tuple[str, Tensor, Any]]
+
+
+def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
+    return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
+
+
+def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
+    """Return rows of some columns; indices count from the first node or edge of their graph."""
+    return {name: v[rows] if target is None else v[rows] - first[target] for name, v, target in columns}
