@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from dgl_tuplepack.errors import MissingDependencyError
 
@@ -21,6 +24,7 @@ EXTRAS = {
     "fsspec": "torch",
     "distributed": "dask",
     "torch_geometric": "pyg",
+    "jax": "jax",
 }
 
 
@@ -40,12 +44,31 @@ def load(name: str) -> ModuleType:
         raise missing(package, error) from error
 
 
+def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a module, which imports a class that needs DGL when it is asked for.
+
+    `scope` has the globals of the module, `where` is the module of the class.
+    """
+
+    def find(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {scope['__name__']!r} has no attribute {asked!r}")
+        load("dgl")
+        scope[name] = getattr(importlib.import_module(where), name)
+        return scope[name]
+
+    return find
+
+
 def missing(package: str, error: Exception) -> MissingDependencyError:
     """Error for an optional package that could not be imported; says how to install it."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
+    wheels = (
+        " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
+    )
     return MissingDependencyError(
-        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]). Known to work "
+        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Known to work "
         f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
         "repository's scripts/constraints.txt pins the whole tested set."
     )

@@ -34,11 +34,12 @@ class Limits:
     Parameters
     ----------
     nodes
-        Most nodes in a pack, >= 1; for heterographs a dict keyed by node type.
+        Most nodes in a pack, >= 1; for heterographs a dict keyed by node type, for items of named graphs by their names
+        (``"mol/C"`` for a type of a heterograph called "mol").
     edges
-        Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation
-        name where that is unambiguous). None: no limit on edges of any type; a sampler then takes the most edges that
-        any pack of its plan holds, since its batches need one shape.
+        Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation name where that
+        is unambiguous), for items of named graphs by their names. None: no limit on edges of any type; a sampler then
+        takes the most edges that any pack of its plan holds, since its batches need one shape.
     graphs
         Most graphs in a pack, >= 1, and the graph slots of each padded pack; None: no cap, and a sampler then takes the
         most graphs that any pack of its plan holds.
@@ -262,6 +263,11 @@ class Limits:
 
 def as_limits(limits: object) -> Limits:
     """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
+    if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
+        raise LimitsError(
+            f"one shape is needed here, but limits are a ladder of {len(limits)}: {shown(limits, 200)}; give one of "
+            "them."
+        )
     if not isinstance(limits, Limits):
         raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
     return limits

@@ -23,18 +23,24 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 
 
 def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Slots of each component that hold padding in one epoch, relative to the limits of the plan."""
+    """Slots of each component that hold padding in one epoch, relative to the limits of each pack's shape."""
     totals = plan.histogram.totals()
-    return {name: plan.num_packs * limit - totals[name] for name, limit in plan.limits.maxima.items()}
+    return {name: slots - totals[name] for name, slots in plan.slots.items()}
 
 
 def summarise(plan: PackPlan) -> dict[str, Any]:
     """Plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
+    of_shapes = (
+        {}
+        if plan.ladder is None
+        else {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
+    )
     return {
         "method": plan.method,
         "heuristic": plan.heuristic,
         "graphs": plan.histogram.num_graphs,
         "packs": plan.num_packs,
+        **of_shapes,
         "lower_bound": plan.lower_bound,
         "gap": plan.gap,
         "efficiency": plan.efficiency,

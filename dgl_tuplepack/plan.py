@@ -7,22 +7,26 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
-from dgl_tuplepack._files import JsonFormat
+from dgl_tuplepack._files import JsonFormat, read_json
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.ladder import Ladder, all_of
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.sizes import IntArray, as_int64, exact_sum
+from dgl_tuplepack.sizes import IntArray, as_int64, components_of_kind, exact_sum
 
 PLAN_FILE = JsonFormat("dgl_tuplepack.plan", 1, "plan", "make the plan again")
+# Of its own kind, so that earlier releases refuse a file whose shapes they would not see.
+LADDER_FILE = JsonFormat("dgl_tuplepack.ladder_plan", 1, "plan", "make the plan again")
 _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
 _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 
@@ -42,13 +46,14 @@ class PackPlan:
     """A list of patterns that together hold every graph of a histogram exactly once.
 
     A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
+    In a plan of a ladder, each pack has the smallest of its shapes that takes the pack's content.
 
     Parameters
     ----------
     histogram
         The sizes that were packed.
     limits
-        Limits of every pack, one for each component of the histogram.
+        Limits of every pack, one for each component of the histogram; of a ladder, the largest.
     offsets
         int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
     classes
@@ -61,6 +66,8 @@ class PackPlan:
         A number of packs that every plan needs.
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
+    ladder
+        Limits of several shapes, in ascending order; None: all packs have the shape of `limits`.
 
     Raises
     ------
@@ -80,10 +87,14 @@ class PackPlan:
     seed: int = 0
     random_ties: bool = False
     versions: Mapping[str, str] = field(default_factory=library_versions)
+    ladder: Ladder | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", self.histogram.without_ids())
-        object.__setattr__(self, "limits", self.limits.filled(self.histogram.components, self.histogram.totals()))
+        components, totals = self.histogram.components, self.histogram.totals()
+        object.__setattr__(self, "limits", self.limits.filled(components, totals))
+        if self.ladder is not None:
+            object.__setattr__(self, "ladder", self.ladder.filled(components, totals))
         for name in _ARRAYS:
             array = as_int64(getattr(self, name), f"{name} of a plan")
             array.setflags(write=False)
@@ -122,14 +133,52 @@ class PackPlan:
         return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
 
     @property
+    def made_for(self) -> Limits | Ladder:
+        """What the graphs were packed within: the ladder, if there is one, or the limits."""
+        return self.limits if self.ladder is None else self.ladder
+
+    @property
+    def shapes(self) -> tuple[Limits, ...]:
+        """Limits of every shape, the smallest first; one without a ladder."""
+        return tuple(all_of(self.made_for))
+
+    @functools.cached_property
+    def pattern_shapes(self) -> IntArray:
+        """Number of the shape of the packs of each pattern, int64 ``[Q]``: the smallest of `shapes` that takes them."""
+        if self.ladder is None:
+            return np.zeros(self.num_patterns, dtype=np.int64)
+        return self.ladder.smallest_for(self.pattern_contents, self.pattern_graphs)
+
+    @functools.cached_property
+    def packs_of_shapes(self) -> tuple[int, ...]:
+        """Number of packs of each shape."""
+        return tuple(exact_sum(self.repeats[self.pattern_shapes == number]) for number in range(len(self.shapes)))
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Component -> slots of all packs, the sum of their limits; reserved ones for padding are not counted."""
+        of_shapes = zip(self.packs_of_shapes, self.shapes, strict=True)
+        slots = dict.fromkeys(self.histogram.components, 0)
+        for packs, limits in of_shapes:
+            for name, limit in limits.maxima.items():
+                slots[name] += packs * limit
+        return slots
+
+    @property
+    def padded_slots(self) -> int:
+        """Node and edge slots of an epoch with one pack a batch, a reserved node of each type included."""
+        reserved = len(components_of_kind(self.histogram.components, "nodes"))
+        return sum(self.slots.values()) + reserved * self.num_packs
+
+    @property
     def max_graphs(self) -> int:
         """Most graphs in any pack."""
         return int(self.pattern_graphs.max())
 
     @property
     def efficiency(self) -> dict[str, float]:
-        """Component -> real content / (packs x limit), relative to the limits of the plan, in [0, 1]."""
-        return self._efficiency(self.limits)
+        """Component -> real content / slots, relative to the limits of each pack's shape, in [0, 1]."""
+        return self._efficiency(self.slots)
 
     @property
     def effective_limits(self) -> Limits:
@@ -141,17 +190,18 @@ class PackPlan:
     @property
     def effective_efficiency(self) -> dict[str, float]:
         """Efficiency relative to `effective_limits`: the convention of the Tuple Packing paper."""
-        return self._efficiency(self.effective_limits)
+        return self._efficiency({n: self.num_packs * limit for n, limit in self.effective_limits.maxima.items()})
 
-    def _efficiency(self, limits: Limits) -> dict[str, float]:
+    def _efficiency(self, slots: Mapping[str, int]) -> dict[str, float]:
         totals = self.histogram.totals()
-        return {name: totals[name] / (self.num_packs * limit) for name, limit in limits.maxima.items()}
+        return {name: totals[name] / slots[name] for name in self.histogram.components}
 
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the histogram, the limits and the patterns, as 64 hexadecimal digits."""
         digest = hashlib.sha256()
-        header = [list(self.histogram.components), self.limits.to_dict()]
+        header: list[Any] = [list(self.histogram.components), self.limits.to_dict()]
+        header += [] if self.ladder is None else [self.ladder.to_dict()]
         digest.update(json.dumps(header, sort_keys=True).encode())
         for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
             digest.update(str(array.shape).encode())
@@ -171,6 +221,11 @@ class PackPlan:
         """
         self._check_structure()
         self._check_counts()
+        if self.ladder is not None and self.ladder.largest != self.limits:
+            raise PlanError(
+                f"the plan has the limits {self.limits!r}, but the largest of its ladder are {self.ladder.largest!r}; "
+                "it is damaged, make it again."
+            )
         self.check_limits(self.limits)
 
     def _check_counts(self) -> None:
@@ -241,7 +296,9 @@ class PackPlan:
             "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
             **{name: getattr(self, name) for name in _OTHERS}, "fingerprint": self.fingerprint,
         }  # fmt: skip
-        PLAN_FILE.write(path, {**content, "versions": dict(self.versions)})
+        ladder = {} if self.ladder is None else {"ladder": self.ladder.to_dict()}
+        file = PLAN_FILE if self.ladder is None else LADDER_FILE
+        file.write(path, {**content, "versions": dict(self.versions), **ladder})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackPlan:
@@ -252,9 +309,12 @@ class PackPlan:
         FormatError
             The file is missing, foreign, newer, or altered.
         """
-        with PLAN_FILE.reading(path) as document:
+        document = read_json(path)
+        of_ladder = isinstance(document, dict) and document.get("format") == LADDER_FILE.kind
+        with (LADDER_FILE if of_ladder else PLAN_FILE).checking(document, path):
             limits = Limits.from_dict(document["limits"])
             others = {name: document[name] for name in _OTHERS}
+            others["ladder"] = Ladder.from_dict(document["ladder"]) if of_ladder else None
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **others)
             if plan.fingerprint != document["fingerprint"]:
@@ -263,7 +323,41 @@ class PackPlan:
 
     def __repr__(self) -> str:
         fractions = ", ".join(f"{name} {value:.2%}" for name, value in self.efficiency.items())
+        if self.ladder is not None:
+            packs = ", ".join(f"{n} of {limits!r}" for n, limits in zip(self.packs_of_shapes, self.ladder, strict=True))
+            return (
+                f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs: {packs}, method "
+                f"{self.method!r}, efficiency: {fractions})"
+            )
         return (
             f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs, lower bound "
             f"{self.lower_bound}, method {self.method!r}, {self.limits!r}, efficiency: {fractions})"
         )
+
+
+def is_plan_file(path: Path) -> bool:
+    """Whether a file says that it is a plan, in whatever version; False if it cannot be read."""
+    return any(file.recognises(path) for file in (PLAN_FILE, LADDER_FILE))
+
+
+def settled(limits: Limits | Ladder, plans: Sequence[PackPlan]) -> Limits | Ladder:
+    """Return limits in which nothing is open, so that they give batches one shape each.
+
+    Edges and graphs without a limit get the most that any pack of the plans holds, in a ladder any pack of this shape
+    or a smaller one. A cap that was given stays, so that the parts of a split and all trainings share a shape.
+    """
+    components = plans[0].histogram.components
+    found: list[Limits] = []
+    for number, each in enumerate(all_of(limits)):
+        within = [plan.pattern_shapes <= number for plan in plans]
+        contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
+        graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
+        most = contents.max(axis=0, initial=1).tolist()
+        chosen = each.filled(components, dict(zip(components, most, strict=True)))
+        if chosen.graphs is None:
+            # A cap of the shape before may be higher than what any pack holds; limits ascend all the same.
+            before = found[-1].graphs if found else None
+            chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
+            chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen
+        found.append(chosen)
+    return Ladder(found) if isinstance(limits, Ladder) else found[0]

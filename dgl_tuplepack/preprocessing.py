@@ -10,16 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dgl_tuplepack._checks import UINT64_MAX, as_path, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
+from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.search import search_limits
+from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import locked, remove_partial, writing_to
+from dgl_tuplepack.store.folder import check_place, locked, remove_partial, writing_to
 from dgl_tuplepack.store.format import StoreMetadata
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
 from dgl_tuplepack.store.plan_files import plan_files as plan_files
@@ -34,7 +38,7 @@ class Preprocessed:
     store
         The store, opened.
     limits
-        Limits of all plans.
+        Limits of all plans; a tuple for a ladder.
     packs_per_batch
         Packs of a batch that hold the graphs asked for; 1 if no number was.
     plans
@@ -44,7 +48,7 @@ class Preprocessed:
     """
 
     store: GraphStore
-    limits: Limits
+    limits: Any
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
     seconds: Mapping[str, float]
@@ -54,7 +58,7 @@ def preprocess(
     source: Any,
     out: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
@@ -62,18 +66,21 @@ def preprocess(
     seed: int = 0,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
 ) -> Preprocessed:
     """Write a store with plans beside it, and verify both.
 
     Parameters
     ----------
-    source, compact, overwrite, pre_transform, transform_seed
+    source, compact, overwrite, pre_transform, transform_seed, ties, indices, levels
         As in `GraphStore.write`.
     out
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
         where there are no splits.
     limits
-        Limits of the packs; None: limits that are searched.
+        Limits of the packs, or a ladder of them; None: limits that are searched.
     graphs_per_batch
         Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
         if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
@@ -90,33 +97,41 @@ def preprocess(
 
     Raises
     ------
-    FormatError, SchemaError, SizesError, LimitsError, TransformError
-        As in `GraphStore.write` and `pack`. If a graph exceeds the limits, nothing is written where the source knows
-        its sizes, as an OGB folder and a store do without a `pre_transform`; otherwise there is a store without plans.
+    FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few
+        graphs, nothing is written where the source knows its sizes, as an OGB folder and a store do without a
+        `pre_transform`; otherwise there is a store without plans.
     """
     out, seconds = as_path(out), dict[str, float]()
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
-    if limits is not None and pre_transform is None:
-        source = resolve(source)
-        if source.knows_sizes:
-            sizes = source.sizes()
-            limits.aligned(sizes.components).check(sizes)
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    opened, chosen = resolve(source), None
+    if opened.knows_sizes and pre_transform is None:
+        with writing_to(out):
+            check_place(out, true_or_false("overwrite", overwrite))
+        # Limits that cannot be are refused before anything is written.
+        with timed(seconds, "limits"):
+            sizes = opened.sizes()
+            if given is not None:
+                given.aligned(sizes.components).check(sizes)
+            chosen = _limits_of(sizes, opened.splits(), given, graphs_per_batch, multiple_of)
     with timed(seconds, "write"):
         store = GraphStore.write(
             out,
-            source,
+            opened,
             compact=compact,
             overwrite=overwrite,
             pre_transform=pre_transform,
             transform_seed=transform_seed,
+            ties=ties,
+            indices=indices,
+            levels=levels,
         )
     try:
-        with timed(seconds, "limits"):
-            histograms = split_histograms(store)
-            leading = histograms.get("train", store.histogram)
-            chosen, packs = limits_for(leading, limits, graphs_per_batch, multiple_of, store.histogram)
+        if chosen is None:
+            with timed(seconds, "limits"):
+                chosen = _limits_of(store.sizes, store.splits, given, graphs_per_batch, multiple_of)
         with timed(seconds, "plan"):
-            plans = write_plans(store, chosen, seed)
+            plans = write_plans(store, chosen[0], seed)
     except InputError as error:
         raise type(error)(
             f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
@@ -124,28 +139,46 @@ def preprocess(
         ) from error
     with timed(seconds, "verify"):
         verify(out)
-    return Preprocessed(store, chosen, packs, plans, seconds)
+    return Preprocessed(store, *chosen, plans, seconds)
 
 
 def checked_settings(
-    limits: Limits | None, multiple_of: int, seed: int, graphs_per_batch: int | None
-) -> tuple[Limits | None, int, int]:
+    limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
+) -> tuple[Limits | Ladder | None, int, int]:
     """Check the settings of limits and plans, before anything is written."""
-    limits = None if limits is None else as_limits(limits)
+    given = None if limits is None else as_shapes(limits)
     if graphs_per_batch is not None:
         whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
-        if limits is not None:
+        if given is not None:
             raise SearchError(
-                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {limits!r} are given; leave "
+                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {given!r} are given; leave "
                 "one of them out."
             )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
-    return limits, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+    return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+
+
+def _limits_of(
+    sizes: GraphSizes,
+    splits: Mapping[str, Any],
+    limits: Limits | Ladder | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+) -> tuple[Limits | Ladder, int]:
+    """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
+    every = SizeHistogram.from_sizes(sizes).without_ids()
+    train = as_ids(splits.get("train", ()), len(sizes))
+    leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
+    return limits_for(leading, limits, graphs_per_batch, multiple_of, every)
 
 
 def limits_for(
-    leading: SizeHistogram, limits: Limits | None, graphs_per_batch: int | None, multiple_of: int, every: SizeHistogram
-) -> tuple[Limits, int]:
+    leading: SizeHistogram,
+    limits: Limits | Ladder | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+    every: SizeHistogram,
+) -> tuple[Limits | Ladder, int]:
     """Return limits that hold every graph, and packs of a batch.
 
     They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that
@@ -204,7 +237,7 @@ def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
     return {split: store.subset(ids).histogram for split, ids in splits.items()}
 
 
-def write_plans(store: GraphStore, limits: Limits, seed: int) -> dict[str, PackPlan]:
+def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans beside it, in place of older ones.
 
     Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.

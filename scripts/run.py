@@ -1,16 +1,20 @@
-"""Set an environment up and run something in it: the demo or the tests. Needs Python and nothing else.
+"""Set an environment up and run something in it: the demo or the tests. Needs Python (3.11 or newer) and nothing else.
 
-    python3 scripts/run.py demo [options of dgl-tuplepack demo]
-    python3 scripts/run.py tests [options of pytest]
+    python3 scripts/run.py [--without-dgl] demo [options of dgl-tuplepack demo]
+    python3 scripts/run.py [--without-dgl] tests [options of pytest]
 
-The environment is `.venv` in the checkout, or the folder in the variable TUPLEPACK_ENVIRONMENT; it is made once, and
-again when the pinned versions change.
+Where DGL has no wheels (it has for Python 3.11, on usual machines), or with --without-dgl, everything but DGL is set
+up: then the demo runs on plain tensors, and the tests are those that need no DGL, with those of JAX.
+
+The environment is `.venv` in the checkout (without DGL: `.venv-without-dgl`), or the folder in the variable
+TUPLEPACK_ENVIRONMENT; it is made once, and again when the pinned versions change.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import venv
@@ -18,32 +22,49 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+WITHOUT = "--without-dgl"
 COMMANDS = {
     "demo": ["-m", "dgl_tuplepack", "demo"],
     "tests": ["-m", "pytest", "-n", "2"],
 }
+OLDEST = (3, 11)
+# Where DGL 1.1.3 has wheels: Python, and system with machine.
+DGL_PYTHON = (3, 11)
+DGL_MACHINES = {("linux", "x86_64"), ("darwin", "x86_64"), ("darwin", "arm64"), ("windows", "amd64")}
 
 
 def main(arguments: list[str]) -> int:
-    """Run ``arguments[0]`` in the environment; return its exit code."""
+    """Run a command in the environment; return its exit code."""
+    asked_without = arguments[:1] == [WITHOUT]
+    arguments = arguments[asked_without:]
     if not arguments or arguments[0] not in COMMANDS:
-        print(f"usage: python3 scripts/run.py {{{','.join(COMMANDS)}}} [options]", file=sys.stderr)
+        print(f"usage: python3 scripts/run.py [{WITHOUT}] {{{','.join(COMMANDS)}}} [options]", file=sys.stderr)
         return 2
-    if sys.version_info[:2] != (3, 11):
-        found = ".".join(map(str, sys.version_info[:3]))
-        print(
-            f"run.py: this is Python {found}, but the pinned set is for 3.11; run it with python3.11.", file=sys.stderr
-        )
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < OLDEST:
+        needed = ".".join(map(str, OLDEST))
+        print(f"run.py: this is Python {found}, but {needed} or newer is needed.", file=sys.stderr)
         return 1
-    folder = Path(os.environ.get("TUPLEPACK_ENVIRONMENT", ROOT / ".venv"))
+    machine = platform.system().lower(), platform.machine().lower()
+    has_wheels = sys.version_info[:2] == DGL_PYTHON and machine in DGL_MACHINES
+    if not has_wheels and not asked_without:
+        place = f"Python {found} on {' '.join(machine)}"
+        print(f"run.py: DGL has no wheels for {place}; everything else is set up.", file=sys.stderr)
+    with_dgl = has_wheels and not asked_without
+    folder = Path(os.environ.get("TUPLEPACK_ENVIRONMENT", ROOT / (".venv" if with_dgl else ".venv-without-dgl")))
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    prepare(folder, python)
-    return subprocess.call([str(python), *COMMANDS[arguments[0]], *arguments[1:]], cwd=ROOT)
+    prepare(folder, python, "all" if with_dgl else "plain")
+    command = list(COMMANDS[arguments[0]])
+    if arguments[0] == "tests" and not with_dgl:
+        # Examples in docstrings are mostly those of DGL.
+        command += ["--override-ini", "testpaths=tests"]
+    return subprocess.call([str(python), *command, *arguments[1:]], cwd=ROOT)
 
 
-def prepare(folder: Path, python: Path) -> None:
-    """Make the environment unless one for these versions exists."""
-    wanted = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "setup.cfg").read_bytes()).hexdigest()
+def prepare(folder: Path, python: Path, extra: str) -> None:
+    """Make the environment, with an extra of setup.cfg, unless one for these versions exists."""
+    files = CONSTRAINTS.read_bytes() + (ROOT / "setup.cfg").read_bytes()
+    wanted = hashlib.sha256(files + f"{extra} {sys.version}".encode()).hexdigest()
     marker = folder / "made-by-tuplepack"
     if marker.is_file() and marker.read_text() == wanted:
         return
@@ -55,7 +76,7 @@ def prepare(folder: Path, python: Path) -> None:
     venv.create(folder, with_pip=True, clear=True)
     marker.write_text("unfinished")
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.check_call([*install, "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[all]"])
+    subprocess.check_call([*install, "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{extra}]"])
     marker.write_text(wanted)
 
 

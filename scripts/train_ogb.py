@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.demo.model import MaskedGIN
 
 
-class Content(str, Enum):
+class Content(StrEnum):
     """Content modes of the sampler."""
 
     fixed = "fixed"
@@ -40,7 +40,7 @@ class Content(str, Enum):
     repack = "repack"
 
 
-class Framework(str, Enum):
+class Framework(StrEnum):
     """Where layers come from."""
 
     dgl = "dgl"
@@ -56,15 +56,13 @@ def train(
     name: Annotated[str, typer.Option(help="Name of the dataset.")] = "ogbg-molhiv",
     content: Annotated[Content, typer.Option(help="What a pack holds from epoch to epoch.")] = Content.resample,
     epochs: Annotated[int, typer.Option(min=1)] = 1,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Most nodes in a pack; default: the largest graph.")] = None,
-    edges: Annotated[int | None, typer.Option(min=1, help="Most edges in a pack; default: the largest graph.")] = None,
-    packs_per_batch: Annotated[int, typer.Option(min=1)] = 8,
+    graphs_per_batch: Annotated[int, typer.Option(min=1, help="Graphs of a training batch, on average.")] = 64,
     width: Annotated[int, typer.Option(min=1, help="Width of the network.")] = 64,
     layers: Annotated[int, typer.Option(min=1)] = 3,
     framework: Annotated[Framework, typer.Option(help="Take the layers from here.")] = Framework.dgl,
     compiled: Annotated[bool, typer.Option("--compile", help="Train in compiled code: faster after a minute.")] = False,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-3,
-    workers: Annotated[int, typer.Option(min=0, help="Worker processes of the training loader.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Worker processes of each loader.")] = 0,
     device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
@@ -74,34 +72,27 @@ def train(
     load("dgl")
     torch.manual_seed(seed)
     dataset = _dataset(root, name)
-    sizes = tp.sizes_of(dataset)
-    largest = tp.SizeHistogram.from_sizes(sizes).maxima()
-    limits = tp.Limits(nodes or largest["nodes"], edges or largest["edges"])
     splits = dataset.get_idx_split()
-
-    def loader_of(split: str, num_workers: int, **settings: Any) -> Any:
-        graphs, split_sizes = dataset[splits[split]], sizes.take(splits[split].numpy())
-        sampler = tp.PackBatchSampler(split_sizes, limits, packs_per_batch=packs_per_batch, **settings)
-        collate = tp.PaddedCollate(sampler.limits, example=graphs[0], packs_per_batch=packs_per_batch)
-        loader = load("dgl.dataloading").GraphDataLoader
-        return loader(graphs, batch_sampler=sampler, collate_fn=collate, num_workers=num_workers)
-
-    training = loader_of("train", workers, content=content.value, seed=seed)
-    evaluation = {split: loader_of(split, 0, shuffle=False) for split in ("train", "valid", "test")}
+    settings: dict[str, Any] = {"num_workers": workers, "seed": seed}
+    training = tp.packed_loader(dataset[splits["train"]], graphs_per_batch, content=content.value, **settings)
+    # Batches of the same shape, so that compiled code fits them too.
+    settings |= {"limits": training.limits, "packs_per_batch": training.packs_per_batch}
+    evaluation = tp.packed_loaders(dataset, splits=splits, shuffle=(), **settings)
+    console.print(f"{training!r}", highlight=False)
     for split, loader in evaluation.items():
-        plan = summarise(loader.batch_sampler.plan)
+        plan = summarise(loader.plan)
         filled = ", ".join(f"{value:.2%} of {component}" for component, value in plan["efficiency"].items())
         console.print(f"{split}: {plan['graphs']:,} graphs in {plan['packs']:,} packs, {filled}", highlight=False)
 
-    sampler, label_mask = training.batch_sampler, ~dataset.labels[splits["train"]].isnan()
+    label_mask = ~dataset.labels[splits["train"]].isnan()
     model = _model(dataset.num_tasks, width, layers, framework.value).to(device)
     loss_of = _loss_of(model, compiled)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     for epoch in range(epochs):
-        sampler.set_epoch(epoch)
+        training.set_epoch(epoch)
         begin = time.perf_counter()
         model.train()
-        count = torch.tensor(sampler.labels_per_batch(label_mask), dtype=torch.float64, device=device)
+        count = torch.tensor(training.sampler.labels_per_batch(label_mask), dtype=torch.float64, device=device)
         loss, graphs = _train_epoch(loss_of, training, optimizer, device, epoch, count)
         seconds = time.perf_counter() - begin
         scores = {split: _evaluate(model, loader, name, device) for split, loader in evaluation.items()}

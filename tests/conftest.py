@@ -13,6 +13,8 @@ import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from tests.needs import HAS_DGL, needs_dgl
+
 # Without a choice DGL prints a notice and writes a file into the home directory.
 os.environ.setdefault("DGLBACKEND", "pytorch")
 # Test processes run side by side, one to a core; threads of their own would only fight over the cores.
@@ -22,6 +24,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out, where DGL is not installed, the files that import it."""
+    return True if not HAS_DGL and collection_path.suffix == ".py" and needs_dgl(collection_path) else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "dgl: needs DGL, although the file does not import it.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, where DGL is not installed, the marked tests."""
+    left_out = [item for item in items if not HAS_DGL and item.get_closest_marker("dgl")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -1,4 +1,4 @@
-"""Random DGL graphs, labels and sampler settings for the tests, and what it means that two of them are equal.
+"""Random DGL graphs and labels for the tests, and what it means that two of them are equal.
 
 Hypothesis draws sizes, kinds and one seed; tensors come from torch's generator with that seed. So drawing stays fast
 and a failing example still shrinks to few, small graphs.
@@ -6,30 +6,26 @@ and a failing example still shrinks to few, small graphs.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import dgl
-import numpy as np
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgl_tuplepack import BatchTensors, GraphSizes, Limits, PaddedBatch, pack
-
-# Tensors here are tiny; starting threads for them costs more than the work.
-torch.set_num_threads(1)
-
-# All that a store holds.
-DTYPES = (
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-    torch.float32, torch.float64, torch.complex64, torch.complex128,
-)  # fmt: skip
-SHAPES = ((), (1,), (3,), (2, 3), (0,), (2, 0))
-# Magnitudes of integers, of every width.
-_MAGNITUDES = (1, 100, 200, 30_000, 60_000, 2**31 - 1, 2**31, 2**62)
+from dgl_tuplepack import BatchTensors, Limits, PaddedBatch
+from tests.samplers import SamplerCase as SamplerCase
+from tests.samplers import flat as flat
+from tests.samplers import sampler_cases as sampler_cases
+from tests.tensors import DTYPES as DTYPES
+from tests.tensors import SHAPES as SHAPES
+from tests.tensors import Spec as Spec
+from tests.tensors import assert_equal_tensors as assert_equal_tensors
+from tests.tensors import generator as generator
+from tests.tensors import random_tensor as random_tensor
+from tests.tensors import specs as specs
 
 PLAIN = ("_N", "_E", "_N")
 USER, ITEM = "user", "item"
@@ -37,27 +33,6 @@ USER, ITEM = "user", "item"
 RELATIONS = ((USER, "follows", USER), (USER, "buys", ITEM), (ITEM, "pleases", USER))
 
 LABEL_KINDS = ("none", "tensor", "int", "float", "bool", "numpy", "dict")
-
-Spec = dict[str, tuple[tuple[int, ...], torch.dtype]]
-
-
-def generator(seed: int) -> torch.Generator:
-    """Torch's generator, seeded."""
-    return torch.Generator().manual_seed(seed)
-
-
-def random_tensor(gen: torch.Generator, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Values that no padding value equals by accident only: never all zero for want of range, never NaN."""
-    if dtype == torch.bool:
-        return torch.randint(0, 2, tuple(shape), generator=gen).bool()
-    if dtype.is_floating_point:
-        return torch.randn(tuple(shape), generator=gen, dtype=torch.float64).to(dtype)
-    if dtype.is_complex:
-        return torch.randn(tuple(shape), generator=gen, dtype=torch.complex128).to(dtype)
-    info = torch.iinfo(dtype)
-    most = min(_MAGNITUDES[int(torch.randint(len(_MAGNITUDES), (), generator=gen))], info.max)
-    low = max(-most, info.min) if torch.randint(2, (), generator=gen) else 0
-    return torch.randint(low, most + 1, tuple(shape), generator=gen).to(dtype)
 
 
 def random_ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> tuple[Tensor, Tensor]:
@@ -114,12 +89,6 @@ def random_label(gen: torch.Generator, kind: str, shape: tuple[int, ...], dtype:
         return {"y": random_tensor(gen, shape, dtype), "weight": random_tensor(gen, (), torch.float32).item()}
     number = random_tensor(gen, (), torch.float64).item()
     return {"int": int(100 * number), "float": number, "bool": number > 0}[kind]
-
-
-def specs() -> st.SearchStrategy[Spec]:
-    """No feature, or a few of any usual dtype and shape."""
-    one = st.tuples(st.sampled_from(SHAPES), st.sampled_from(DTYPES))
-    return st.dictionaries(st.sampled_from(["feat", "h", "pos"]), one, max_size=3)
 
 
 @dataclass(frozen=True)
@@ -214,13 +183,6 @@ def drop_features_of_nothing(graph: Any) -> None:
             graph.edges[t].data.pop(name)
 
 
-def assert_equal_tensors(found: Tensor, expected: Tensor, what: str = "") -> None:
-    """Same dtype, shape and values."""
-    assert found.dtype == expected.dtype, what
-    assert found.shape == expected.shape, what
-    assert torch.equal(found, expected), what
-
-
 def assert_same_graph(found: Any, expected: Any) -> None:
     """Same types, nodes, edges in the same order, and features; features of nothing may be absent."""
     assert found.ntypes == expected.ntypes
@@ -265,7 +227,7 @@ def _fields_of(batch: PaddedBatch) -> dict[str, Any]:
     """All that a batch holds and gives, except for its graph, which is made of it."""
     # Features that were written into the graph come into the fields first.
     batch._exchange_features()
-    names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed")]
+    names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed", "_reused")]
     return {name: getattr(batch, name) for name in [*names, *BatchTensors._fields]}
 
 
@@ -299,69 +261,6 @@ def shapes_of(batch: Any) -> dict[str, Any]:
     return shapes
 
 
-@dataclass(frozen=True)
-class SamplerCase:
-    """Sizes and settings of samplers, one for each rank."""
-
-    sizes: GraphSizes
-    limits: Limits
-    packs_per_batch: int
-    num_replicas: int
-    content: str
-    shuffle: bool
-    drop_last: bool
-    seed: int
-
-    def settings(self, **changes: Any) -> dict[str, Any]:
-        """Keyword arguments of `PackBatchSampler`, without rank."""
-        settings = {
-            "packs_per_batch": self.packs_per_batch, "num_replicas": self.num_replicas, "content": self.content,
-            "shuffle": self.shuffle, "drop_last": self.drop_last, "seed": self.seed,
-        }  # fmt: skip
-        return {**settings, **changes}
-
-
-@st.composite
-def sampler_cases(
-    draw: st.DrawFn,
-    *,
-    content: Sequence[str] = ("fixed", "resample", "repack"),
-    most_ranks: int = 8,
-    most_graphs: int = 60,
-    too_large: bool = False,
-) -> SamplerCase:
-    """Few size classes (so that graphs can change places), 1..3 components, tight and loose limits and caps.
-
-    With `too_large` some graphs may exceed the limits, but never all of them.
-    """
-    number, most = draw(st.integers(1, most_graphs)), draw(st.integers(0, 9))
-    k = draw(st.sampled_from([2, 2, 1, 3]))
-    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
-    rows = rng.integers(0, most + 1, (number, k))
-    components = ("nodes", "edges", "triplets")[:k]
-    largest = np.maximum(rows.max(axis=0), 1)
-    if too_large:
-        largest = np.maximum(rows[0], 1)
-    maxima = {name: int(m) + draw(st.integers(0, 20)) for name, m in zip(components, largest, strict=True)}
-    limits = Limits.from_components(maxima, draw(st.none() | st.integers(1, 6)))
-    chosen = draw(st.sampled_from(content))
-    packs_per_batch, num_replicas = draw(st.integers(1, 3)), draw(st.integers(1, most_ranks))
-    sizes = GraphSizes(rows, components)
-    # Dropping the last packs must leave a step.
-    packs = pack(sizes.take(np.flatnonzero(limits.fits(sizes))), limits).num_packs
-    may_drop = packs >= packs_per_batch * num_replicas
-    return SamplerCase(
-        sizes=sizes,
-        limits=limits,
-        packs_per_batch=packs_per_batch,
-        num_replicas=num_replicas,
-        content=chosen,
-        shuffle=chosen != "fixed" or draw(st.booleans()),
-        drop_last=may_drop and draw(st.booleans()),
-        seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
-    )
-
-
 def ring_with_chords(gen: torch.Generator, nodes: int, chords: int, features: int = 3) -> Any:
     """Directed ring plus random edges: every node has an incoming edge. Features ``"x"`` and ``"w"``, float64."""
     around = torch.arange(nodes)
@@ -370,11 +269,6 @@ def ring_with_chords(gen: torch.Generator, nodes: int, chords: int, features: in
     graph.ndata["x"] = torch.randn((nodes, features), generator=gen, dtype=torch.float64)
     graph.edata["w"] = torch.rand((nodes + chords,), generator=gen, dtype=torch.float64)
     return graph
-
-
-def flat(batches: Sequence[Sequence[int]]) -> list[int]:
-    """All ids of some batches."""
-    return list(itertools.chain.from_iterable(batches))
 
 
 def assert_same_dgl_batch(found: Any, expected: Any) -> None:

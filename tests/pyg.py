@@ -17,7 +17,7 @@ pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplep
 
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
-from tests.graphs import DTYPES, SHAPES, Spec, generator, random_tensor
+from tests.tensors import DTYPES, SHAPES, Spec, generator, random_tensor
 
 # The attributes of batches of ours that those of PyG lack.
 ADDED = {"node_mask", "edge_mask", "graph_mask", "graph_ids"}

@@ -24,7 +24,7 @@ def demo(
     """Go the whole way on synthetic molecules of the real ogbg-molhiv sizes: no network, no data needed."""
     from dgl_tuplepack._optional import load
 
-    for package in ("torch", "dgl", "matplotlib"):
+    for package in ("torch", "matplotlib"):
         load(package)
     from dgl_tuplepack.demo.run import run_demo
 

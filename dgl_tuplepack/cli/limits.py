@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dgl_tuplepack.cli import options
+from dgl_tuplepack.cli import ladders, options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.errors import SearchError
@@ -68,6 +69,7 @@ def limits(
     seed: options.Seed = 0,
     effort: Annotated[float, typer.Option(min=0, help="Work of auto for each candidate; 0 is fastest.")] = 0.0,
     oversize: options.Oversize = "error",
+    shapes: ladders.NumberOfShapes = None,
     rows: Annotated[int, typer.Option(min=1, help="Candidates of the Pareto front to show.")] = 12,
     save: Annotated[Path | None, typer.Option(help="Write the search to this file, for LimitsSearch.load.")] = None,
     root: options.Root = None,
@@ -102,6 +104,8 @@ def limits(
     # What is wrong in the options themselves, or for these components, is found before the search.
     with options.usage_errors():
         way = way_of(**asked)
+    if shapes is not None and asked["graphs_per_batch"] is None:
+        raise typer.BadParameter("--shapes is for batches of a number of graphs; give --graphs-per-batch.")
     histogram = read_histogram(source, root, part)
     if by_default:
         asked["graphs_per_batch"] = min(GRAPHS_PER_BATCH, histogram.num_graphs)
@@ -112,6 +116,12 @@ def limits(
         "graphs": graphs, "multiple_of": multiple_of, "method": method, "heuristic": heuristic, "seed": seed,
         "effort": effort, "oversize": oversize,
     }  # fmt: skip
+    if shapes is not None:
+        ladder = search_limits(histogram, shapes=shapes, **asked, **settings)
+        save_to(save, ladder.save)
+        show = partial(ladders.show_search, ladder, rows)
+        print_result(ladder.to_dict, ladder.to_csv, show, as_json=as_json, as_csv=as_csv)
+        return
     try:
         search = search_limits(histogram, **asked, **settings)
     except SearchError:

@@ -11,9 +11,11 @@ from rich.console import Console
 
 from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack.bounds import without_oversize
-from dgl_tuplepack.cli import options
+from dgl_tuplepack.cli import ladders, options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to
 from dgl_tuplepack.cli.source import read_histogram
+from dgl_tuplepack.ladder import Ladder, all_of
+from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing import pack
 
@@ -24,6 +26,7 @@ def plan(
     edges: options.Edges = None,
     graphs: options.Graphs = None,
     limit: options.Limit = None,
+    given: ladders.GivenLimits = None,
     method: options.Method = "auto",
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
@@ -39,13 +42,16 @@ def plan(
 ) -> None:
     """Pack the graphs of SOURCE within limits; show packs, the proven bound, the gap and the efficiencies."""
     options.check_output(as_json, as_csv)
-    limits = options.given_limits(nodes, edges, graphs, limit)
+    limits: Limits | Ladder | None = options.given_limits(nodes, edges, graphs, limit)
+    if given and (limits is not None or graphs is not None):
+        raise typer.BadParameter("--limits names every limit; leave --nodes, --edges, --graphs and --limit out.")
+    limits = ladders.shapes_of(given) if given else limits
     heuristic = options.heuristic(heuristic_name) or "product"
     if limits is None:
         raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")
     histogram = read_histogram(source, root, part)
     limits = limits.aligned(histogram.components)
-    histogram, dropped = without_oversize(histogram, limits, oversize)
+    histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
     # It moves in a terminal only; how long packing takes is not known beforehand.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
@@ -53,9 +59,18 @@ def plan(
     seconds = time.perf_counter() - begin
     save_to(save, packed.save)
     summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
+    show = ladders.show_plan if isinstance(limits, Ladder) else _show
     print_result(
-        lambda: summary, lambda: csv_text([summary]), lambda: _show(summary), as_json=as_json, as_csv=as_csv
+        lambda: summary, lambda: csv_text([_row(summary)]), lambda: show(summary), as_json=as_json, as_csv=as_csv
     )  # fmt: skip
+
+
+def _row(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary whose lists, of the shapes of a ladder, are numbered columns."""
+    row: dict[str, Any] = {}
+    for name, value in summary.items():
+        row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}
+    return row
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.cli import options
+from dgl_tuplepack.cli import ladders, options
 from dgl_tuplepack.cli.output import percent, print_json, print_table, say
 from dgl_tuplepack.cli.source import open_source, path_of
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.metrics import summarise
 
 if TYPE_CHECKING:
@@ -34,10 +33,7 @@ def preprocess(
             show_default=False,
         ),
     ],
-    limits: Annotated[
-        str | None,
-        typer.Option(metavar="NODES,EDGES[,GRAPHS]", help="Limits of a pack; or NAME=NUMBER,... by component."),
-    ] = None,
+    limits: ladders.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
     auto_limits: Annotated[
         bool, typer.Option("--auto-limits", help="Search the smallest full limits; this is the default.")
@@ -75,7 +71,7 @@ def preprocess(
             f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
         )
     shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
-    if limits is not None and (auto_limits or multiple_of != 1 or graphs_per_batch is not None):
+    if limits and (auto_limits or multiple_of != 1 or graphs_per_batch is not None):
         raise typer.BadParameter(
             "--limits leaves nothing to search; leave --auto-limits, --graphs-per-batch and --multiple-of out."
         )
@@ -83,7 +79,7 @@ def preprocess(
         raise typer.BadParameter("--auto-limits and --graphs-per-batch search different limits; leave one out.")
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
-    chosen = None if limits is None else _limits(limits)
+    chosen = ladders.shapes_of(limits) if limits else None
     # Only the settings that are given: a shard whose settings differ from those of the last run counts as changed.
     asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
@@ -130,13 +126,13 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
         return
     _show(summary)
     if "plans" in summary:
-        names = summary["limits"]["maxima"]
+        names = next(iter(summary["plans"].values()))["efficiency"]
         rows = [
             [split or "all", f["graphs"], f["packs"], f["gap"], *(percent(f["efficiency"][name]) for name in names)]
             for split, f in summary["plans"].items()
         ]
         headings = ["split", "graphs", "packs", "above bound", *(f"eff. {name}" for name in names)]
-        print_table(f"Plans at most {_bounds(summary)} a pack", headings, rows)
+        print_table(f"Plans at most {ladders.bounds(summary['limits'])} a pack", headings, rows)
     if packs > 1:
         say(f"batches of that many graphs have {packs} packs each")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
@@ -185,21 +181,6 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
         say(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
-def _limits(text: str) -> Limits:
-    parts = text.split(",")
-    if "=" not in text:
-        if not 2 <= len(parts) <= 3:
-            raise typer.BadParameter(f"--limits {text!r} must be NODES,EDGES or NODES,EDGES,GRAPHS.")
-        return Limits(*(options.whole(part) for part in parts))
-    maxima = options.named("--limits", parts, options.whole)
-    graphs = maxima.pop("graphs", None)
-    return Limits.from_components(maxima, graphs)
-
-
-def _bounds(summary: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {limit:,}" for name, limit in summary["limits"]["maxima"].items())
-
-
 def _described(store: StoredGraphs) -> dict[str, Any]:
     """Return what is in a store, or in shards, as plain data."""
     from dgl_tuplepack.store import MultiStore
@@ -230,6 +211,8 @@ def _described(store: StoredGraphs) -> dict[str, Any]:
         "columns": columns,
         "splits": {name: len(ids) for name, ids in store.splits.items()},
         "pre_transform": None if store.pre_transform is None else asdict(store.pre_transform),
+        "ties": dict(store.schema.ties),
+        "indices": dict(store.schema.indices),
         "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
         **shards,
     }
@@ -246,8 +229,10 @@ def _show(summary: dict[str, Any]) -> None:
     ]
     if summary["pre_transform"] is not None:
         rows.append(["transformed by", summary["pre_transform"]["transform"]])
+    rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
+    rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
     if "shards" in summary:
-        rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary)]]
+        rows += [["shards", len(summary["shards"])], ["limits of their plans", ladders.bounds(summary["limits"])]]
     print_table(summary["store"], ["", ""], rows)
     if summary["columns"]:
         headings = ["content", "type", "name", "dtype", "stored", "shape of one"]

@@ -1,4 +1,4 @@
-"""A graph isomorphism network on layers of DGL, or of PyG, that padding does not disturb."""
+"""A graph isomorphism network on layers of DGL, of PyG, or of torch alone, that padding does not disturb."""
 
 from __future__ import annotations
 
@@ -13,6 +13,26 @@ from dgl_tuplepack.nn import MaskedBatchNorm1d
 from dgl_tuplepack.padding import BatchTensors, PaddedBatch
 
 
+class PlainGINE(nn.Module):
+    """The layer GINE on plain tensors: what a node and its messages, ``relu(source + edge)``, add up to."""
+
+    def __init__(self, perceptron: nn.Module) -> None:
+        super().__init__()
+        self.perceptron = perceptron
+
+    def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
+        """Return new features of the nodes, ``[V, width]``; arguments as of PyG's layer."""
+        src, dst = edge_index
+        result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
+        return result
+
+
+def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
+    """Mean of the rows of each slot, 0 for a slot without rows."""
+    counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
+    return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
+
+
 class MaskedGIN(nn.Module):
     """GIN with edge features (GINE), masked batch norm, and a mean readout.
 
@@ -20,7 +40,7 @@ class MaskedGIN(nn.Module):
 
     `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once for each layer, and
     returns a module from edge features ``[E, ...]`` to ``[E, width]``. `feature` names the node and edge feature.
-    `framework`, "dgl" or "pyg", is where the layers and the readout come from.
+    `framework`, "dgl", "pyg" or "torch", is where the layers and the readout come from.
     """
 
     def __init__(
@@ -34,15 +54,21 @@ class MaskedGIN(nn.Module):
         framework: str = "dgl",
     ) -> None:
         super().__init__()
-        layers = load("dgl.nn.pytorch" if framework == "dgl" else "torch_geometric.nn")
-        self._mean = load("dgl").mean_nodes if framework == "dgl" else layers.global_mean_pool
+        match framework:
+            case "dgl":
+                gine, self._mean = load("dgl.nn.pytorch").GINEConv, load("dgl").mean_nodes
+            case "pyg":
+                layers = load("torch_geometric.nn")
+                gine, self._mean = layers.GINEConv, layers.global_mean_pool
+            case _:
+                gine, self._mean = PlainGINE, _mean_by_slot
         self.framework, self.feature = framework, feature
         self.encode_nodes = encode_nodes
         self.encode_edges = nn.ModuleList(encode_edges() for _ in range(num_layers))
         perceptrons = (
             nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) for _ in range(num_layers)
         )
-        self.layers = nn.ModuleList(map(layers.GINEConv, perceptrons))
+        self.layers = nn.ModuleList(map(gine, perceptrons))
         self.norms = nn.ModuleList(MaskedBatchNorm1d(width) for _ in range(num_layers))
         self.head = nn.Linear(width, num_outputs)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
@@ -21,7 +24,7 @@ from dgl_tuplepack._text import printable
 from dgl_tuplepack.compiling import compile
 from dgl_tuplepack.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.demo.model import MaskedGIN
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import MissingDependencyError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_mean
@@ -30,7 +33,8 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill, save_picture
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, random_molecules
+from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules, random_molecules
+from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import writing_to
 
 LIMITS = Limits(nodes=222, edges=502)
@@ -56,15 +60,21 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
         f"Batches of {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes and "
         f"{LIMITS.edges} edges each."
     )
-    molecules = random_molecules(sizes, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        return _compare(console, out, _Graphs.of(sizes, seed, Path(folder), console), epochs, seed)
+
+
+def _compare(console: Console, out: Path, graphs: _Graphs, epochs: int, seed: int) -> dict[str, Any]:
+    """Compare ways to batch the molecules, train on the best one, and draw."""
+    histogram = SizeHistogram.from_sizes(graphs.sizes)
     rows = contenders(histogram, LIMITS, seed)
     # The last of equals: baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
-    if not _measure(rows, sizes, molecules, seed):
+    if not _measure(rows, graphs, seed):
         # The row would repeat the one above. A warning has said that the compiler fails.
         rows = [row for row in rows if not row.compiled]
-    losses = _train(best.plan, sizes, molecules, epochs, seed)
+    losses = _train(best.plan, graphs, epochs, seed)
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
@@ -76,7 +86,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     pictures = _draw(histogram, rows, best, out)
     console.print(Text("Pictures: " + ", ".join(printable(path) for path in pictures)))
     return {
-        "graphs": len(sizes),
+        "graphs": len(graphs.sizes),
+        "framework": graphs.framework,
         "limits": LIMITS.to_dict(),
         "packs_per_batch": PACKS_PER_BATCH,
         "contenders": [row.to_dict() for row in rows],
@@ -94,18 +105,42 @@ def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> 
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
 
-def _loader(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], seed: int) -> Any:
-    sampler = PackBatchSampler(sizes, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
-    collate = PaddedCollate(sampler.limits, example=molecules[0], packs_per_batch=PACKS_PER_BATCH)
-    return load("dgl.dataloading").GraphDataLoader(molecules, batch_sampler=sampler, collate_fn=collate)
+@dataclass(frozen=True)
+class _Graphs:
+    """The molecules: DGLGraphs in a list, or, where DGL is absent, plain tensors from a store."""
+
+    sizes: GraphSizes
+    framework: str
+    molecules: Any
+
+    @classmethod
+    def of(cls, sizes: GraphSizes, seed: int, folder: Path, console: Console) -> _Graphs:
+        """Make the molecules; a store lies in `folder`."""
+        try:
+            load("dgl")
+        except MissingDependencyError as error:
+            why = str(error).partition(";")[0]
+            console.print(f"Batches are plain tensors, and the network is one of torch alone: {why}.", markup=False)
+            return cls(sizes, "torch", GraphStore.write(folder / "store", Molecules(sizes, seed)))
+        return cls(sizes, "dgl", random_molecules(sizes, seed))
+
+    def loader(self, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
+        """Return a sampler of the packs of a plan, and the loader of its batches."""
+        sampler = PackBatchSampler(self.sizes, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
+        if self.framework == "torch":
+            view = self.molecules.padded(sampler.limits, PACKS_PER_BATCH)
+            return sampler, DataLoader(view, sampler=sampler, batch_size=None)
+        collate = PaddedCollate(sampler.limits, example=self.molecules[0], packs_per_batch=PACKS_PER_BATCH)
+        loaders = load("dgl.dataloading")
+        return sampler, loaders.GraphDataLoader(self.molecules, batch_sampler=sampler, collate_fn=collate)
 
 
 class _Trainer:
     """A small GIN and its optimiser; a call trains on one batch, in compiled code or not, and returns the loss."""
 
-    def __init__(self, learning_rate: float = 2e-3) -> None:
-        nodes = nn.Embedding(NUM_ATOM_KINDS, _WIDTH)
-        self.model = MaskedGIN(nodes, lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH), "kind", width=_WIDTH)
+    def __init__(self, framework: str, learning_rate: float = 2e-3) -> None:
+        nodes, bonds = nn.Embedding(NUM_ATOM_KINDS, _WIDTH), (lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH))
+        self.model = MaskedGIN(nodes, bonds, "kind", width=_WIDTH, framework=framework)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
         self.losses = nn.BCEWithLogitsLoss(reduction="none")
         self.compiled_loss = compile(self.loss)
@@ -123,25 +158,26 @@ class _Trainer:
         return loss.item()
 
 
-def _measure(rows: list[Contender], sizes: GraphSizes, molecules: list[Any], seed: int) -> bool:
+def _measure(rows: list[Contender], graphs: _Graphs, seed: int) -> bool:
     """Fill in the speed of each row; return whether the compiled one was compiled."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
-        loader = _loader(plan, sizes, molecules, seed)
+        sampler, loader = graphs.loader(plan, seed)
         for epoch in itertools.count():
-            loader.batch_sampler.set_epoch(epoch)
+            sampler.set_epoch(epoch)
             yield from loader
 
-    trainer = _Trainer()
+    trainer = _Trainer(graphs.framework)
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 
 
-def _train(plan: PackPlan, sizes: GraphSizes, molecules: list[Any], epochs: int, seed: int) -> list[float]:
-    loader, trainer, losses = _loader(plan, sizes, molecules, seed), _Trainer(), []
+def _train(plan: PackPlan, graphs: _Graphs, epochs: int, seed: int) -> list[float]:
+    (sampler, loader), trainer = graphs.loader(plan, seed), _Trainer(graphs.framework)
+    losses: list[float] = []
     for epoch in range(epochs):
-        loader.batch_sampler.set_epoch(epoch)
-        count = loader.batch_sampler.graphs_per_batch
+        sampler.set_epoch(epoch)
+        count = sampler.graphs_per_batch
         bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
         losses += [trainer(batch, count) for batch in bar]
     return losses

@@ -8,7 +8,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
 
 EdgeType = tuple[str, str, str]
@@ -20,20 +19,16 @@ Array = NDArray[Any]
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
 
 
-def components_of(node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> tuple[str, ...]:
-    """Names of the components of a size: node types, then edge types; ("nodes", "edges") for one type of each."""
-    if len(node_types) == len(edge_types) == 1:
+def components_of(
+    node_types: Sequence[str], edge_types: Sequence[EdgeType] | Sequence[str | EdgeType], named: bool = False
+) -> tuple[str, ...]:
+    """Names of the components of a size: node types, then edge types; ("nodes", "edges") for one type of each.
+
+    `named` says that the types are those of named graphs.
+    """
+    if len(node_types) == len(edge_types) == 1 and not named:
         return HOMOGENEOUS
     return (*map(node_component, node_types), *map(edge_component, edge_types))
-
-
-def check_types(graph: Any, node_types: Sequence[str], edge_types: Sequence[EdgeType], where: str, other: str) -> None:
-    """Refuse (SchemaError) a graph of other types than those of the graph that messages call `other`."""
-    if (*graph.ntypes, *graph.canonical_etypes) != (*node_types, *edge_types):
-        raise SchemaError(
-            f"{where} has node types {list(graph.ntypes)} and edge types {list(graph.canonical_etypes)}, but {other} "
-            f"has {list(node_types)} and {list(edge_types)}; all graphs must have the same types."
-        )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import random
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ import torch
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
 from dgl_tuplepack.errors import TransformError
+
+# Graphs that are watched for draws where nobody tells the epoch.
+_WATCHED = 100
 
 
 def seed_generators(key: int) -> None:
@@ -31,7 +35,7 @@ def seed_generators(key: int) -> None:
 def kept_generators() -> Iterator[None]:
     """Give the global generators their states back afterwards."""
     of_torch = [(generator, generator.get_state()) for generator in _torch_generators()]
-    of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002
+    of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
     try:
         yield
     finally:
@@ -43,9 +47,16 @@ def kept_generators() -> Iterator[None]:
 
 def states() -> tuple[Any, ...]:
     """Return the states of the global generators, to be compared: they are equal if nothing was drawn in between."""
-    of_numpy: Any = np.random.get_state()  # noqa: NPY002
     of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
-    return (*of_torch, bytes(of_numpy[1]), of_numpy[2:], random.getstate())
+    return (*of_torch, _of_numpy(), random.getstate())
+
+
+def _of_numpy() -> Any:
+    generator: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if isinstance(generator, np.random.MT19937):
+        # Its words and its position among them; `get_state` takes sixty times as long.
+        return ctypes.string_at(generator.ctypes.state_address, 4 * 624 + ctypes.sizeof(ctypes.c_int))
+    return str(np.random.get_state(legacy=False))  # noqa: NPY002
 
 
 def _torch_generators() -> list[torch.Generator]:
@@ -66,7 +77,7 @@ class Draws:
         # The epoch, whether it was set, and the first graph that drew without one, or -1.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
-        self._warned = False
+        self._warned, self._seen = False, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch for ids that do not tell it."""
@@ -79,6 +90,18 @@ class Draws:
             return told, True
         epoch, is_set, _ = self._shared.tolist()
         return epoch, bool(is_set)
+
+    def watches(self, graph_id: int) -> bool:
+        """Whether `notice_repetition` wants to know that a graph drew random numbers; finding out takes time.
+
+        Only the first graph that drew is of interest; a transform that does not draw at first is taken for a steady
+        one.
+        """
+        first = int(self._shared[2])
+        if first >= 0:
+            return first == graph_id
+        self._seen += 1
+        return self._seen <= _WATCHED
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
         """Warn, once, where a graph draws again although nobody tells the epoch."""

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
-from dgl_tuplepack.graphs.build import build_graph
-from dgl_tuplepack.graphs.items import is_pyg, parts_of
-from dgl_tuplepack.graphs.merge import batch_of, edges_by_id, labels_of
+from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.joining import edges_by_id
+from dgl_tuplepack.graphs.merge import batch_of, labels_of
+from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
+from dgl_tuplepack.graphs.split import split_graphs
 from dgl_tuplepack.graphs.values import as_array, as_tensor
-from dgl_tuplepack.sizes import IntArray
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
 _GRAPHS = 512
 
 
 def graph_blocks(
-    items: Iterable[Any], levels: Mapping[str, str | None] | None = None
+    items: Iterable[Any], ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    For graphs of PyG it is the schema of as many items as tell what their attributes belong to; `levels` tell it too.
+    Named graphs may stand for the graph. For graphs of PyG it is the schema of as many items as tell what their
+    attributes belong to; `levels` tell it too.
     SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
@@ -37,8 +41,8 @@ def graph_blocks(
         from dgl_tuplepack.graphs.pyg_items import settled
 
         schema, every = settled(first, iterator, levels or {})
-        return schema, _blocks(every, schema)
-    schema = Schema.of(first, levels)
+        return (schema := schema.with_relations(ties, indices)), _blocks(every, schema)
+    schema = Schema.of(first, ties, indices, levels)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 
 
@@ -81,34 +85,28 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield pairs (DGLGraph, label) of all graphs in blocks; without labels, the label is None."""
+    """Yield pairs (DGLGraph or named graphs, label) of all graphs in blocks; without labels, the label is None."""
     for block in blocks:
-        nodes = {t: _spans(counts) for t, counts in block.num_nodes.items()}
-        edges = {e: _spans(counts) for e, counts in block.num_edges.items()}
-        for i in range(len(block)):
-            graph = build_graph(
-                {
-                    e: tuple(as_tensor(ends[edges[e][i]].astype(np.int64), schema.idtype) for ends in both)  # type: ignore[misc]
-                    for e, both in block.endpoints.items()
-                },
-                {t: int(counts[i]) for t, counts in block.num_nodes.items()},
-                {
-                    t: {n: as_tensor(block.node_features[t][n][nodes[t][i]], s.dtype) for n, s in specs.items()}
-                    for t, specs in schema.node_features.items()
-                },
-                {
-                    e: {n: as_tensor(block.edge_features[e][n][edges[e][i]], s.dtype) for n, s in specs.items()}
-                    for e, specs in schema.edge_features.items()
-                },
-            )
-            labels = {n: as_tensor(block.labels[n][i : i + 1], s.dtype)[0] for n, s in schema.labels.items()}
-            yield graph, as_label(labels)
-
-
-def _spans(counts: IntArray) -> list[slice]:
-    """Return the rows of each graph of a block."""
-    ends = np.cumsum(counts)
-    return list(map(slice, (ends - counts).tolist(), ends.tolist()))
+        graphs = split_graphs(
+            schema.graph_names,
+            {t: counts.tolist() for t, counts in block.num_nodes.items()},
+            {e: counts.tolist() for e, counts in block.num_edges.items()},
+            {
+                e: tuple(as_tensor(ends.astype(np.int64, copy=False), schema.idtype) for ends in both)  # type: ignore[misc]
+                for e, both in block.endpoints.items()
+            },
+            {
+                t: {n: as_tensor(block.node_features[t][n], s.dtype) for n, s in specs.items()}
+                for t, specs in schema.node_features.items()
+            },
+            {
+                e: {n: as_tensor(block.edge_features[e][n], s.dtype) for n, s in specs.items()}
+                for e, specs in schema.edge_features.items()
+            },
+        )
+        labels = {n: as_tensor(block.labels[n], s.dtype).unbind() for n, s in schema.labels.items()}
+        for i, graph in enumerate(graphs):
+            yield graph, as_label({n: values[i] for n, values in labels.items()})
 
 
 def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:

@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from dgl_tuplepack._checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
+from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_pyg
+from dgl_tuplepack.graphs.named import is_graph as is_graph
 
 
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, and the epoch that they are for, which random transforms draw from.
 
-    A loader hands it on as it is, to a worker too, so that nobody else has to tell workers the epoch.
+    `shape` is the number of the shape that the batch has in a ladder; None without one. A loader hands it on as it is,
+    to a worker too, so that nobody else has to tell workers the epoch and the shape.
     """
 
-    def __init__(self, ids: Sequence[int], epoch: int) -> None:
+    def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
         super().__init__(ids)
-        self.epoch = epoch
+        self.epoch, self.shape = epoch, shape
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return EpochIds, (list(self), self.epoch)
+        return EpochIds, (list(self), self.epoch, self.shape)
+
+
+class BatchItems(list[Any]):
+    """Items of a batch, and the number of the shape that it has in a ladder; None if nothing told it."""
+
+    def __init__(self, items: Iterable[Any], shape: int | None) -> None:
+        super().__init__(items)
+        self.shape = shape
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchItems, (list(self), self.shape)
 
 
 def epoch_of(ids: Any) -> int | None:
     """Return the epoch that ids of a batch are for; None if they do not tell."""
     return ids.epoch if isinstance(ids, EpochIds) else None
+
+
+def shape_of(batch: Any) -> int | None:
+    """Return the number of the shape that ids or items of a batch are for; None if they do not tell."""
+    return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
 
 @dataclass(frozen=True)
@@ -40,7 +58,7 @@ class Identified:
 
 
 class Parts(NamedTuple):
-    """The graph, label and id of an item of a dataset; a missing label or id is None."""
+    """The graph (or named graphs), label and id of an item of a dataset; a missing label or id is None."""
 
     graph: Any
     label: Any
@@ -50,8 +68,9 @@ class Parts(NamedTuple):
 def parts_of(item: Any, where: str) -> Parts:
     """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
-    A graph of PyG is one part: `Schema.of` and `graphs.merge` find its labels.
-    An id by `with_ids` replaces an id inside the item. SchemaError for other items; `where` says which one it is.
+    A dict of named graphs may stand for the graph; it is returned in the order of the names. A graph of PyG is one
+    part: `Schema.of` and `graphs.merge` find its labels. An id by `with_ids` replaces an id inside the item.
+    SchemaError for other items; `where` says which one it is.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
@@ -60,18 +79,32 @@ def parts_of(item: Any, where: str) -> Parts:
         # What belongs to the graph is an attribute of it.
         return Parts(item, None, None)
     given, item = item, item if isinstance(item, tuple | list) else (item,)
-    if not item or not is_graph(item[0]):
-        begins = f" that begins with {type(item[0]).__name__}" if item is given and item else ""
-        raise SchemaError(
-            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), or a Data or HeteroData of PyG; let the dataset return one of them."
-        )
+    graph = item[0] if item else None
+    if not is_graph(graph):
+        graph = _named_graphs(given, item, where)
     if len(item) > 3:
         raise SchemaError(
             f"{where} has {len(item)} parts, but must be a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id); join "
             "several labels in one dict."
         )
-    return Parts(item[0], item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
+    if any(each.is_block for each in by_name(graph).values()):
+        raise SchemaError(
+            f"{where} is a block (message flow graph), which DGL cannot batch; convert it with dgl.block_to_graph."
+        )
+    return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
+
+
+def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
+    """Return the named graphs of an item whose parts are `item`; SchemaError if it begins with something else."""
+    graphs = item[0] if item else None
+    if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
+        begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
+        raise SchemaError(
+            f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
+            "(DGLGraph, label, id), one of these with a dict of named DGLGraphs, or a Data or HeteroData of PyG; let "
+            "the dataset return one of them."
+        )
+    return checked_graphs(graphs, where)
 
 
 def _id(value: Any, where: str) -> int:
@@ -84,18 +117,6 @@ def _id(value: Any, where: str) -> int:
             "else; several labels belong in one dict."
         )
     return number
-
-
-def is_graph(item: Any) -> bool:
-    """Whether an item is a DGLGraph; False if DGL is not imported."""
-    dgl = sys.modules.get("dgl")
-    return dgl is not None and isinstance(item, dgl.DGLGraph)
-
-
-def is_pyg(item: Any) -> bool:
-    """Whether an item is a Data or HeteroData of PyG; False if PyG is not imported."""
-    pyg = sys.modules.get("torch_geometric.data")
-    return pyg is not None and isinstance(item, pyg.Data | pyg.HeteroData)
 
 
 def is_iterable(source: Any) -> bool:
@@ -120,14 +141,18 @@ class WithIds:
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
-        """Return the items of a batch, as loaders ask for them, with the epoch that the sampler gave."""
+        """Return the items of a batch, as loaders ask for them, with the epoch and shape that the sampler gave."""
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
-        return [
-            Identified(number + len(self) if number < 0 else number, item, epoch)
-            for number, item in zip(numbers, items, strict=True)
-        ]
+        check_number(items, numbers)
+        return BatchItems(
+            (
+                Identified(number + len(self) if number < 0 else number, item, epoch)
+                for number, item in zip(numbers, items, strict=True)
+            ),
+            shape_of(indices),
+        )
 
     def _position(self, index: int) -> int:
         number = as_integer(index)
@@ -137,6 +162,15 @@ class WithIds:
                 "dataset, look up names of your own in a list."
             )
         return number
+
+
+def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
+    """Refuse (InputError) items that are not one for each id."""
+    if len(items) != len(ids):
+        raise InputError(
+            f"a dataset gave {len(items)} items for {len(ids)} ids, but single items are needed; of a store, give the "
+            "store itself and not store.batched()."
+        )
 
 
 def with_ids(dataset: Any) -> WithIds:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.graphs.blocks import EdgeType, check_types
-from dgl_tuplepack.graphs.items import Parts, is_pyg
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.items import Parts
+from dgl_tuplepack.graphs.joining import joined
+from dgl_tuplepack.graphs.named import is_pyg, names_of
 from dgl_tuplepack.graphs.plain_graph import PlainGraph
 from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
 
@@ -18,46 +19,50 @@ from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
 def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
     """Return what `dgl.batch` makes of graphs, None for no graphs; SchemaError names, by `where`, one that differs.
 
-    Graphs of PyG become a `PlainGraph`.
+    Batches of named graphs are joined to one graph. Graphs of PyG become a `PlainGraph`.
     """
     if not graphs:
         return None
     if schema.pyg is not None or any(map(is_pyg, graphs)):
-        from dgl_tuplepack.graphs.pyg_items import joined
+        from dgl_tuplepack.graphs.pyg_items import joined_data
 
-        return joined(schema, graphs, where)
+        return joined_data(schema, graphs, where)
     dgl = load("dgl")
     try:
         # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
         # compare the result with the example, and to search for the graph that differs only on failure.
         for graph, place in zip(graphs, where, strict=True):
-            check_types(graph, schema.node_types, schema.edge_types, place, "the example")
-        batch = dgl.batch(graphs)
+            schema.check_types(graph, place)
+        batch = _batched(dgl, graphs)
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batch):
             return batch
-    except dgl.DGLError:
+    except (dgl.DGLError, SchemaError):
+        # What is wrong is told below, with the item that has it.
         pass
     for graph, place in zip(graphs, where, strict=True):
         schema.check_graph(graph, place)
     # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
-    return dgl.batch([_without_empty_features(graph) for graph in graphs])
+    return _batched(dgl, [_without_empty_features(graph) for graph in graphs])
 
 
 def labels_of(batch: Any, schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> dict[str, Tensor]:
-    """Return the labels of the graphs that `batch_of` joined, ``[number, ...]`` each."""
+    """Return the labels of the graphs that `batch_of` joined, ``[number, ...]`` each; none for no graphs."""
     if isinstance(batch, PlainGraph):
         return batch.labels
-    return stack_labels([as_tensors(part.label) for part in parts], schema, where)
+    return stack_labels([as_tensors(part.label) for part in parts], schema, where) if parts else {}
 
 
-def edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return endpoints in the order of edge ids, also for a graph whose formats do not keep that order."""
-    src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
-    return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
+def _batched(dgl: Any, graphs: Sequence[Any]) -> Any:
+    names = names_of(graphs[0])
+    if not names:
+        return dgl.batch(graphs)
+    return joined({name: dgl.batch([graph[name] for graph in graphs]) for name in names}, "the batch")
 
 
 def _without_empty_features(graph: Any) -> Any:
-    """Return a view of the graph without the features of types that have no nodes (edges)."""
+    """Return a view of the graph, or of each named graph, without the features of types that have no nodes (edges)."""
+    if isinstance(graph, dict):
+        return {name: _without_empty_features(each) for name, each in graph.items()}
     graph = graph.local_var()
     for node_type in graph.ntypes:
         if not graph.num_nodes(node_type):

@@ -15,11 +15,11 @@ from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.graphs.pyg_layout import Levels as Levels
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.sizes import IntArray
 
 NODE, EDGE, GRAPH = "node", "edge", "graph"
-Levels = Mapping[str, str | None]
 # PyG takes the number of nodes, or edges, from these attributes (torch_geometric.data.storage).
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
 EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})

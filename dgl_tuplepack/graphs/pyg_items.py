@@ -12,7 +12,8 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
-from dgl_tuplepack.graphs.items import is_pyg, parts_of
+from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.plain_graph import PlainGraph
 from dgl_tuplepack.graphs.pyg_attributes import (
     ENDPOINTS,
@@ -212,7 +213,7 @@ def _check_types(graph: PygGraph, node_types: Sequence[str], edge_types: Sequenc
         )
 
 
-def joined(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> PlainGraph:
+def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> PlainGraph:
     """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
     layout = schema.pyg
     for graph, place in zip(graphs, where, strict=True):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgl_tuplepack._checks import as_integer
-from dgl_tuplepack.graphs.blocks import GraphType
+from dgl_tuplepack.graphs.relations import Column as Column
 
-# Content, type and name of a feature or label.
-Column = tuple[str, GraphType | None, str]
+# Name of an attribute -> what it belongs to: "node", "edge", "graph", or None to leave it out.
+Levels = Mapping[str, str | None]
 # The attribute that is a single label.
 LABEL = "y"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,16 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, check_types, components_of
-from dgl_tuplepack.graphs.items import is_pyg, parts_of
-from dgl_tuplepack.graphs.pyg_layout import PygLayout
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.joining import joined
+from dgl_tuplepack.graphs.named import check_types, is_pyg, key_of, names_of, types_in
+from dgl_tuplepack.graphs.pyg_layout import Levels, PygLayout
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types, tied_types
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
 )
-
-# A feature or label: its content, type (None for a label) and name.
-Column = tuple[str, GraphType | None, str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,9 @@ class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
     `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty if there
-    are no labels. `pyg` is set for graphs of PyG, whose attributes the features and labels are.
+    are no labels. `graph_names` are the names of the graphs of an item, none for one graph without a name; see
+    `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for
+    graphs of PyG, whose attributes the features and labels are.
     """
 
     node_types: tuple[str, ...]
@@ -55,22 +58,33 @@ class Schema:
     labels: dict[str, ArraySpec]
     idtype: torch.dtype
     has_ids: bool
+    graph_names: tuple[str, ...] = ()
+    ties: Ties = field(default_factory=dict)
+    indices: Indices = field(default_factory=dict)
     pyg: PygLayout | None = None
 
+    def __post_init__(self) -> None:
+        # Looked at here, so that what does not fit is refused; kept, since a caller may change a dict of theirs.
+        for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+
     @classmethod
-    def of(cls, example: Any, levels: Mapping[str, str | None] | None = None) -> Schema:
+    def of(
+        cls, example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+    ) -> Schema:
         """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
 
-        `levels` tell what attributes of a graph of PyG belong to, where the example itself does not tell it.
+        Named graphs, or a graph of PyG, may stand for the graph. `levels` tell what attributes of a graph of PyG belong
+        to, where the example itself does not tell it.
         """
-        graph, label, graph_id = parts_of(example, "the example")
-        if is_pyg(graph):
+        graphs, label, graph_id = parts_of(example, "the example")
+        if is_pyg(graphs):
             from dgl_tuplepack.graphs.pyg_items import example_schema
 
-            return example_schema(graph, levels or {}, graph_id is not None)
+            return example_schema(graphs, levels or {}, graph_id is not None).with_relations(ties, indices)
         refuse_levels(levels, "the example")
         load("dgl")
-        labels = as_tensors(label)
+        graph, labels = joined(graphs, "the example"), as_tensors(label)
         return cls(
             node_types=tuple(graph.ntypes),
             edge_types=tuple(graph.canonical_etypes),
@@ -79,12 +93,44 @@ class Schema:
             labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
             idtype=graph.idtype,
             has_ids=graph_id is not None,
+            graph_names=names_of(graphs),
+            ties={} if ties is None else ties,
+            indices={} if indices is None else indices,
         )
 
     @property
     def components(self) -> tuple[str, ...]:
         """Names of the components of a size: node types, then edge types."""
-        return components_of(self.node_types, self.edge_types)
+        named = bool(self.graph_names)
+        return components_of(self.node_types, list(map(key_of, self.edge_types)) if named else self.edge_types, named)
+
+    @functools.cached_property
+    def types(self) -> dict[str, GraphType]:
+        """Types by the names of their components."""
+        return dict(zip(self.components, (*self.node_types, *self.edge_types), strict=True))
+
+    @functools.cached_property
+    def tied(self) -> dict[str, EdgeType]:
+        """Node type -> edge type whose edges these nodes are."""
+        return tied_types(self.ties, self.types)
+
+    @functools.cached_property
+    def index_columns(self) -> dict[Column, GraphType]:
+        """Feature or label -> type that it indexes."""
+        return indexed_types(self.indices, self.columns(), self.types, bool(self.graph_names))
+
+    def with_relations(self, ties: Ties | None, indices: Indices | None) -> Schema:
+        """Return a schema with other ties and indices, where they are given."""
+        if ties is None and indices is None:
+            return self
+        return replace(
+            self, ties=self.ties if ties is None else ties, indices=self.indices if indices is None else indices
+        )
+
+    def check_types(self, graph: Any, where: str) -> None:
+        """Refuse a graph, or named graphs, of other types or names."""
+        expected = self.node_types, self.edge_types
+        check_types(types_in(graph), expected, where, "the example", (names_of(graph), self.graph_names))
 
     def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
         """Yield all features and labels with their specs."""
@@ -94,6 +140,12 @@ class Schema:
             yield from ((("edge_feature", edge_type, name), spec) for name, spec in specs.items())
         yield from ((("label", None, name), spec) for name, spec in self.labels.items())
 
+    def spec_of(self, column: Column) -> ArraySpec:
+        """Return shape and dtype of a feature or label."""
+        content, t, name = column
+        by_type: Any = self.node_features if content == "node_feature" else self.edge_features
+        return self.labels[name] if content == "label" else by_type[t][name]
+
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
         """Return a schema with the same types, and other specs of features and labels."""
         nodes = {t: {n: specs["node_feature", t, n] for n in names} for t, names in self.node_features.items()}
@@ -101,9 +153,10 @@ class Schema:
         labels = {n: specs["label", None, n] for n in self.labels}
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
-    def check_graph(self, graph: Any, where: str) -> None:
-        """Refuse a graph whose types, index type or features differ; name what differs."""
-        check_types(graph, self.node_types, self.edge_types, where, "the example")
+    def check_graph(self, graphs: Any, where: str) -> None:
+        """Refuse a graph, or named graphs, whose types, index type or features differ; name what differs."""
+        self.check_types(graphs, where)
+        graph = joined(graphs, where)
         if graph.batch_size != 1:
             raise SchemaError(
                 f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
@@ -131,7 +184,7 @@ class Schema:
                 yield _specs(graph.edges[edge_type].data), specs, "edge"
 
 
-def refuse_levels(levels: Mapping[str, str | None] | None, what: str) -> None:
+def refuse_levels(levels: Levels | None, what: str) -> None:
     """Refuse the setting `levels` for what is not of PyG."""
     if levels:
         raise SchemaError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -11,7 +12,8 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
-from dgl_tuplepack.graphs.items import Parts, is_graph, is_pyg
+from dgl_tuplepack.graphs.items import Parts
+from dgl_tuplepack.graphs.named import by_name, is_graph, is_pyg, names_of
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
 _GRAPHS = 5
@@ -46,21 +48,22 @@ class GraphTransform:
         TransformError if the transform fails, returns something else than one graph, makes a graph larger, or draws
         random numbers for a graph without an id.
         """
+        told, is_known = self.draws.epoch(epoch)
+        stream = int(key_of(self.draws.seed, told, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
-                part._replace(graph=self._of_one(part, place, epoch, copies))
+                part._replace(graph=self._of_one(part, place, stream, is_known, copies))
                 for part, place in zip(parts, where, strict=True)
             ]
 
-    def _of_one(self, part: Parts, where: str, told: int | None, copies: bool) -> Any:
+    def _of_one(self, part: Parts, where: str, stream: int, is_known: bool, copies: bool) -> Any:
         if is_pyg(part.graph):
             raise TransformError(
-                f"the transform {self.name} is for DGLGraphs, but {where} is a Data of PyG; give it to the dataset, as "
-                "its transform or pre_transform."
+                f"the transform {self.name} is for DGLGraphs, but {where} is a graph of PyG; give it to the dataset, "
+                "as its transform or pre_transform."
             )
-        epoch, is_known = self.draws.epoch(told)
-        seed_generators(int(key_of(int(key_of(self.draws.seed, epoch, _GRAPHS)), part.id or 0, _GRAPHS)))
-        is_watched = part.id is None or not is_known
+        seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
+        is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
         counts = _counts(graph)
@@ -71,7 +74,7 @@ class GraphTransform:
                 f"the transform {self.name} failed for {where}: {type(error).__name__}: {error!s:.500}; correct the "
                 "transform, or the graph."
             ) from error
-        self._check(found, counts, where)
+        found = self._checked(found, graph, counts, where)
         if is_watched and states() != before:
             if part.id is None:
                 raise TransformError(
@@ -81,19 +84,30 @@ class GraphTransform:
             self.draws.notice_repetition(part.id, self.name)
         return found
 
-    def _check(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        if not is_graph(found):
+    def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
+        """Return what the transform has made of the graph, or of the named graphs, `given`."""
+        names = names_of(given)
+        if isinstance(found, dict) and all(isinstance(name, str) for name in found):
+            found = {name: found[name] for name in sorted(found)}
+        # Before sizes are taken, one graph may become several, such as a graph and its line graph.
+        is_allowed = names_of(found) == names or (self.may_grow and found != {})
+        if not is_allowed or not all(is_graph(each) and not each.is_block for each in by_name(found).values()):
+            what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
             raise TransformError(
-                f"the transform {self.name} returned {shown(found)} for {where}, but must return a DGLGraph; return "
-                "the graph, also if it is changed in place."
+                f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
+                f"{'the dict, also if its graphs are' if names else 'the graph, also if it is'} changed in place."
             )
-        if found.batch_size != 1:
-            raise TransformError(
-                f"the transform {self.name} returned a batch of {found.batch_size} graphs for {where}, but must return "
-                "one graph; transforms that pad or join graphs take whole batches."
-            )
-        if self.may_grow:
-            return
+        for graph in by_name(found).values():
+            if graph.batch_size != 1:
+                raise TransformError(
+                    f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
+                    "return one graph; transforms that pad or join graphs take whole batches."
+                )
+        if not self.may_grow:
+            self._check_size(found, counts, where)
+        return found
+
+    def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
         now = _counts(found)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
@@ -105,8 +119,10 @@ class GraphTransform:
             )
         for t, number in now.items():
             if number > counts[t]:
-                kind = "nodes" if isinstance(t, str) else "edges"
-                of_type = "" if len(counts) == 2 else f" of type {t!r}"
+                name, own = t if isinstance(t, tuple) and len(t) == 2 else ("", t)
+                kind = "nodes" if isinstance(own, str) else "edges"
+                of_type = "" if len(counts) == 2 else f" of type {own!r}"
+                of_type += f" of the graph {name!r}" if name else ""
                 raise TransformError(
                     f"the transform {self.name} gave {where} {number} {kind}{of_type} instead of {counts[t]}, {remedy}"
                 )
@@ -130,16 +146,28 @@ def name_of(transform: Any) -> str:
 
 
 def _copied(graph: Any) -> Any:
-    """Return a graph with features of its own: DGL's clone shares their memory."""
-    copy = graph.clone()
-    views = [copy.nodes[t].data for t in copy.ntypes] + [copy.edges[e].data for e in copy.canonical_etypes]
+    """Return a graph, or named ones, with features of their own: DGL's clone shares their memory.
+
+    The structure is shared, since DGL replaces it where a graph is changed; its clone takes ten times as long.
+    """
+    if isinstance(graph, dict):
+        return {name: _copied(each) for name, each in graph.items()}
+    shared = graph.local_var()
+    # DGL changes these in place when nodes or edges are removed.
+    shared._batch_num_nodes, shared._batch_num_edges = (
+        copy.copy(graph._batch_num_nodes),
+        copy.copy(graph._batch_num_edges),
+    )
+    views = [shared.nodes[t].data for t in shared.ntypes] + [shared.edges[e].data for e in shared.canonical_etypes]
     for view in views:
         for name in list(view):
             view[name] = view[name].clone()
-    return copy
+    return shared
 
 
 def _counts(graph: Any) -> dict[Any, int]:
     """Nodes and edges of each type."""
+    if isinstance(graph, dict):
+        return {(name, t): number for name, each in graph.items() for t, number in _counts(each).items()}
     nodes = {t: graph.num_nodes(t) for t in graph.ntypes}
     return {**nodes, **{t: graph.num_edges(t) for t in graph.canonical_etypes}}

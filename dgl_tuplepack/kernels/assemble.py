@@ -10,14 +10,22 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.address import copy_bytes, pointer_at
-from dgl_tuplepack.kernels.gather import ARRAY, INT64, add_padding_ends, gather_endpoints, gather_rows, repeat_bytes
+from dgl_tuplepack.kernels.gather import (
+    ARRAY,
+    INT64,
+    add_padding_ends,
+    gather_endpoints,
+    gather_rows,
+    repeat_bytes,
+    repeat_index,
+)
 from dgl_tuplepack.kernels.types import ConstIntCube, ConstIntVector, array_type
 
 # A tensor of the batch.
 _NAMES = (
     "kind",  # what fills it: ROWS, ENDPOINTS, ...
     "type",  # its type of nodes or edges
-    "nodes",  # of endpoints: the type of the nodes
+    "nodes",  # of endpoints: the type of the nodes; of indices: the type that they count
     "stretch",  # its stretch of memory
     "first",  # its first byte there
     "width",  # values of a row
@@ -31,7 +39,7 @@ FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
 # The array of each field in each part.
 ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
-ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER = range(7)
+ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
 
 
 @jit
@@ -53,7 +61,7 @@ def assemble(
     and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are those that `find_graphs` found for
     `ids`; the caller has checked that totals leave the padding that a padded batch needs.
 
-    Returns 0, or -1 - (f * n + i) where field f has an endpoint outside graph i.
+    Returns 0, or -1 - (f * n + i) where field f has an endpoint or index outside graph i.
     """
     number = len(ids)
     for f in range(len(fields)):
@@ -69,13 +77,20 @@ def assemble(
                 copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
         elif kind == ENDPOINTS:
             nodes = field["nodes"]
-            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"])
+            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], 1)
             if wrong:
                 return wrong - f * number
             if field["dtype"] == INT64:
                 add_padding_ends(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
             else:
                 add_padding_ends(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
+        elif kind == INDICES:
+            nodes, width = field["nodes"], field["width"]
+            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
+            if wrong:
+                return wrong - f * number
+            # The first padding node or edge, of which the caller has left one.
+            repeat_index(rest, field["dtype"], totals[nodes], (slots[t] - totals[t]) * width)
         elif kind == MASK:
             carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
             carray(pointer_at(rest, np.uint8), slots[t] - totals[t])[:] = 0

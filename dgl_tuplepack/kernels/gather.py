@@ -79,21 +79,28 @@ def _convert(address: int, stored: Any, out: int, given: Any, number: int) -> No
 
 @helper
 def gather_endpoints(
-    arrays: Arrays, parts: ConstIntVector, edges: ConstIntMatrix, nodes: ConstIntMatrix, out: int, dtype: int
+    arrays: Arrays,
+    parts: ConstIntVector,
+    edges: ConstIntMatrix,
+    nodes: ConstIntMatrix,
+    out: int,
+    dtype: int,
+    width: int,
 ) -> int:
     """Copy endpoints of graphs, each shifted to the nodes of its graph in the batch; `dtype` is int32 or int64.
 
-    `edges` and `nodes` are the rows of the edges and of the nodes at that end. Endpoints come from a file:
+    `edges` and `nodes` are the rows of the edges and of the nodes at that end. Other indices are copied as well, with
+    `width` of them in a row of `edges`, and `nodes` for what they count. They come from a file:
     returns -1 - i where graph i has one outside its nodes, else 0.
     """
     for i in range(len(parts)):
         _fetch(arrays, parts, edges, i + AHEAD)
-        array, number = arrays[parts[i]], edges[1, i]
+        array, number, before = arrays[parts[i]], edges[1, i] * width, edges[2, i] * width
         first = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:
-            largest = _move_from(first, array["dtype"], out + edges[2, i] * 8, np.int64, number, nodes[2, i])
+            largest = _move_from(first, array["dtype"], out + before * 8, np.int64, number, nodes[2, i])
         else:
-            largest = _move_from(first, array["dtype"], out + edges[2, i] * 4, np.int32, number, nodes[2, i])
+            largest = _move_from(first, array["dtype"], out + before * 4, np.int32, number, nodes[2, i])
         if number and largest >= np.uint64(nodes[1, i]):
             return -1 - i
     return 0
@@ -109,6 +116,8 @@ def _move_from(address: int, stored: int, out: int, given: Any, number: int, nod
         return _move(address, np.uint8, out, given, number, node)
     if stored == UINT16:
         return _move(address, np.uint16, out, given, number, node)
+    if stored == INT16:
+        return _move(address, np.int16, out, given, number, node)
     if stored == INT32:
         return _move(address, np.int32, out, given, number, node)
     return _move(address, np.int64, out, given, number, node)
@@ -141,6 +150,15 @@ def add_padding_ends(out: int, given: Any, number: int, real_nodes: int, node_sl
         while remainder >= number:
             remainder -= number
             loop += 1
+
+
+@helper
+def repeat_index(out: int, dtype: int, value: int, number: int) -> None:
+    """Write `value` `number` times, as int32 or int64."""
+    if dtype == INT64:
+        carray(pointer_at(out, np.int64), number)[:] = value
+    else:
+        carray(pointer_at(out, np.int32), number)[:] = value
 
 
 @helper

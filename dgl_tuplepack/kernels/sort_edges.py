@@ -9,10 +9,10 @@ from numba import carray  # type: ignore[attr-defined]
 
 from dgl_tuplepack.kernels._jit import helper, jit
 from dgl_tuplepack.kernels.address import pointer_at
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, ROWS, Fields
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, INDICES, ROWS, Fields
 from dgl_tuplepack.kernels.gather import INT64
 from dgl_tuplepack.kernels.group_order import order_by_group
-from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector
+from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
 
 @helper
@@ -44,13 +44,46 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
         _permute(out, np.uint8, row_bytes, number, order)
 
 
+@helper
+def _follow(
+    memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
+) -> None:
+    """Let what leads to the edges of type `t`, or to the nodes `tied` to them, lead to their new places."""
+    # Nothing does, usually, and no memory is taken then.
+    places = np.empty(0, np.int64)
+    for f in range(len(fields)):
+        field = fields[f]
+        kind, target = field["kind"], field["nodes"]
+        to_edges, to_nodes = kind == INDICES and target == t, tied >= 0 and target == tied
+        if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
+            if len(places) < number:
+                places = np.empty(number, np.int64)
+                sorted_edges = carray(pointer_at(order, np.int64), number)
+                for j in range(number):
+                    places[sorted_edges[j]] = j
+            out, values = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
+            if field["dtype"] == INT64:
+                _renumber(out, np.int64, values, places)
+            else:
+                _renumber(out, np.int32, values, places)
+
+
+@helper
+def _renumber(out: int, dtype: Any, number: int, places: IntVector) -> None:
+    indices = carray(pointer_at(out, dtype), number)
+    for j in range(number):
+        indices[j] = places[indices[j]]
+
+
 @jit
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
     """Sort the edges of each type by destination; edges of one destination keep their order.
 
     `memory`, `fields` and `slots` are those of `assemble`, which has filled the batch and checked its endpoints. A row
-    of `sorted_fields` ``[T, 3]`` has the indices of an edge type's fields of destinations, row pointers and edge order.
-    The last two are filled here. The endpoints and features of the type are sorted in place.
+    of `sorted_fields` ``[T, 4]`` has the indices of an edge type's fields of destinations, row pointers and edge order,
+    and the type of the nodes that are these edges, or -1. Row pointers and order are filled here. Endpoints and
+    features of the edges, and features of such nodes, are sorted in place; endpoints and indices that lead to them
+    follow. The caller gives edges before the edges between nodes that are these edges.
     """
     for row in range(len(sorted_fields)):
         ends, first_edges, orders = (
@@ -66,8 +99,11 @@ def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMa
             _order_by(destinations, np.int64, number, pointers, nodes, order)
         else:
             _order_by(destinations, np.int32, number, pointers, nodes, order)
+        tied = sorted_fields[row, 3]
         for f in range(len(fields)):
             field = fields[f]
-            if field["type"] == t and (field["kind"] == ENDPOINTS or field["kind"] == ROWS):
+            kind, of_nodes = field["kind"], tied >= 0 and field["type"] == tied
+            if (field["type"] == t or of_nodes) and kind in (ENDPOINTS, ROWS, INDICES):
                 out = memory[field["stretch"]] + field["first"]
                 _permute_rows(out, field["width"], field["row_bytes"], number, order)
+        _follow(memory, fields, slots, t, tied, number, order)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import as_ids, is_one_of, shown, true_or_false
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
 from dgl_tuplepack.loader.packed import PackedLoader, Settings
 from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view, schema_of
@@ -32,12 +32,13 @@ def packed_loader(
     shuffle: bool = True,
     num_workers: int = 0,
     padded: bool = True,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     packs_per_batch: int | None = None,
     plan: PackPlan | None = None,
     multiple_of: int = 1,
     seed: int = 0,
     oversize: str = "error",
+    shapes: int | None = None,
     **settings: Any,
 ) -> PackedLoader:
     """Make a loader of batches that hold `graphs_per_batch` graphs on average, and choose everything else.
@@ -62,7 +63,8 @@ def packed_loader(
         items have ids of their own). False: batches without padding, as DGL collates them,
         that never exceed the limits.
     limits
-        Limits of a pack, instead of searched ones. With `graphs_per_batch`, the number of packs is chosen to meet it.
+        Limits of a pack, instead of searched ones; a list of them, in ascending order, is a ladder of shapes, of which
+        each batch has one. With `graphs_per_batch`, the number of packs is chosen to meet it.
     packs_per_batch
         Packs of a batch, >= 1. None: chosen; 2 where limits are searched, if two packs can hold every graph.
     plan
@@ -73,10 +75,14 @@ def packed_loader(
         0..2**64-1: seed of plan and batches.
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
+    shapes
+        2 to 4: search a ladder of so many shapes, of which each batch has one. For batches smaller than the largest
+        graph allows in one shape.
     settings
         Others of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate` and
         `GraphStore.padded` (label_fill, coordinates, sort_edges, ...), and of torch's DataLoader (pin_memory,
-        persistent_workers, ...). With ``padded=False``, `collate_fn` may replace DGL's collate.
+        persistent_workers, ...). With ``padded=False``, `transform`, `transform_seed` and `as_stored` are possible, and
+        `collate_fn` may replace DGL's collate.
 
     Returns
     -------
@@ -104,7 +110,7 @@ def packed_loader(
     """
     shuffle = true_or_false("shuffle", shuffle, InputError)
     plans = {} if plan is None else {"": plan}
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize)
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
     _, graphs = opened(source)
     return _loaders({"": (graphs, sizes_of(graphs))}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
@@ -118,12 +124,13 @@ def packed_loaders(
     shuffle: Collection[str] | None = None,
     num_workers: int = 0,
     padded: bool = True,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     packs_per_batch: int | None = None,
     plans: Mapping[str, PackPlan] | None = None,
     multiple_of: int = 1,
     seed: int = 0,
     oversize: str = "error",
+    shapes: int | None = None,
     **settings: Any,
 ) -> dict[str, PackedLoader]:
     """Make a loader for each part of a split; the batches of all of them have one shape.
@@ -142,7 +149,7 @@ def packed_loaders(
         Names of the parts in random order; None: "train", which must be there. () for none.
     plans
         Name of the part -> plan, such as those of `preprocess`; made where not given.
-    num_workers, padded, limits, packs_per_batch, multiple_of, seed, oversize, settings
+    num_workers, padded, limits, packs_per_batch, multiple_of, seed, oversize, shapes, settings
         As in `packed_loader`. `content`, `replan_every` and `drop_last` are for the parts that are shuffled; the others
         come in the order of their plans, and whole.
 
@@ -171,7 +178,7 @@ def packed_loaders(
     plans = {} if plans is None else plans
     if not isinstance(plans, Mapping):
         raise InputError(f"plans must be a mapping of names of parts to plans, but are {shown(plans)}.")
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize)
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
     parts = _parts(source, splits)
     unknown = [name for name in plans if name not in parts]
@@ -214,7 +221,7 @@ def _check_same(parts: Mapping[str, Part]) -> None:
     schemas = {name: schema_of(graphs) for name, (graphs, _) in parts.items()}
     (first, expected), *others = schemas.items()
     for name, found in others:
-        for what in ("node_types", "edge_types", "node_features", "edge_features", "labels"):
+        for what in ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels"):
             theirs, ours = getattr(found, what), getattr(expected, what)
             if theirs != ours:
                 raise SchemaError(
@@ -274,5 +281,5 @@ def _loader(
     if padded:
         view = padded_view(graphs, sampler.limits, choice.packs_per_batch, settings.batch)
     else:
-        view = plain_view(graphs, settings.collate)
+        view = plain_view(graphs, settings.collate, settings.batch)
     return PackedLoader(view, sampler, padded=padded, search=choice.search, **settings.loader)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack._checks import check_oversize, shown, whole_number
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
+from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
-from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.plan import PackPlan, settled
+from dgl_tuplepack.sampler.dealing import steps_of
+from dgl_tuplepack.search import LadderSearch, LimitsSearch, search_limits
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.sizes import GraphSizes
 
@@ -24,12 +28,13 @@ class Asked:
     """What a caller asks of the batches; None where it leaves the choice to us."""
 
     graphs_per_batch: int | None
-    limits: Limits | None
+    limits: Shapes | None
     packs_per_batch: int | None
     plans: Mapping[str, PackPlan]
     multiple_of: int
     seed: int
     oversize: str
+    shapes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("graphs_per_batch", "packs_per_batch"):
@@ -52,28 +57,30 @@ class Asked:
                 f"graphs_per_batch={self.graphs_per_batch} and packs_per_batch={self.packs_per_batch} contradict each "
                 f"other where {given} says how many graphs a pack holds; leave one of them out."
             )
-        if given is not None and self.multiple_of != 1:
-            raise InputError(
-                f"multiple_of={self.multiple_of} is for limits that are searched, but {given} says them; leave one out."
-            )
+        for name, value in (("multiple_of", self.multiple_of), ("shapes", self.shapes)):
+            if given is not None and value not in (1, None):
+                raise InputError(
+                    f"{name}={shown(value)} is for limits that are searched, but {given} says them; leave one out."
+                )
 
 
 @dataclass(frozen=True)
 class Choice:
     """Limits that all parts are padded to, packs of a batch, the plan of each part, and the search, or None."""
 
-    limits: Limits
+    limits: Limits | Ladder
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
-    search: LimitsSearch | None
+    search: LimitsSearch | LadderSearch | None
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked) -> Choice:
     """Choose one shape for all parts; the number of graphs in a batch is met by the parts `leading`."""
     histograms = {name: SizeHistogram.from_sizes(of_part) for name, of_part in sizes.items()}
-    search = None
+    search: LimitsSearch | LadderSearch | None = None
+    limits: Limits | Ladder
     if asked.limits is not None:
-        limits = as_limits(asked.limits)
+        limits = as_shapes(asked.limits)
     elif asked.plans:
         limits = _limits_of(asked.plans)
     else:
@@ -89,40 +96,49 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked
         packs = _packs_for(asked.graphs_per_batch, [plans[name] for name in leading])
     else:
         packs = asked.packs_per_batch or 1
-    return Choice(_shared(limits, list(plans.values())), packs, plans, search)
+    return Choice(settled(limits, list(plans.values())), packs, plans, search)
 
 
-def _limits_of(plans: Mapping[str, PackPlan]) -> Limits:
+def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Ladder:
     """Return the limits of all plans, which must be the same."""
     (name, first), *others = plans.items()
     for other, plan in others:
-        if plan.limits != first.limits:
+        if plan.made_for != first.made_for:
             raise PlanError(
-                f"the plan {other!r} is for {plan.limits!r}, but the plan {name!r} for {first.limits!r}; batches of "
-                "all parts have one shape, so give limits that all plans keep, or plans of the same limits."
+                f"the plan {other!r} is for {plan.made_for!r}, but the plan {name!r} for {first.made_for!r}; batches "
+                "of all parts have one shape, so give limits that all plans keep, or plans of the same limits."
             )
-    return first.limits
+    return first.made_for
 
 
-def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked) -> LimitsSearch:
+def _search(
+    histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked
+) -> LimitsSearch | LadderSearch:
     """Search limits for the leading parts that hold the graphs of all parts."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
     # Where large graphs are dropped, those of other parts are too.
     holding = functools.reduce(SizeHistogram.__add__, rest) if rest and asked.oversize == "error" else None
     assert asked.graphs_per_batch is not None
-    return search_limits(
-        packed,
-        graphs_per_batch=min(asked.graphs_per_batch, packed.num_graphs),
-        packs_per_batch=asked.packs_per_batch or "auto",
-        multiple_of=asked.multiple_of,
-        seed=asked.seed,
-        oversize=asked.oversize,
-        holding=holding,
-    )
+    settings: dict[str, Any] = {
+        "graphs_per_batch": min(asked.graphs_per_batch, packed.num_graphs),
+        "packs_per_batch": asked.packs_per_batch or "auto",
+        "multiple_of": asked.multiple_of,
+        "seed": asked.seed,
+        "oversize": asked.oversize,
+        "holding": holding,
+    }
+    with warnings.catch_warnings():
+        # The sampler tells of graphs that are dropped, once the limits are known.
+        warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
+        if asked.shapes is None:
+            found: LimitsSearch | LadderSearch = search_limits(packed, **settings)
+        else:
+            found = search_limits(packed, shapes=asked.shapes, **settings)
+    return found
 
 
-def _kept(sizes: GraphSizes, limits: Limits, oversize: str) -> SizeHistogram:
+def _kept(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> SizeHistogram:
     """Return the histogram that a sampler packs; it is the sampler that warns of what it drops."""
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
@@ -133,25 +149,18 @@ def _kept(sizes: GraphSizes, limits: Limits, oversize: str) -> SizeHistogram:
 def _packs_for(graphs: int, plans: Sequence[PackPlan]) -> int:
     """Return the packs of a batch of about so many graphs; refuse a number that no number of packs comes close to."""
     number, packs = sum(plan.histogram.num_graphs for plan in plans), sum(plan.num_packs for plan in plans)
+    of_shapes = [sum(of_shape) for of_shape in zip(*(plan.packs_of_shapes for plan in plans), strict=True)]
     chosen = max(1, round(graphs * packs / number))
-    batches = -(-packs // chosen)
+    batches = sum(steps_of(of_shapes, chosen, drop_last=False))
     # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
     close = abs(number / batches / graphs - 1) <= TOLERANCE or batches in (number // graphs, -(-number // graphs))
     if not close:
         around = sorted({max(1, int(graphs * packs / number)), int(graphs * packs / number) + 1})
-        offered = " or ".join(f"{number / -(-packs // p):.0f} ({p} pack{'s' if p > 1 else ''} a batch)" for p in around)
+        means = {p: number / sum(steps_of(of_shapes, p, drop_last=False)) for p in around}
+        offered = " or ".join(f"{mean:.0f} ({p} pack{'s' if p > 1 else ''} a batch)" for p, mean in means.items())
         raise SamplerError(
             f"graphs_per_batch={graphs} cannot be met by whole packs, which hold {number / packs:.1f} graphs on "
             f"average within these limits; ask for {offered}, or leave limits and plans out, so that they are chosen "
             "for it."
         )
     return chosen
-
-
-def _shared(limits: Limits, plans: Sequence[PackPlan]) -> Limits:
-    """Return the limits with what is not limited set to the most that any pack of any plan holds."""
-    components = plans[0].histogram.components
-    effective = [plan.effective_limits for plan in plans]
-    most = {name: max(each.maxima[name] for each in effective) for name in components}
-    filled = limits.filled(components, most)
-    return filled if filled.graphs is not None else filled.replace_graphs(max(plan.max_graphs for plan in plans))

@@ -11,12 +11,11 @@ from torch.utils.data import DataLoader
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.loader.views import CollatedView
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
-from dgl_tuplepack.search import LimitsSearch
+from dgl_tuplepack.search import LadderSearch, LimitsSearch
 from dgl_tuplepack.store.graph_store import StoredGraphs
 
 
@@ -34,7 +33,7 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     limits
-        What batches are padded to, with a cap on graphs; of one pack.
+        What batches are padded to, with a cap on graphs; of one pack. A tuple for a ladder.
     plan
         The plan of the current epoch.
     sampler
@@ -59,7 +58,7 @@ class PackedLoader(DataLoader[Any]):
         sampler: PackBatchSampler,
         *,
         padded: bool = True,
-        search: LimitsSearch | None = None,
+        search: LimitsSearch | LadderSearch | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
@@ -73,8 +72,8 @@ class PackedLoader(DataLoader[Any]):
         super().__setattr__(name, value)
 
     @property
-    def limits(self) -> Limits:
-        """What batches are padded to, with a cap on graphs; of one pack."""
+    def limits(self) -> Any:
+        """What batches are padded to, with a cap on graphs; of one pack. `Limits`, or a tuple of them for a ladder."""
         return self.sampler.limits
 
     @property
@@ -136,11 +135,15 @@ def _keywords(function: Callable[..., Any], *without: str) -> frozenset[str]:
 
 # Arguments of the sampler and of torch's loader that the caller of `packed_loader` may give as they are.
 _SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuffle", "seed", "oversize")
+# What is declared about graphs when a store is written.
+_DECLARED = ("ties", "indices", "levels")
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs of a batch",
     "sampler": "the loader makes its own from limits and seed",
     "batch_sampler": "the loader makes its own from limits and seed",
 }
+# Settings of batches that are not about padding.
+_WITHOUT_PADDING = frozenset({"transform", "transform_seed", "as_stored"})
 _LOADER = frozenset(inspect.signature(DataLoader).parameters) - {
     "dataset", "shuffle", "collate_fn", *_SAMPLER, *_CHOSEN,
 }  # fmt: skip
@@ -169,8 +172,13 @@ class Settings:
                 settings.sampler[name] = value
             elif name in _LOADER:
                 settings.loader[name] = value
-            elif name in of_batches and padded:
+            elif name in of_batches and (padded or name in _WITHOUT_PADDING):
                 settings.batch[name] = value
+            elif name in _DECLARED:
+                raise InputError(
+                    f"{name} cannot be given with padded=False, since DGL's collate does not heed them; write a store "
+                    f"with them, GraphStore.write(path, graphs, {name}=...), and give that."
+                )
             elif name in of_batches:
                 raise InputError(f"{name} is about padding, but padded=False; leave it out.")
             elif name in _CHOSEN:

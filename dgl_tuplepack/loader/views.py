@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.items import Identified, WithIds, epoch_of
+from dgl_tuplepack.errors import InputError, SchemaError, SizesError
+from dgl_tuplepack.graphs.items import BatchItems, Identified, WithIds, check_number, epoch_of, parts_of, shape_of
+from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.sources import Source, resolve
 from dgl_tuplepack.store import GraphStore
@@ -38,12 +40,12 @@ class CollatedView:
         Where items come from, one after the other (or by its own ``__getitems__``, as torch asks for them).
     collate
         Function from a list of items to a batch.
-    with_ids
-        Whether `collate` gets items with their positions as ids.
+    ids
+        The ids that `collate` gets items with: "positions", "own" ids of items, or None, for items as they are.
     """
 
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], with_ids: bool = False) -> None:
-        self.dataset, self.collate, self.with_ids = dataset, collate, with_ids
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: str | None = None) -> None:
+        self.dataset, self.collate, self.ids = dataset, collate, ids
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -51,18 +53,31 @@ class CollatedView:
     def __getitem__(self, ids: Sequence[int]) -> Any:
         several, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
         items = several(ids) if several is not None and len(ids) else [self.dataset[i] for i in ids]
-        if self.with_ids:
-            items = [Identified(i, item, epoch) for i, item in zip(ids, items, strict=True)]
-        else:
+        check_number(items, ids)
+        given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
+        return self.collate(given if shape is None else BatchItems(given, shape))
+
+    def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
+        """Return an item with its id and the epoch, as far as `collate` gets them."""
+        if self.ids == "positions":
+            return Identified(position, item, epoch)
+        if isinstance(item, Identified):
             # A subset of `with_ids` does not hand the epoch on.
-            items = [replace(item, epoch=epoch) if isinstance(item, Identified) else item for item in items]
-        return self.collate(items)
+            return replace(item, epoch=epoch)
+        own = parts_of(item, f"item {position}").id if self.ids == "own" else None
+        return item if own is None else Identified(own, item, epoch)
 
 
 class PlainCollate:
     """Collate items as DGL does, without padding; no items give a batch of no graphs, with the types of `example`."""
 
     def __init__(self, example: Any) -> None:
+        inner = example.item if isinstance(example, Identified) else example
+        if is_pyg(inner):
+            raise InputError(
+                "graphs of PyG have no batches without padding here; give them and a PackBatchSampler to "
+                'torch_geometric.loader.DataLoader, or write a store, whose batched(framework="pyg") has such batches.'
+            )
         self._collate = load("dgl.dataloading").GraphCollator().collate
         self.example = example
 
@@ -70,6 +85,31 @@ class PlainCollate:
         """Return the batched graph, and whatever else items have, stacked."""
         items = list(map(_unwrapped, items))
         return self._collate(items) if items else _emptied(self._collate([_unwrapped(self.example)]))
+
+
+class TransformingCollate:
+    """Transform the graphs of items, which have ids, before another function collates them; see `_transformed`."""
+
+    def __init__(self, collate: Callable[[Any], Any], transform: GraphTransform, keeps_ids: bool) -> None:
+        self.collate, self.transform, self.keeps_ids = collate, transform, keeps_ids
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        """Return what the other function makes of the transformed items."""
+        return self.collate(_transformed(items, self.transform, self.keeps_ids))
+
+
+def _transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
+    """Transform graphs of items; without `keeps_ids`, the items have lost what `CollatedView` added to them."""
+    where = [f"graph {item.id}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
+    parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
+    epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
+    found = transform(parts, where, epoch)
+    made = []
+    for item, part in zip(items, found, strict=True):
+        inner = item.item if isinstance(item, Identified) else item
+        changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
+        made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
+    return made
 
 
 def _unwrapped(item: Any) -> Any:
@@ -133,27 +173,73 @@ def part_of(graphs: Any, ids: Any) -> Any:
 
 def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
     """Return the view whose items are padded batches."""
-    if isinstance(graphs, TransformedStore):
-        return graphs.padded(limits, packs_per_batch, **settings)
     if isinstance(graphs, StoredGraphs):
         others = dict(settings)
+        if others.pop("levels", None) is not None:
+            raise SchemaError(
+                "levels are told when a store is written, but a store is given; leave them out, or write the store "
+                "again with levels=..."
+            )
+        for name in ("ties", "indices"):
+            declared, asked = getattr(graphs.schema, name), others.pop(name, None)
+            if asked is not None and asked != declared:
+                raise SchemaError(
+                    f"the store was written with {name}={dict(declared)!s:.200}, but {asked!s:.200} are given; leave "
+                    f"them out, or write the store again with {name}=..."
+                )
         of_graphs, of_batches = (others.pop(name, None) for name in ("transform", "batch_transform"))
         seed = others.pop("transform_seed", 0)
         given: Any = graphs if of_graphs is None else graphs.with_transform(of_graphs, seed)
+        if of_graphs is not None:
+            _refuse_those_of_stores(others)
         view = given.padded(limits, packs_per_batch, **others)
         return view if of_batches is None else view.with_transform(of_batches, seed)
+    _refuse_those_of_stores(settings)
+    if isinstance(graphs, TransformedStore):
+        return graphs.padded(limits, packs_per_batch, **settings)
     # Batches have ids as those of a store have; ids of the dataset's own stay.
-    example, with_ids = graphs[0], not schema_of(graphs).has_ids
-    collate = PaddedCollate(limits, Identified(0, example) if with_ids else example, packs_per_batch, **settings)
-    return CollatedView(graphs, collate, with_ids)
+    example, ids = _example(graphs)
+    return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
 
 
-def plain_view(graphs: Any, collate: Callable[[Any], Any] | None) -> Any:
+def plain_view(graphs: Any, collate: Callable[[Any], Any] | None, settings: Mapping[str, Any]) -> Any:
     """Return the view whose items are batches without padding, by a collate of the caller's or by DGL's."""
-    if collate is None and isinstance(graphs, StoredGraphs):
-        batched: Any = getattr(graphs, "batched")  # noqa: B009
-        return batched()
-    return CollatedView(graphs, PlainCollate(graphs[0]) if collate is None else collate)
+    transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
+    if transform is not None or not isinstance(graphs, StoredGraphs) or collate is not None:
+        _refuse_those_of_stores(others)
+    if transform is not None and isinstance(graphs, _Stored):
+        if isinstance(graphs, TransformedStore):
+            raise InputError("the store has a transform already; give it one of both, such as dgl.transforms.Compose.")
+        graphs, transform = graphs.with_transform(transform, settings.get("transform_seed", 0)), None
+    if collate is None and isinstance(graphs, _Stored):
+        return graphs.batched(**others)
+    if transform is None:
+        return CollatedView(graphs, PlainCollate(graphs[0]) if collate is None else collate)
+    applied = GraphTransform(transform, settings.get("transform_seed", 0))
+    example, ids = _example(graphs)
+    keeps_ids = isinstance(graphs[0], Identified)
+    if collate is None:
+        collate = PlainCollate(_transformed([replace(example, epoch=0)], applied, keeps_ids)[0])
+    return CollatedView(graphs, TransformingCollate(collate, applied, keeps_ids), ids)
+
+
+def _example(graphs: Any) -> tuple[Identified, str]:
+    """Return the first item with its id, and which ids items have: their own, or else positions."""
+    first = graphs[0]
+    own = parts_of(first, "item 0").id
+    if isinstance(first, Identified):
+        return first, "own"
+    return Identified(0 if own is None else own, first), "positions" if own is None else "own"
+
+
+def _refuse_those_of_stores(settings: Mapping[str, Any]) -> None:
+    """Refuse settings of views that copy whole stretches of a store."""
+    for name in ("as_stored", "ring", "separate"):
+        if name in settings:
+            raise InputError(
+                f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
+                "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
+            )
 
 
 def _stored_for_now(source: Source) -> GraphStore:

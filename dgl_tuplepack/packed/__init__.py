@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dgl_tuplepack._optional import lazy_class
 from dgl_tuplepack.packed.labels import FlatPacks, PackLabels, flatten_packs
 
 if TYPE_CHECKING:
@@ -18,17 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["FlatPacks", "PackLabels", "PackedDataset", "flatten_packs"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "PackedDataset":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # It is a subclass of one of DGL's classes; the rest does not need DGL.
-    from dgl_tuplepack._optional import load
-
-    load("dgl")
-    from dgl_tuplepack.packed.dataset import PackedDataset
-
-    globals()[name] = PackedDataset
-    return PackedDataset
+# A subclass of one of DGL's classes; the rest does not need DGL.
+__getattr__ = lazy_class(globals(), "PackedDataset", "dgl_tuplepack.packed.dataset")
 
 
 def __dir__() -> list[str]:

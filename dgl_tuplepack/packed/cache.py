@@ -21,13 +21,13 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sources import Source
 from dgl_tuplepack.store.folder import writing_to
-from dgl_tuplepack.store.format import METADATA
+from dgl_tuplepack.store.format import METADATA, other_transform
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.kind import Stored, chosen_block
 from dgl_tuplepack.store.sources import blocks_of
 
 _STORE, _PLAN = "store", "plan.json"
-_SCHEMA = ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels")
+_SCHEMA = ("graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels")
 _REMEDY = "choose another save_dir or name, or replace the cache with force_reload=True."
 
 
@@ -76,6 +76,10 @@ class Cache:
             plan = self._plan()
         except FormatError as error:
             raise FormatError(f"{error} To replace the cache in {self._folder}, give force_reload=True.") from error
+        if self._given is None and store.pre_transform != self._source.pre_transform:
+            raise FormatError(
+                other_transform(self._folder / _STORE, store.pre_transform, self._source.pre_transform, _REMEDY)
+            )
         if self._given is None and (difference := difference_of(store, self._source)):
             raise FormatError(
                 f"{self._folder} caches other graphs than those given: {difference}; {_REMEDY} A dataset whose items "
@@ -83,9 +87,9 @@ class Cache:
             )
         if plan is not None:
             limits = self._limits.filled(plan.histogram.components, plan.histogram.totals())
-            if plan.limits != limits:
+            if plan.made_for != limits:
                 raise FormatError(
-                    f"{self._folder} caches packs for {plan.limits!r}, but is given {limits!r}; {_REMEDY}"
+                    f"{self._folder} caches packs for {plan.made_for!r}, but is given {limits!r}; {_REMEDY}"
                 )
         return store
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,15 @@ from dgl.data import DGLDataset
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from dgl_tuplepack._checks import as_path, shown, true_or_false, whole_number
-from dgl_tuplepack.errors import FormatError, SamplerError, SizesError
+from dgl_tuplepack._checks import UINT64_MAX, as_path, shown, true_or_false, whole_number
+from dgl_tuplepack.errors import FormatError, SamplerError, SchemaError, SizesError, TransformError
+from dgl_tuplepack.graphs.described import description_of
+from dgl_tuplepack.graphs.transform import check_callable
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packed.cache import Cache
 from dgl_tuplepack.packed.labels import PackLabels
+from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill
 from dgl_tuplepack.plan import PackPlan
@@ -34,11 +37,14 @@ from dgl_tuplepack.sampler.dealing import EpochBatches
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import Source, resolve
 from dgl_tuplepack.store.graph_store import StoredGraphs
-from dgl_tuplepack.store.kind import Stored
+from dgl_tuplepack.store.kind import Stored, TransformedGraphs
+from dgl_tuplepack.store.pre_transform import Transformed
 
 
 class PackedDataset(DGLDataset):  # type: ignore[misc]
     """A `dgl.data.DGLDataset` whose item i is pack i of the epoch, padded: ``(DGLGraph, PackLabels)``.
+
+    Of named graphs it is ``(dict of DGLGraphs, PackLabels)``.
 
     DGL's own loader and collate make batches of one static shape of it, and the loop stays as it was::
 
@@ -55,7 +61,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     ----------
     source
         Everything that `GraphStore.write` takes. Graphs are read once, into a store in `save_dir`, or in a temporary
-        folder that goes with the dataset; a store, a subset of one, and shards are used where they are.
+        folder that goes with the dataset; without `pre_transform`, a store, a subset of one, and shards are used where
+        they are.
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
@@ -66,6 +73,15 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         and the last batch has the shape of the others.
     label_fill, feature_fill, cover_padding, idtype, coordinates
         As in `PaddedCollate`.
+    transform
+        Applied to each graph when a pack is made, as in `PaddedCollate`: nodes and edges may become fewer.
+    pre_transform
+        Applied to each graph once, before it is kept, as in `GraphStore.write`; sizes are taken after it. A cache of
+        another one, or of other settings of it, is refused.
+    batch_transform
+        Applied to each pack when it is made, as in `PaddedCollate`.
+    transform_seed
+        0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the graphs.
     name
         Name of the dataset, and of its folder in `save_dir`.
     save_dir
@@ -90,9 +106,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     Raises
     ------
     FormatError
-        `save_dir` holds other graphs than the source, packs for other limits, or other things; nothing is changed.
-    GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError
-        As in `PackBatchSampler` and `GraphStore.write`.
+        `save_dir` holds other graphs than the source, graphs with another `pre_transform`, packs for other limits, or
+        other things; nothing is changed.
+    GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError, TransformError
+        As in `PackBatchSampler` and `GraphStore.write`; for an item, as in `PaddedCollate`.
 
     Notes
     -----
@@ -129,6 +146,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         cover_padding: bool = False,
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
+        transform: Callable[[Any], Any] | None = None,
+        pre_transform: Callable[[Any], Any] | None = None,
+        batch_transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
         name: str = "packed",
         save_dir: str | os.PathLike[str] | None = None,
         force_reload: bool = False,
@@ -138,15 +159,16 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         settings: dict[str, Any] = {
             "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
         }  # fmt: skip
+        transforms = {"pre_transform": pre_transform, "transform": transform, "batch_transform": batch_transform}
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
             # Before graphs are written, which may take long.
             replicas(num_replicas, rank)
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
-            facts["multiple_of"] = self.multiple_of
             force_reload = true_or_false("force_reload", force_reload, FormatError)
-            opened = resolve(source)
+            facts |= {"multiple_of": self.multiple_of, **_described(transforms, transform_seed)}
+            opened, view = self._opened(source, transforms, transform_seed)
             if opened.knows_sizes and oversize == "error":
                 limits.check(opened.sizes())
             place, keeps = self._place(opened, save_dir)
@@ -155,32 +177,58 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         self._turns = (among_ranks, save_dir is not None)
         self._store: StoredGraphs | None = None
         super().__init__(name, raw_dir=str(place), save_dir=str(place), force_reload=force_reload, verbose=verbose)
-
-        with compared("its packed dataset", among_ranks):
-            cached = None
-            if plan is None and content != "repack" and replan_every is None:
-                cached = self._cache.plan_of(_histogram_of(self.store, limits), seed)
-            self._cache.release()
-        self.sampler = PackBatchSampler(
-            self.store,
-            limits,
-            plan=plan if cached is None else cached,
-            num_replicas=num_replicas,
-            rank=rank,
-            **settings,
-        )
-        if plan is None:
-            self._cache.save_plan(self.sampler.plan)
-        self._view = self.store.padded(
+        if self.store.schema.indices:
+            raise SchemaError(
+                f"{list(self.store.schema.indices)} hold indices, which DGL's collate would not shift when it joins "
+                "packs; use store.padded(...) with a PackBatchSampler, or packed_loader."
+            )
+        self.sampler = self._sampler(limits, plan, among_ranks, num_replicas=num_replicas, rank=rank, **settings)
+        if transform is not None:
+            view = self.store.with_transform(transform, transform_seed)
+        padded = (self.store if view is None else view).padded(
             self.sampler.limits, label_fill=label_fill, feature_fill=feature_fill, cover_padding=cover_padding,
             idtype=idtype, coordinates=coordinates,
         )  # fmt: skip
+        self._view = padded if batch_transform is None else padded.with_transform(batch_transform, transform_seed)
         # Workers, which have copies of all else, see what is written here.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
         self._prepared = -1
         self.set_epoch(0)
+
+    def _opened(self, source: Any, transforms: dict[str, Any], seed: int) -> tuple[Source, Any]:
+        """Return the source of what is kept, and a view of its graphs with a transform, if the source is one."""
+        opened, pre_transform = resolve(source), transforms["pre_transform"]
+        if not isinstance(opened, TransformedGraphs):
+            return (opened if pre_transform is None else Transformed(opened, pre_transform, seed)), None
+        for name in ("pre_transform", "transform"):
+            if transforms[name] is not None:
+                raise TransformError(
+                    f"the source is a view of a store with a transform, so {name} cannot be given too; give the store "
+                    "itself, with both transforms."
+                )
+        return resolve(opened.by_position().store), opened.by_position()
+
+    def _sampler(self, limits: Limits, plan: PackPlan | None, among_ranks: bool, **settings: Any) -> PackBatchSampler:
+        """Return the sampler of the stored graphs, with the plan of the cache, or save its plan there."""
+        replans = settings["content"] == "repack" or settings["replan_every"] is not None
+        with compared("its packed dataset", among_ranks):
+            cached = None if plan is not None or replans else self._cached_plan(limits, settings["seed"])
+            self._cache.release()
+        sampler = PackBatchSampler(self.store, limits, plan=plan if cached is None else cached, **settings)
+        if plan is None:
+            self._cache.save_plan(sampler.plan)
+        return sampler
+
+    def _cached_plan(self, limits: Limits, seed: int) -> PackPlan | None:
+        """Return the plan of the cache for the graphs that fit the limits, which are those that a sampler packs."""
+        fits = limits.fits(self.store.sizes)
+        if not fits.any():
+            limits.check(self.store.sizes)
+        kept = self.store.sizes.take(np.flatnonzero(fits))
+        histogram = self.store.histogram if fits.all() else SizeHistogram.from_sizes(kept)
+        return self._cache.plan_of(histogram.without_ids(), seed)
 
     def _place(self, source: Source, save_dir: str | os.PathLike[str] | None) -> tuple[Path, bool]:
         """Return the folder that DGL calls `save_dir`, and whether something is written there."""
@@ -242,7 +290,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     @property
     def limits(self) -> Limits:
         """The limits of an item, with a cap on graphs."""
-        return self.sampler.limits
+        limits: Limits = self.sampler.limits
+        return limits
 
     @property
     def epoch(self) -> int:
@@ -291,7 +340,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         if self._prepared != epoch and get_worker_info() is None:
             # The plan of the next epoch, if it is another one, is made meanwhile.
             self._prepared = epoch
-            self.sampler._plans.prepare(epoch)
+            self.sampler._epochs.plans.prepare(epoch)
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate takes an empty dict, but not None.
@@ -344,11 +393,13 @@ def _checked_name(name: str) -> str:
     return str(as_path(name))
 
 
-def _histogram_of(store: StoredGraphs, limits: Limits) -> SizeHistogram:
-    """Return the histogram of the graphs that fit the limits: of those that a sampler packs."""
-    fits = limits.fits(store.sizes)
-    kept = store.histogram if fits.all() else SizeHistogram.from_sizes(store.sizes.take(np.flatnonzero(fits)))
-    return kept.without_ids()
+def _described(transforms: dict[str, Any], seed: int) -> dict[str, str]:
+    """Return the names of transforms with their settings, by argument; TransformError if one cannot be one."""
+    given = {name: transform for name, transform in transforms.items() if transform is not None}
+    for name, transform in given.items():
+        check_callable(transform, "a PaddedBatch" if name == "batch_transform" else "a DGLGraph")
+    seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
+    return {name: f"{description_of(transform)} (seed {seed})" for name, transform in given.items()}
 
 
 def _remove(folder: Path, owner: int) -> None:

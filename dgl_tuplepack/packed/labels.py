@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.items import is_graph
+from dgl_tuplepack.graphs.named import by_name, is_graph, key_of, names_of, types_of
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import named_row_masks
 
@@ -51,6 +51,8 @@ class FlatPacks(NamedTuple):
         Bool ``[V]``, ``[E]`` and ``[G]``, True = real.
     graph_ids
         int64 ``[G]``, -1 in padding.
+    graph_names
+        Names of the graphs of an item; none for one graph without a name.
     """
 
     labels: Tensor | dict[str, Tensor]
@@ -58,13 +60,14 @@ class FlatPacks(NamedTuple):
     edge_mask: Any
     graph_mask: Tensor
     graph_ids: Tensor
+    graph_names: tuple[str, ...] = ()
 
     def row_masks(self) -> dict[str, RowMask]:
         """Masks by the names of components: what ``tp.nn.masked(flat)`` reads."""
-        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask)
+        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
-def flatten_packs(graph: DGLGraph, labels: PackLabels) -> FlatPacks:
+def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:
     """Return the masks of a batch of a `PackedDataset`, and its labels, with one row for each slot of the graph.
 
     Call it before the graph is changed: DGL forgets which nodes belong to which graph when edges are added, for example
@@ -73,7 +76,7 @@ def flatten_packs(graph: DGLGraph, labels: PackLabels) -> FlatPacks:
     Parameters
     ----------
     graph, labels
-        What a loader of a `PackedDataset` gives, or an item of the dataset.
+        What a loader of a `PackedDataset` gives, or an item of the dataset; a dict of named graphs for the graph.
 
     Returns
     -------
@@ -94,33 +97,43 @@ def flatten_packs(graph: DGLGraph, labels: PackLabels) -> FlatPacks:
     >>> flat.labels, flat.node_mask, flat.edge_mask
     (tensor([3, 4, 0]), tensor([ True,  True,  True, False]), tensor([True, True]))
     """
-    if not is_graph(graph) or not isinstance(labels, PackLabels):
+    graphs = by_name(graph)
+    if not all(map(is_graph, graphs.values())) or not isinstance(labels, PackLabels):
         raise SchemaError(
             f"flatten_packs takes a DGLGraph and PackLabels, but got {type(graph).__name__} and {shown(labels)}; give "
             "the two parts of an item of a PackedDataset, or of a batch of them by DGL's collate."
         )
     slots = labels.graph_mask.numel()
-    if graph.batch_size != slots:
+    sizes = [each.batch_size for each in graphs.values() if each.batch_size != slots]
+    if sizes:
         raise SchemaError(
-            f"the graph holds {graph.batch_size} graphs, but the labels are for {slots}; give both parts of one batch, "
+            f"the graph holds {sizes[0]} graphs, but the labels are for {slots}; give both parts of one batch, "
             "before the graph is changed: DGL forgets the graphs in it when nodes or edges are added or removed."
         )
 
     def flat(values: Any) -> Any:
         if isinstance(values, Mapping):
             return {name: flat(inner) for name, inner in values.items()}
-        return values.reshape(slots, *values.shape[labels.graph_mask.ndim :]).to(graph.device)
+        return values.reshape(slots, *values.shape[labels.graph_mask.ndim :]).to(device)
 
+    device = next(iter(graphs.values())).device
     mask = flat(labels.graph_mask)
-    nodes = {t: _spread(mask, graph.batch_num_nodes(t), graph.num_nodes(t)) for t in graph.ntypes}
-    edges = {t: _spread(mask, graph.batch_num_edges(t), graph.num_edges(t)) for t in graph.canonical_etypes}
-    one = len(nodes) == len(edges) == 1
+    nodes, edges = {}, {}
+    for name, each in graphs.items():
+        own = types_of(name, each) if name else (each.ntypes, each.canonical_etypes)
+        for t, node_type in zip(each.ntypes, own[0], strict=True):
+            nodes[node_type] = _spread(mask, each.batch_num_nodes(t), each.num_nodes(t))
+        for t, edge_type in zip(each.canonical_etypes, own[1], strict=True):
+            spread = _spread(mask, each.batch_num_edges(t), each.num_edges(t))
+            edges[key_of(edge_type) if name else edge_type] = spread
+    one = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
         labels=flat(labels.values),
         node_mask=next(iter(nodes.values())) if one else nodes,
         edge_mask=next(iter(edges.values())) if one else edges,
         graph_mask=mask,
         graph_ids=flat(labels.graph_ids),
+        graph_names=names_of(graph),
     )
 
 

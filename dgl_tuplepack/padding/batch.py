@@ -13,14 +13,18 @@ from torch import Tensor
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.joining import build_batches
+from dgl_tuplepack.graphs.named import key_of, name_of_type, own_type
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
+from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import BatchTensors
 
 if TYPE_CHECKING:
     from dgl import DGLGraph
+
+    from dgl_tuplepack.padding.jax_graphs import JaxGraphs
 
 Labels = Tensor | dict[str, Tensor] | None
 
@@ -33,8 +37,10 @@ class PaddedBatch:
     owns all padding nodes and edges. Masks are True where a slot is real.
 
     What follows from other tensors is a property, so that all makers of batches have it. Properties of nodes and edges
-    are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge type for heterographs.
-    Letters: V node slots, E edge slots, G graph slots.
+    are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge type for heterographs. For
+    items of named graphs they are dicts keyed by the names of homogeneous graphs, ``batch.node_mask["atoms"]``, and by
+    types such as ``"mol/C"`` and ``("mol/C", "bond", "mol/C")`` for a heterograph called "mol". Letters: V node slots,
+    E edge slots, G graph slots.
 
     The batch and its `graph` share their features: writing, replacing or deleting a feature in one of them changes
     the other too. Features move with the batch, and `unpad` returns them.
@@ -49,6 +55,8 @@ class PaddedBatch:
         int64 ``[G]``, -1 in padding; None where the dataset has no ids (see `with_ids`).
     num_real_graphs
         Number of real graphs.
+    graph_names
+        Names of the graphs of an item, which `graphs` has; none for one graph without a name, which is `graph`.
     """
 
     node_types: tuple[str, ...]
@@ -70,14 +78,23 @@ class PaddedBatch:
     # With sorted edges: where the edges of each destination begin, and where each edge stood before.
     _row_pointers: dict[EdgeType, Tensor] | None = None
     _edge_orders: dict[EdgeType, Tensor] | None = None
+    graph_names: tuple[str, ...] = ()
+    # Node types that are the edges of another type, and features and labels with the type that they index.
+    _ties: dict[str, EdgeType] = field(default_factory=dict)
+    _indices: dict[Column, GraphType] = field(default_factory=dict)
     # Set for graphs of PyG.
     _pyg: PygLayout | None = None
-    _graph: DGLGraph | None = field(default=None, repr=False)
+    # Named graphs are a dict.
+    _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+    # Whether later batches overwrite these tensors (a ring of buffers).
+    _reused: bool = False
 
     # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
     def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
+        if self.graph_names:
+            return {key_of(t): value for t, value in by_type.items()}
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
             return next(iter(by_type.values()))
         return dict(by_type)
@@ -146,7 +163,7 @@ class PaddedBatch:
     def type_names(self) -> tuple[str, EdgeType] | None:
         """Node type and edge type of homogeneous graphs whose types have names of their own; else None."""
         names = self.node_types, self.edge_types
-        if tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
+        if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
             return None
         return self.node_types[0], self.edge_types[0]
 
@@ -173,7 +190,24 @@ class PaddedBatch:
             edge_graph_slots=self.edge_graph_slots,
             row_pointers=self.row_pointers,
             type_names=self.type_names,
+            graph_names=self.graph_names,
         )
+
+    @property
+    def jraph(self) -> JaxGraphs:
+        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
+
+        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
+        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
+        the batch is.
+
+        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
+        hold, where JAX itself would change it silently.
+        """
+        load("jax")
+        from dgl_tuplepack.padding.jax_graphs import jax_graphs
+
+        return jax_graphs(self)
 
     @property
     def num_real_nodes(self) -> Any:
@@ -194,8 +228,36 @@ class PaddedBatch:
     def graph(self) -> DGLGraph:
         """The batch as one DGLGraph of ``p x graphs + 1`` graphs, built at first use on the device of the batch.
 
-        Its features are the tensors of this batch.
+        Its features are the tensors of this batch. Items of named graphs have `graphs` instead.
+
+        Raises
+        ------
+        SchemaError
+            The graphs of an item have names.
         """
+        if self.graph_names:
+            raise SchemaError(
+                f"this batch is of the named graphs {list(self.graph_names)}, so it has no single graph; use "
+                f"batch.graphs[{self.graph_names[0]!r}]."
+            )
+        return self._up_to_date()
+
+    @property
+    def graphs(self) -> dict[str, DGLGraph]:
+        """The batched DGLGraph of each name, with its own types, built at first use, as `graph`.
+
+        Raises
+        ------
+        SchemaError
+            The graphs have no names.
+        """
+        if not self.graph_names:
+            raise SchemaError("the graphs of this batch have no names, so there is one graph; use batch.graph.")
+        graphs: dict[str, DGLGraph] = dict(self._up_to_date())
+        return graphs
+
+    def _up_to_date(self) -> Any:
+        """Return the graph, or the named graphs, with the features of the batch."""
         if self._graph is None:
             self._graph = self._build_graph()
             self._agreed = {t: dict(own) for t, _, own in self._features_by_type()}
@@ -210,35 +272,49 @@ class PaddedBatch:
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
         indices cover the real graphs alone. Of graphs of DGL, the node feature "feat" is `x`, the edge feature "feat"
-        is `edge_attr`, and a single label is `y`; other names stay.
+        is `edge_attr`, and a single label is `y`; other names stay. Named graphs are one `HeteroData`, whose node types
+        carry their names.
 
         Every access makes a new one: keep it.
         """
         return _to_pyg()(self)
 
-    def _build_graph(self) -> DGLGraph:
-        return build_batch(
+    def _build_graph(self) -> Any:
+        """Return a new graph, or new named graphs."""
+        return build_batches(
+            self.graph_names,
             {t: (self._src[t], self._dst[t]) for t in self.edge_types},
-            (self._node_features, self._edge_features),
+            self._node_features,
+            self._edge_features,
             self._nodes_per_graph,
             self._edges_per_graph,
             {t: len(mask) for t, mask in self._node_masks.items()},
-            self._row_pointers,
+            *([] if self._row_pointers is None else [self._row_pointers]),
         )
+
+    def _located(self, t: Any) -> tuple[DGLGraph, Any]:
+        """Return the graph that has a type, and the type there."""
+        graph: Any = self._graph
+        return (graph[name_of_type(t)], own_type(t)) if self.graph_names else (graph, t)
 
     def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
         """Each type, its features in the graph, and its features here."""
-        graph: DGLGraph = self._graph
         for node_type, own in self._node_features.items():
-            yield node_type, graph.nodes[node_type].data, own
+            graph, t = self._located(node_type)
+            yield node_type, graph.nodes[t].data, own
         for edge_type, own in self._edge_features.items():
-            yield edge_type, graph.edges[edge_type].data, own
+            graph, t = self._located(edge_type)
+            yield edge_type, graph.edges[t].data, own
 
     def _changed_shape(self) -> list[str]:
         """Differences in shape between the graph, which may have been changed in place, and the batch."""
-        graph: DGLGraph = self._graph
-        counts = [(graph.num_nodes(t), len(mask), f"nodes of type {t!r}") for t, mask in self._node_masks.items()]
-        counts += [(graph.num_edges(t), len(mask), f"edges of type {t!r}") for t, mask in self._edge_masks.items()]
+        counts = []
+        for node_type, mask in self._node_masks.items():
+            graph, t = self._located(node_type)
+            counts.append((graph.num_nodes(t), len(mask), f"nodes of type {node_type!r}"))
+        for edge_type, mask in self._edge_masks.items():
+            graph, t = self._located(edge_type)
+            counts.append((graph.num_edges(t), len(mask), f"edges of type {edge_type!r}"))
         return [f"{number} {named} instead of {slots}" for number, slots, named in counts if number != slots]
 
     def _exchange_features(self) -> None:
@@ -248,7 +324,7 @@ class PaddedBatch:
         if changed := self._changed_shape():
             raise SchemaError(
                 f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
-                "its shape; change a copy, batch.graph.clone()."
+                f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
             )
         for t, of_graph, own in self._features_by_type():
             _exchange(of_graph, own, self._agreed[t])
@@ -259,11 +335,28 @@ class PaddedBatch:
         masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
         masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
         masks.append(RowMask(self.graph_mask, self.num_real_graphs))
-        return dict(zip((*components_of(self.node_types, self.edge_types), "graphs"), masks, strict=True))
+        named = bool(self.graph_names)
+        names = components_of(self.node_types, list(map(key_of, self.edge_types)) if named else self.edge_types, named)
+        return dict(zip((*names, "graphs"), masks, strict=True))
+
+    def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
+        """Return the type that the values of a feature or label number; None if they are no indices.
+
+        A user may have put something else in their place.
+        """
+        return self._indices.get(column) if values.dtype in INDEX_TYPES else None
+
+    def _labels_by_name(self) -> dict[str, Tensor]:
+        """Return the labels by name; a single one has the empty name."""
+        return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
+
+    def _as_label(self, labels: dict[str, Tensor]) -> Labels:
+        """Return labels by name as this batch has them."""
+        return labels if isinstance(self.labels, dict) else labels.get("")
 
     def __iter__(self) -> Iterator[Any]:
-        """Unpack as ``graph, labels = batch``."""
-        yield self.graph
+        """Unpack as ``graph, labels = batch``, or as ``graphs, labels = batch`` of named graphs."""
+        yield self.graphs if self.graph_names else self.graph
         yield self.labels
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> PaddedBatch:

@@ -10,30 +10,40 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SchemaError, TransformError
-from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of
+from dgl_tuplepack.graphs.blocks import Array, GraphType
+from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batch_of, labels_of
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
-from dgl_tuplepack.graphs.schema import Schema, as_label
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
+from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
-from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.padding.batch import Labels, PaddedBatch
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
+from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
-from dgl_tuplepack.padding.pad_graph import padded_batch
+from dgl_tuplepack.padding.ladder import number_of_shape
+from dgl_tuplepack.padding.pad_graph import content_of, padded_batch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.sizes import IntArray
 
 
 class PaddedCollate:
     """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
 
+    With a ladder of limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` tell;
+    otherwise the smallest that holds the items, which then may differ between ranks.
+
     Parameters
     ----------
     limits
-        Limits of one pack with a cap on graphs, usually ``sampler.limits``.
+        Limits of one pack with a cap on graphs, or a ladder of them, usually ``sampler.limits``.
     example
         One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
         It defines types, features and labels, and whether items have ids. An id is an integer >= 0, kept in
-        ``graph_ids`` (see `with_ids` too).
+        ``graph_ids`` (see `with_ids` too). A dict of named DGLGraphs may stand for the graph; the batch then has
+        `graphs`.
     packs_per_batch
         p >= 1, as in the sampler.
     label_fill
@@ -55,6 +65,14 @@ class PaddedCollate:
         Sort the edges of a batch, of each type, by their destination; edges of one destination keep their order. The
         batch then has `row_pointers`, and its `graph` needs no conversion for sums over incoming edges. Real edges
         still come first, those of a graph stay together, and `unpad` gives each graph its own order back.
+    ties
+        Components that are one: ``{"nodes:bonds": "edges:atoms"}`` says that the nodes of the graph ``"bonds"`` are the
+        edges of ``"atoms"``, in order. Both have p x limit + 1 slots then, by the smaller limit of the two, and keep
+        equal positions, in padding and with `sort_edges` too.
+    indices
+        Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
+        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph; in padding they point to
+        padding, for which edges that are indexed have one more slot.
     transform
         Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
         takes and returns a DGLGraph. Nodes and edges may become fewer, not more; features may change.
@@ -86,6 +104,7 @@ class PaddedCollate:
     Examples
     --------
     >>> import dgl
+    >>> from dgl_tuplepack import Limits
     >>> pair = dgl.graph(([0, 1], [1, 0]))
     >>> PaddedCollate(Limits(nodes=6, edges=8, graphs=4), example=pair)([pair, pair])
     PaddedBatch(7 nodes, 8 edges, 5 graphs; real: 4 nodes, 4 edges, 2 graphs; device cpu)
@@ -93,7 +112,7 @@ class PaddedCollate:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: Shapes,
         example: Any,
         packs_per_batch: int = 1,
         *,
@@ -103,27 +122,24 @@ class PaddedCollate:
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
         sort_edges: bool = False,
+        ties: Ties | None = None,
+        indices: Indices | None = None,
         transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
-        levels: Mapping[str, str | None] | None = None,
+        levels: Levels | None = None,
     ) -> None:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
-        self.schema = Schema.of(self._example(example), None if levels is None else checked_levels(levels))
-        self.shape = PaddedShape(
-            self.schema,
-            limits,
-            packs_per_batch,
-            label_fill,
-            feature_fill,
-            cover_padding,
-            idtype,
-            coordinates,
-            sort_edges,
-        )
+        levels = None if levels is None else checked_levels(levels)
+        self.schema = Schema.of(self._example(example), ties, indices, levels)
+        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
+        self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
+        # The largest, which holds every pack.
+        self.shape = self.shapes[-1]
+        empty = None if batch_transform is None else self._padded([], [], None)
         self._batch_transform = (
-            None if batch_transform is None else BatchTransform(batch_transform, transform_seed, self._padded([], []))
+            None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -150,6 +166,7 @@ class PaddedCollate:
             raise SchemaError(
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
+        told = shape_of(items)
         items = list(items)
         where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
         parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
@@ -157,27 +174,23 @@ class PaddedCollate:
         if self._transform is not None:
             parts = self._transform(parts, where, epoch)
             where = [f"{name} after the transform {self._transform.name}" for name in where]
-        padded = self._padded(parts, where)
+        padded = self._padded(parts, where, told)
         if self._batch_transform is None:
             return padded
         return self._batch_transform(padded, [part.id for part in parts], epoch)
 
-    def _padded(self, parts: Sequence[Parts], where: list[str]) -> PaddedBatch:
-        batch = batch_of(self.schema, [part.graph for part in parts], where)
-        padded = padded_batch(self.shape, batch, len(parts))
-        padded.labels = self._labels(batch, parts, where, padded.device)
-        padded.graph_ids = self._ids(parts, where, padded.device)
+    def _padded(self, parts: Sequence[Parts], where: list[str], told: int | None) -> PaddedBatch:
+        schema = self.schema
+        batch = batch_of(schema, [part.graph for part in parts], where)
+        labels = labels_of(batch, schema, parts, where)
+        if parts and (schema.ties or schema.indices):
+            _check_relations(schema, batch, labels, where)
+        shape = self.shapes[number_of_shape(self.shapes, told, content_of(schema, batch, len(parts)))]
+        padded = padded_batch(shape, batch, len(parts), labels)
+        padded.graph_ids = self._ids(shape, parts, where, padded.device)
         return padded
 
-    def _labels(self, batch: Any, items: Sequence[Parts], where: list[str], device: torch.device) -> Labels:
-        real = labels_of(batch, self.schema, items, where) if items else {}
-        labels = {}
-        for name in self.schema.labels:
-            fill = self.shape.padding_of(("label", None, name), len(items), device)
-            labels[name] = torch.cat([real[name].to(device), fill] if items else [fill])
-        return as_label(labels)
-
-    def _ids(self, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
+    def _ids(self, shape: PaddedShape, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
         # Whether there are ids depends on the example alone, so that empty batches have them too.
         for item, name in zip(items, where, strict=True):
             if (item.id is not None) != self.schema.has_ids:
@@ -187,6 +200,23 @@ class PaddedCollate:
                 )
         if not self.schema.has_ids:
             return None
-        ids = torch.full((self.shape.num_graphs,), -1, dtype=torch.int64, device=device)
+        ids = torch.full((shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
+
+
+def _check_relations(schema: Schema, batch: Any, labels: Mapping[str, Tensor], where: Sequence[str]) -> None:
+    """Refuse items whose tied components differ, or whose indices lead outside their graph."""
+
+    def lengths(t: GraphType) -> IntArray:
+        return as_array((batch.batch_num_nodes if isinstance(t, str) else batch.batch_num_edges)(t).long())
+
+    def values(column: Column) -> Array:
+        content, t, name = column
+        if content == "label":
+            return as_array(labels[name])
+        data = (batch.nodes if content == "node_feature" else batch.edges)[t].data
+        # If no item has a node (edge) of the type, they may lack its features.
+        return as_array(data[name] if name in data else schema.spec_of(column).filled(0, 0))
+
+    check_values(schema, lengths, values, lambda i: where[i])

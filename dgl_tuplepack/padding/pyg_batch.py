@@ -29,6 +29,7 @@ from dgl_tuplepack.graphs.pyg_attributes import (
     nodes_key,
 )
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.padding.batch import PaddedBatch
 
@@ -102,6 +103,9 @@ class Origin:
     counts: dict[GraphType, Tensor]
     # Of sorted edges: where each edge stood before.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
+    # Node types that are the edges of another type, and columns with the type that they index.
+    ties: Mapping[str, EdgeType] = field(default_factory=dict)
+    indices: Mapping[Column, GraphType] = field(default_factory=dict)
     _bounds: dict[GraphType, list[int]] | None = None
 
     @property
@@ -176,7 +180,8 @@ def pyg_batch(batch: PaddedBatch) -> Any:
         values.update({("label", None, name): value for name, value in labels.items()})
     names = _cached_names(batch.node_types, batch.edge_types, tuple(values), _Same(batch._pyg))
     counts: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
-    origin = Origin(names, batch.graph_mask.shape[0], batch.num_real_graphs, counts, batch._edge_orders or {})
+    settings = batch._edge_orders or {}, batch._ties, batch._indices
+    origin = Origin(names, batch.graph_mask.shape[0], batch.num_real_graphs, counts, *settings)
     ends = {e: (batch._src[e], batch._dst[e]) for e in batch.edge_types}
     made, storages = _made(origin, values, ends, {t: mask.shape[0] for t, mask in batch._node_masks.items()})
     for t, mask in batch._node_masks.items():
@@ -197,9 +202,10 @@ def plain_batch(
     counts: dict[GraphType, Tensor],
     num_nodes: Mapping[str, int],
     num_graphs: int,
+    indices: Mapping[Column, GraphType],
 ) -> Any:
     """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`."""
-    made, storages = _made(Origin(names, num_graphs, num_graphs, counts), values, ends, num_nodes)
+    made, storages = _made(Origin(names, num_graphs, num_graphs, counts, indices=indices), values, ends, num_nodes)
     for t in names.node_types:
         storage = storages[names.storage_of(t)]
         if t in names.layout.counted or not _tells_nodes(names, t):
@@ -303,28 +309,37 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
     def storage(of: Any, t: GraphType | None) -> Any:
         return of._store if names.is_plain else of._global_store if t is None else of[t]
 
-    orders = {}
-    for e, order in origin.edge_orders.items():
-        orders[e] = torch.argsort(order[spans[e]])
+    # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
+    orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
+    orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
+
+    def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
+        """Put rows of a type in the order that they have in the graph."""
+        return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
+
+    def counted(values: Tensor, t: GraphType) -> Tensor:
+        """Let numbers of nodes or edges of a type count those of the graph."""
+        values = values - spans[t].start
+        return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
+
     for column, t, key in names.columns:
         content, of_type, _ = column
         value, dim, rows = storage(batch, t)[key], names.layout.dim(column), names.layout.rows.get(column, 1)
         if content == "label":
-            storage(data, t)[key] = value[i] if dim is None else value.narrow(dim, i * rows, rows)
-            continue
-        assert of_type is not None
-        span = spans[of_type]
-        found = value.narrow(dim or 0, span.start, span.stop - span.start)
-        if of_type in orders:
-            found = found.index_select(dim or 0, orders[of_type].to(found.device))
+            found = value[i] if dim is None else value.narrow(dim, i * rows, rows)
+        else:
+            assert of_type is not None
+            span = spans[of_type]
+            found = in_order(value.narrow(dim or 0, span.start, span.stop - span.start), of_type, dim or 0)
+        target = origin.indices.get(column)
+        # A user may have put something else in their place.
+        if target is not None and found.dtype in INDEX_TYPES:
+            found = counted(found, target)
         storage(data, t)[key] = found
     for e in names.edge_types:
         found = storage(batch, names.storage_of(e))[ENDPOINTS][:, spans[e]]
-        first = torch.tensor([[spans[e[0]].start], [spans[e[2]].start]], dtype=found.dtype, device=found.device)
-        found = found - first
-        if e in orders:
-            found = found.index_select(1, orders[e].to(found.device))
-        storage(data, names.storage_of(e))[ENDPOINTS] = found
+        found = torch.stack([counted(end, t) for end, t in zip(found, (e[0], e[2]), strict=True)])
+        storage(data, names.storage_of(e))[ENDPOINTS] = in_order(found, e, 1)
     for node_type in names.node_types:
         if node_type in names.layout.counted or not _tells_nodes(names, node_type):
             span = spans[node_type]

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import INT64_MAX, as_array, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.schema import ArraySpec, Column, Schema
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.relations import Column, sorting_order
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.padding.coordinates import Coordinates, checked_coordinates, padding_positions
 
@@ -33,7 +34,9 @@ class PaddedShape:
     """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and what fills the padding.
 
     With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes. With
-    `sort_edges` the edges of a batch are sorted by destination.
+    `sort_edges` the edges of a batch are sorted by destination. Edges that nodes are tied to have the slots of these
+    nodes, by the smaller limit of the two; edges that a feature or label indexes have one more slot, so that there is
+    always a padding edge to point to.
 
     `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
     of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
@@ -69,17 +72,16 @@ class PaddedShape:
         true_or_false("sort_edges", self.sort_edges)
 
         # Components are the node types, then the edge types.
-        most = [packs * limit for limit in limits.values]
-        most_nodes = dict(zip(schema.node_types, most, strict=False))
-        most_edges = dict(zip(schema.edge_types, most[len(most_nodes) :], strict=True))
+        most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
+        for node_type, edge_type in schema.tied.items():
+            most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
         distances = checked_coordinates(self.coordinates, list(schema.node_features.values()))
-        num_nodes = {t: number + (2 if distances else 1) for t, number in most_nodes.items()}
+        num_nodes, num_edges = self._slots(most, 2 if distances else 1)
         if self.idtype == torch.int32 and max(num_nodes.values()) > _MOST_INT32:
             raise LimitsError(
                 f"{max(num_nodes.values())} node slots are too many for torch.int32 (at most {_MOST_INT32}); "
                 "use idtype=torch.int64."
             )
-        num_edges = {t: n + (num_nodes[t[2]] if self.cover_padding else 0) for t, n in most_edges.items()}
         num_graphs = packs * most_graphs + 1
         slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
         settled = {
@@ -89,7 +91,7 @@ class PaddedShape:
             "num_edges": num_edges,
             "num_graphs": num_graphs,
             "slots": slots,
-            "most": {**dict(zip(schema.components, most, strict=True)), "graphs": packs * most_graphs},
+            "most": {**dict(zip(schema.components, most.values(), strict=True)), "graphs": packs * most_graphs},
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
@@ -100,28 +102,66 @@ class PaddedShape:
                 "limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
+        for column, target in schema.index_columns.items():
+            spec = schema.spec_of(column)
+            if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
+                raise LimitsError(
+                    f"{column[2]!r} is torch.int32, which cannot number {slots[target]} slots (at most {_MOST_INT32}); "
+                    "store it as int64, or use smaller limits."
+                )
+
+    def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
+        """Return the slots of nodes and edges, given what the packs hold at most and the reserved nodes."""
+        schema, num_edges = self.schema, dict[EdgeType, int]()
+        num_nodes = {t: most[t] + reserved for t in schema.node_types}
+        tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
+        ordered = self.cover_padding or self.sort_edges
+        indexed = set(schema.index_columns.values())
+        # Covered padding nodes may be tied to edges.
+        for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
+            spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
+            num_edges[e] = most[e] + spare
+            if e in tied:
+                num_nodes[tied[e]] = num_edges[e]
+        return num_nodes, {e: num_edges[e] for e in schema.edge_types}
 
     def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
         """Return the padding of each column: one entry for all slots ``[1, ...]``, or one for each slot."""
         features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
         in_features = fill_values(self.feature_fill, features, "feature_fill")
         in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
+        for content, _, name in self.schema.index_columns:
+            fill = self.label_fill if content == "label" else self.feature_fill
+            if isinstance(fill, Mapping) and name in fill:
+                raise SchemaError(
+                    f"a fill is given for {name!r}, which holds indices; those of padding point to padding: leave the "
+                    "fill out."
+                )
         if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
             raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
         fillings, slots = {}, list(self.num_nodes.values())
         first_slots: dict[Any, int] = {t: sum(slots[:i]) for i, t in enumerate(self.num_nodes)}
         for key, spec in self.schema.columns():
             content, t, name = key
+            if key in self.schema.index_columns:
+                continue
             if content == "node_feature" and name in distances:
                 fillings[key] = padding_positions(spec, first_slots[t], self.slots[t], distances[name])
             else:
                 fillings[key] = spec.filled(1, in_labels[name] if content == "label" else in_features[name])
         return fillings
 
-    def padding_of(self, column: Column, real: int, device: torch.device) -> Tensor:
-        """Return the padding of a column behind `real` entries, ``[slots - real, ...]``."""
-        filling, slots = self.fillings[column].to(device), self.slots[column[1]]
-        return filling.expand(slots, *filling.shape[1:])[real:]
+    def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
+        """Return the padding of a column behind the real entries, ``[slots - real, ...]``.
+
+        `real` has the numbers of real nodes and edges by type and, by the key None, of graphs.
+        """
+        slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
+        if target is not None:
+            spec = self.schema.spec_of(column)
+            return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
+        filling = self.fillings[column].to(device)
+        return filling.expand(slots, *filling.shape[1:])[real[column[1]] :]
 
     def is_chained(self, edge_type: EdgeType) -> bool:
         """Whether padding edges lead from a padding node to the next one, instead of to itself."""
@@ -139,6 +179,10 @@ class PaddedShape:
         # Beside the features: a mask for each type, ids of graphs, and the size of each graph in each type.
         masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
         return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
+
+    def holds(self, content: Sequence[int]) -> bool:
+        """Whether the packs hold a content: nodes of each type, edges of each type, and graphs."""
+        return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
 
     def check_content(self, content: Sequence[int]) -> None:
         """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""

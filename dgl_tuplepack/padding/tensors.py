@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.named import part_of
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.tensor_graph import TensorGraph
 
@@ -19,7 +23,8 @@ class BatchTensors(NamedTuple):
     `num_real_graphs`, is not in it.
 
     Entries of nodes and edges are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge
-    type for heterographs, as in the batch. Letters: V node slots, E edge slots, G graph slots.
+    type for heterographs, or by name for named graphs, as in the batch. Letters: V node slots, E edge slots, G graph
+    slots.
 
     Attributes
     ----------
@@ -41,6 +46,8 @@ class BatchTensors(NamedTuple):
         Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
     type_names
         Node type and edge type of homogeneous graphs whose types have names of their own; else None.
+    graph_names
+        Names of the graphs of an item, which `graphs` has; none for one graph without a name, which is `graph`.
 
     Examples
     --------
@@ -68,39 +75,59 @@ class BatchTensors(NamedTuple):
     edge_graph_slots: Any
     row_pointers: Any
     type_names: tuple[str, EdgeType] | None = None
+    graph_names: tuple[str, ...] = ()
 
     @property
     def graph(self) -> TensorGraph:
         """A new `TensorGraph` on these tensors; the features are in its frames."""
-        node_type, edge_type = self.type_names or (NODE_TYPE, EDGE_TYPE)
+        if self.graph_names:
+            raise SchemaError(
+                f"these tensors are of the named graphs {list(self.graph_names)}, so there is no single graph; use "
+                f"tensors.graphs[{self.graph_names[0]!r}]."
+            )
         has_types = isinstance(self.node_mask, dict)
+        return self._built(lambda value, only: value if has_types else {only: value}, self.type_names)
 
-        def by_type(value: Any, only: GraphType) -> Any:
-            return value if has_types or value is None else {only: value}
+    @property
+    def graphs(self) -> dict[str, TensorGraph]:
+        """A new `TensorGraph` of each name on these tensors, with its own types."""
+        if not self.graph_names:
+            raise SchemaError("these tensors are of graphs without names, so there is one graph; use tensors.graph.")
+        return {name: self._built(functools.partial(_of_name, name)) for name in self.graph_names}
 
-        number = {t: mask.shape[0] for t, mask in by_type(self.node_mask, node_type).items()}
+    def _built(
+        self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
+    ) -> TensorGraph:
+        """Return a `TensorGraph` of what `by_type` picks from a value, as a dict by type."""
+        node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
+        pointers = self.row_pointers
         return TensorGraph(
             by_type(self.src, edge_type),
             by_type(self.dst, edge_type),
-            number,
+            {t: mask.shape[0] for t, mask in by_type(self.node_mask, node_type).items()},
             batch_num_nodes=by_type(self.nodes_per_graph, node_type),
             batch_num_edges=by_type(self.edges_per_graph, edge_type),
             node_graph_slots=by_type(self.node_graph_slots, node_type),
             edge_graph_slots=by_type(self.edge_graph_slots, edge_type),
-            row_pointers=by_type(self.row_pointers, edge_type),
+            row_pointers=None if pointers is None else by_type(pointers, edge_type),
             node_features=by_type(self.node_features, node_type),
             edge_features=by_type(self.edge_features, edge_type),
         )
 
     def row_masks(self) -> dict[str, RowMask]:
         """Masks by the names of components: what ``tp.nn.masked(tensors)`` reads."""
-        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask)
+        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
 
 
-def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor) -> dict[str, RowMask]:
+def _of_name(name: str, value: Any, only: GraphType) -> dict[Any, Any]:
+    """Return the entries of one named graph by its own types; `only` is the type of a homogeneous one."""
+    return {only: value[name]} if name in value else part_of(name, value)
+
+
+def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
     """Return masks, which are dicts by type for heterographs, by the names of components."""
     if isinstance(node_mask, dict):
-        names = components_of(tuple(node_mask), tuple(edge_mask))
+        names = components_of(tuple(node_mask), tuple(edge_mask), named)
         masks = [*node_mask.values(), *edge_mask.values()]
     else:
         names, masks = ("nodes", "edges"), [node_mask, edge_mask]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.joining import build_item
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.sorted_edges import edges_of_graphs
+from dgl_tuplepack.padding.sorted_edges import in_order_of_graphs
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
@@ -26,8 +28,9 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Returns
     -------
     list
-        DGLGraphs (or pairs) whose features and labels are views of the batch; edge features of a batch with sorted
-        edges are copies, in the order that the edges had in their graph.
+        DGLGraphs (or pairs), dicts of them for named graphs, whose features and labels are views of the batch; edge
+        features of a batch with sorted edges are copies, in the order that the edges had in their graph, and so are
+        indices, which count from the first node or edge of their graph again.
 
     Raises
     ------
@@ -49,31 +52,41 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     if not number:
         return []
     batch._exchange_features()
-    by_type = {t: edges_of_graphs(batch, t) for t in batch.edge_types}
+    content = in_order_of_graphs(batch)
     # Without the empty slots and the padding graph, which come last.
-    nodes = {t: counts[:number].tolist() for t, counts in batch._nodes_per_graph.items()}
-    edges = {t: counts[:number].tolist() for t, counts in batch._edges_per_graph.items()}
-    first_node, first_edge = dict.fromkeys(nodes, 0), dict.fromkeys(edges, 0)
+    per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
+    counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    # The type that each column numbers, or None.
+    nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
+    edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
+    labels = _with_targets(batch, "label", None, content.labels)
+    first = dict.fromkeys(counts, 0)
     items = []
     for index in range(number):
-        of_nodes = {t: slice(first_node[t], first_node[t] + counts[index]) for t, counts in nodes.items()}
-        of_edges = {t: slice(first_edge[t], first_edge[t] + counts[index]) for t, counts in edges.items()}
-        graph = build_graph(
+        rows = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
+        graph = build_item(
+            batch.graph_names,
             {
-                t: (by_type[t].src[span] - first_node[t[0]], by_type[t].dst[span] - first_node[t[2]])
-                for t, span in of_edges.items()
+                t: (content.src[t][rows[t]] - first[t[0]], content.dst[t][rows[t]] - first[t[2]])
+                for t in batch.edge_types
             },
-            {t: counts[index] for t, counts in nodes.items()},
-            {t: {n: v[of_nodes[t]] for n, v in values.items()} for t, values in batch._node_features.items()},
-            {t: {n: v[of_edges[t]] for n, v in edges_of_type.features.items()} for t, edges_of_type in by_type.items()},
+            {t: counts[t][index] for t in batch.node_types},
+            {t: _rows(own, rows[t], first) for t, own in nodes.items()},
+            {t: _rows(own, rows[t], first) for t, own in edges.items()},
         )
-        first_node = {t: span.stop for t, span in of_nodes.items()}
-        first_edge = {t: span.stop for t, span in of_edges.items()}
-        items.append((graph, _label(batch, index)) if with_labels else graph)
+        items.append((graph, batch._as_label(_rows(labels, index, first))) if with_labels else graph)
+        first = {t: span.stop for t, span in rows.items()}
     return items
 
 
-def _label(batch: PaddedBatch, index: int) -> Any:
-    if isinstance(batch.labels, dict):
-        return {name: value[index] for name, value in batch.labels.items()}
-    return None if batch.labels is None else batch.labels[index]
+# Name, values, and the type that they number or None.
+_Columns = list[tuple[str, Tensor, Any]]
+
+
+def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
+    return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
+
+
+def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
+    """Return rows of some columns; indices count from the first node or edge of their graph."""
+    return {name: v[rows] if target is None else v[rows] - first[target] for name, v, target in columns}

@@ -1,9 +1,9 @@
-"""The sampler: from a plan to batches of graph ids, epoch after epoch, and their iterator."""
+"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,13 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
-from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.kernels.random import shuffle_segments
-from dgl_tuplepack.limits import Limits, as_limits
+from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
+from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
-from dgl_tuplepack.plan import PackPlan
+from dgl_tuplepack.plan import PackPlan, settled
 from dgl_tuplepack.ranks import compared, in_process_group, replicas
-from dgl_tuplepack.sampler.callers import is_taken_early, position_in_lightning
 from dgl_tuplepack.sampler.checks import (
     check_plan,
     chosen_content,
@@ -29,16 +27,15 @@ from dgl_tuplepack.sampler.checks import (
     planning_versions,
     split_oversize,
 )
-from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches, deal, num_steps
+from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches
+from dgl_tuplepack.sampler.epochs import Epochs
+from dgl_tuplepack.sampler.iterator import BatchIterator
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.position import Iteration, Progress
+from dgl_tuplepack.sampler.position import Progress
 from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
-from dgl_tuplepack.sampler.weights import Delivered, labels_of_graphs
+from dgl_tuplepack.sampler.weights import labels_of_graphs
 from dgl_tuplepack.sizes import FloatArray, GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
-
-# Purposes of random streams, one number each; 3 seeds later plans.
-_CONTENT, _ORDER, _STEPS = 1, 2, 4
 
 
 class PackBatchSampler(Sampler[list[int]]):
@@ -52,9 +49,10 @@ class PackBatchSampler(Sampler[list[int]]):
     sizes
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
-        Inclusive maxima of one pack.
+        Inclusive maxima of one pack. A list of two to four limits, in ascending order, is a ladder: all packs of a
+        step, on all ranks, have the same one of these shapes, whose number is ``ids.shape`` of the ids of a batch.
     plan
-        A plan for exactly these sizes; made by `pack` if not given.
+        A plan for exactly these sizes and, with a ladder, these shapes; made by `pack` if not given.
     content
         "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
         "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
@@ -63,7 +61,8 @@ class PackBatchSampler(Sampler[list[int]]):
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
-        Whether packs come in random order; False gives the order of the plan and of the ids.
+        Whether packs come in random order; False gives the order of the plan and of the ids, the shapes of a ladder one
+        after the other.
     seed
         0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
     num_replicas, rank
@@ -74,7 +73,8 @@ class PackBatchSampler(Sampler[list[int]]):
         compare versions and machines too, since each rank makes the later plans by itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
-        one step.
+        one step. With a ladder, those of smaller shapes come in steps of the next larger one, and only the last of them
+        are dropped.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every
@@ -85,7 +85,8 @@ class PackBatchSampler(Sampler[list[int]]):
     ----------
     limits
         What batches are padded to: the limits, with a cap on graphs. A cap that was given is kept; otherwise it is the
-        most graphs that any pack of the first plan holds. Later plans keep them.
+        most graphs that any pack of the first plan holds. Later plans keep them. A tuple, the smallest first, with a
+        ladder.
     plan
         The plan of the current epoch.
     epoch
@@ -98,7 +99,7 @@ class PackBatchSampler(Sampler[list[int]]):
     GraphTooLargeError, LimitsError, SizesError
         As in `pack`.
     PlanError
-        `plan` was made for other sizes, or exceeds `limits`.
+        `plan` was made for other sizes or another ladder, or exceeds `limits`.
     SamplerError
         Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
         another rank failed.
@@ -121,7 +122,7 @@ class PackBatchSampler(Sampler[list[int]]):
     def __init__(
         self,
         sizes: GraphSizes | Any,
-        limits: Limits,
+        limits: Shapes,
         *,
         plan: PackPlan | None = None,
         content: str | None = None,
@@ -145,10 +146,10 @@ class PackBatchSampler(Sampler[list[int]]):
             self._progress = Progress(self.content)
             # Epoch and `graphs_per_batch` of it, where counting takes time.
             self._counted: tuple[int, float] = (-1, 0.0)
-            sizes, limits = sizes_of(sizes), as_limits(limits)
-            kept, self.dropped_ids = split_oversize(sizes, limits, oversize)
+            sizes, shapes = sizes_of(sizes), as_shapes(limits)
+            kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
             self._set_graphs(sizes, kept)
-            self._set_plan(plan, limits)
+            self._set_plan(plan, shapes)
             if self.drop_last and not self._length(0):
                 raise SamplerError(
                     f"drop_last=True would leave nothing: the {self.plan.num_packs} packs are fewer than the "
@@ -171,18 +172,19 @@ class PackBatchSampler(Sampler[list[int]]):
         self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
         self._histogram = histogram.without_ids()
 
-    def _set_plan(self, plan: PackPlan | None, limits: Limits) -> None:
+    def _set_plan(self, plan: PackPlan | None, limits: Limits | Ladder) -> None:
         if plan is None:
             plan = pack(self._histogram, limits, seed=self.seed)
         else:
             check_plan(plan, self._histogram, limits)
-        components = self._histogram.components
-        self._asked_limits = limits.filled(components, self._histogram.totals())
-        # Edges and graphs without a limit get the most that any pack holds, so that batches have one shape. A cap that
-        # was given stays, so that the parts of a split and all trainings share a shape.
-        filled = limits.filled(components, plan.effective_limits.maxima)
-        self.limits: Limits = filled if filled.graphs is not None else filled.replace_graphs(plan.max_graphs)
-        self._plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
+        self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
+        # Limits, or a Ladder of them.
+        self.limits: Any = settled(limits, [plan])
+        plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
+        self._epochs = Epochs(
+            plans, self._members, self._class_offsets, self.seed, self.content, self.shuffle, self.packs_per_batch,
+            self.num_replicas, self.drop_last,
+        )  # fmt: skip
 
     @property
     def epoch(self) -> int:
@@ -196,7 +198,7 @@ class PackBatchSampler(Sampler[list[int]]):
     @property
     def plan(self) -> PackPlan:
         """The plan of the current epoch."""
-        return self._plans.of(self.epoch).plan
+        return self._epochs.plans.of(self.epoch).plan
 
     @property
     def sampler(self) -> PackBatchSampler:
@@ -212,8 +214,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:
-        packs = self._plans.of(epoch).plan.num_packs
-        return num_steps(packs, self.num_replicas, self.packs_per_batch, self.drop_last)
+        return self._epochs.length(epoch)
 
     def __iter__(self) -> BatchIterator:
         # The epoch begins with the first batch: loaders call iter() more than once an epoch.
@@ -221,30 +222,7 @@ class PackBatchSampler(Sampler[list[int]]):
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
-        packs, dealt = self._plans.of(epoch), self._dealt(epoch)[:, self.rank].copy()
-        return EpochBatches(epoch, packs.plan, packs.offsets, self._graphs(epoch), dealt)
-
-    def _graphs(self, epoch: int) -> IntArray:
-        """Graph in each slot of the packs of an epoch, ``[N]``."""
-        members = self._members
-        if self.shuffle:
-            members = members.copy()
-            content_epoch = 0 if self.content == "fixed" else epoch
-            shuffle_segments(members, self._class_offsets, key_of(self.seed, content_epoch, _CONTENT))
-        return members[self._plans.of(epoch).graphs]
-
-    def _dealt(self, epoch: int) -> IntArray:
-        """Packs of each batch of each rank, ``[S, R, <= p]``; NONE where there is no pack."""
-        packs = self._plans.of(epoch)
-        order = np.arange(packs.plan.num_packs)
-        if self.shuffle:
-            shuffled(order, key_of(self.seed, epoch, _ORDER))
-        balanced = self.shuffle and self.num_replicas > 1
-        key = key_of(self.seed, epoch, _STEPS) if balanced else None
-        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
-        most = len(order) // self.num_replicas + 2
-        dealt = deal(packs.work[order], self.num_replicas, min(self.packs_per_batch, most), self.drop_last, key)
-        return np.where(dealt == NONE, NONE, order[dealt])
+        return self._epochs.of_rank(epoch, self.rank)
 
     def balance(self) -> Balance:
         """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
@@ -255,8 +233,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
-        dealt = self._dealt(self.epoch)
-        work = self._plans.of(self.epoch).work
+        dealt, work = self._epochs.dealt(self.epoch).packs, self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
     @property
@@ -276,7 +253,7 @@ class PackBatchSampler(Sampler[list[int]]):
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
         # Which packs are dropped, and so how many graphs, differs between epochs.
         if self._counted[0] != self.epoch:
-            self._counted = self.epoch, float(self._delivered().graphs_in_batches.mean())
+            self._counted = self.epoch, float(self._epochs.delivered(self.epoch).graphs_in_batches.mean())
         return self._counted[1]
 
     @property
@@ -302,7 +279,7 @@ class PackBatchSampler(Sampler[list[int]]):
             The mask is not bool, or has not one row for each graph; or no label is delivered.
         """
         labels = labels_of_graphs(label_mask, self._num_ids)
-        number = self._delivered().per_batch(labels)
+        number = self._epochs.delivered(self.epoch).per_batch(labels)
         if not number:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
         return number
@@ -322,10 +299,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> sampler.graph_weights().round(2).tolist()
         [2.0, 0.67, 0.67, 0.67]
         """
-        return self._delivered().weights(self._num_ids)
-
-    def _delivered(self) -> Delivered:
-        return Delivered(self._plans.of(self.epoch), self._graphs(self.epoch), self._dealt(self.epoch))
+        return self._epochs.delivered(self.epoch).weights(self._num_ids)
 
     def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
         """Where the current epoch stands, in a few hundred bytes; equal on all ranks.
@@ -367,7 +341,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """Epoch and position of a state of this sampler, and the length of that epoch."""
         epoch = epoch_of(state, self._settings())
         # Last, since the plan of that epoch may have to be made.
-        check_same("plan", state["plan"], self._plans.of(epoch).plan.fingerprint)
+        check_same("plan", state["plan"], self._epochs.plans.of(epoch).plan.fingerprint)
         length = self._length(epoch)
         return epoch, whole_number("position of a state", state["position"], 0, length, SamplerError), length
 
@@ -388,51 +362,3 @@ class PackBatchSampler(Sampler[list[int]]):
         if self.replan_every != default_period(self.content):
             settings["replan_every"] = self.replan_every
         return settings
-
-
-class BatchIterator(Iterator[list[int]]):
-    """Batches of one epoch of a `PackBatchSampler`; taking the first one settles the epoch.
-
-    torchdata's StatefulDataLoader calls its `state_dict` and `load_state_dict`.
-    """
-
-    def __init__(self, sampler: PackBatchSampler) -> None:
-        self._sampler = sampler
-        self._iteration = Iteration(sampler._progress)
-        self._batches: EpochBatches | None = None
-
-    def __iter__(self) -> BatchIterator:
-        return self
-
-    def __next__(self) -> list[int]:
-        if self._batches is None:
-            self._batches = self._begin()
-        return self._batches[self._iteration.take(len(self._batches))]
-
-    def _begin(self) -> EpochBatches:
-        sampler = self._sampler
-        position = self._iteration.settle(position_in_lightning(sampler))
-        batches = sampler._batches_of(position.epoch)
-        sampler._plans.prepare(position.epoch)
-        self._iteration.begin(position, is_taken_early())
-        return batches
-
-    def state_dict(self) -> dict[str, Any]:
-        """State after the batches taken from this iterator; see `PackBatchSampler.state_dict`."""
-        sampler, position = self._sampler, self._iteration.position
-        # A plan of an earlier epoch would have to be made again.
-        plan = sampler._plans.of(position.epoch).plan if self._batches is None else self._batches.plan
-        return as_state(sampler._settings(), plan.fingerprint, position.epoch, position.batches)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the batches delivered before the state was saved; the sampler then has nothing to resume.
-
-        Where the sampler is at a later epoch already, a state from the end of its epoch leads to the start of that one.
-
-        Raises
-        ------
-        SamplerError
-            As in `PackBatchSampler.load_state_dict`.
-        """
-        self._iteration.load(*self._sampler._read(state))
-        self._batches = None

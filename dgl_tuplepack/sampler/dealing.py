@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,44 @@ def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bo
     """Batches of an epoch, equal on all ranks."""
     packs_per_step = packs_per_batch * num_replicas
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
+
+
+def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
+    """Return the steps of each shape, given its number of packs; see `promoted`."""
+    number = [*packs]
+    for shape, target in _promotions(packs, packs_per_step, drop_last):
+        rest = number[shape] % packs_per_step
+        number[shape] -= rest
+        number[target] += rest
+    return [num_steps(each, 1, packs_per_step, drop_last) for each in number]
+
+
+def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
+    """Return the packs of each shape with those that do not fill a step moved to steps of a larger shape.
+
+    They move where that saves a step: to the next larger shape in whose last step they fit. With `drop_last` they
+    always move to the next larger shape, so no more packs are dropped than with one shape.
+    """
+    groups = [*groups]
+    for shape, target in _promotions([len(group) for group in groups], packs_per_step, drop_last):
+        kept = len(groups[shape]) // packs_per_step * packs_per_step
+        groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
+        groups[shape] = groups[shape][:kept]
+    return groups
+
+
+def _promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int]]:
+    """Return the shapes whose last packs move, in order, each with the shape that they move to."""
+    number, moves = [*packs], []
+    for shape in range(len(number) - 1):
+        rest = number[shape] % packs_per_step
+        spare = [-number[larger] % packs_per_step for larger in range(shape + 1, len(number))]
+        fitting = [0] if drop_last else [larger for larger, room in enumerate(spare) if room >= rest]
+        if rest and fitting:
+            target = shape + 1 + fitting[0]
+            number[target] += rest
+            moves.append((shape, target))
+    return moves
 
 
 def deal(
@@ -58,11 +97,24 @@ def deal(
 
 
 @dataclass(frozen=True)
+class Dealt:
+    """The batches of an epoch.
+
+    `packs` has the packs of each batch of each rank, int64 ``[S, R, p]``, NONE where there is no pack; `shapes` the
+    number of the shape that the batches of each step have, int64 ``[S]``.
+    """
+
+    packs: IntArray
+    shapes: IntArray
+
+
+@dataclass(frozen=True)
 class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``; NONE where there is no pack.
+    int64 ``[S, p]``; NONE where there is no pack. `shapes` has the number of the shape of each step of a ladder, int64
+    ``[S]``; None: there is one shape.
     """
 
     epoch: int
@@ -70,6 +122,7 @@ class EpochBatches:
     offsets: IntArray
     graphs: IntArray
     dealt: IntArray
+    shapes: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.dealt)
@@ -77,7 +130,7 @@ class EpochBatches:
     def __getitem__(self, step: int) -> EpochIds:
         packs = [p for p in self.dealt[step].tolist() if p != NONE]
         ids = [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
-        return EpochIds(ids, self.epoch)
+        return EpochIds(ids, self.epoch, None if self.shapes is None else int(self.shapes[step]))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.slots import expand_patterns
+from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
@@ -30,13 +31,14 @@ class Packs:
     """A plan written out, pack by pack.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
-    ``work[p]`` real nodes and edges.
+    ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape in a ladder, else 0.
     """
 
     plan: PackPlan
     offsets: IntArray
     graphs: IntArray
     work: FloatArray
+    shapes: IntArray
 
     @classmethod
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
@@ -44,7 +46,7 @@ class Packs:
         offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
         # Floats: sums over components may exceed int64, and are only compared.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
-        return cls(plan, offsets, graphs, work)
+        return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))
 
 
 class Plans:
@@ -55,8 +57,8 @@ class Plans:
     """
 
     def __init__(
-        self, histogram: SizeHistogram, class_offsets: IntArray, limits: Limits, first: PackPlan, seed: int,
-        every: int | None,
+        self, histogram: SizeHistogram, class_offsets: IntArray, limits: Limits | Ladder, first: PackPlan,
+        seed: int, every: int | None,
     ) -> None:  # fmt: skip
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every

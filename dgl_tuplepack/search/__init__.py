@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import fields
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -21,14 +21,16 @@ from dgl_tuplepack.search.budget import Budget
 from dgl_tuplepack.search.evaluation import FITS, PACKERS, Objective, evaluating
 from dgl_tuplepack.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.search.grid import Grid
+from dgl_tuplepack.search.ladder_result import LadderSearch
+from dgl_tuplepack.search.ladders import PLANS, LadderTask, check_shapes, search_ladders
 from dgl_tuplepack.search.result import WAYS, Candidate, LimitsSearch
-from dgl_tuplepack.search.settings import Ranges
+from dgl_tuplepack.search.settings import AUTO, Ranges
 from dgl_tuplepack.search.space import space_of
 from dgl_tuplepack.search.target import Target
 from dgl_tuplepack.search.way import Way
 from dgl_tuplepack.sizes import GraphSizes
 
-__all__ = ["WAYS", "Candidate", "LimitsSearch", "search_limits"]
+__all__ = ["WAYS", "Candidate", "LadderSearch", "LimitsSearch", "search_limits"]
 
 # The argument that chooses a way; the first of them that is given decides.
 _CHOSEN_BY: Mapping[str, type[Way]] = {
@@ -36,7 +38,17 @@ _CHOSEN_BY: Mapping[str, type[Way]] = {
 }  # fmt: skip
 
 
+@overload
 def search_limits(
+    histogram: SizeHistogram | GraphSizes | Any, *, shapes: None = None, **settings: Any
+) -> LimitsSearch: ...
+
+
+@overload
+def search_limits(histogram: SizeHistogram | GraphSizes | Any, *, shapes: int, **settings: Any) -> LadderSearch: ...
+
+
+def search_limits(  # type: ignore[misc]  # the overloads tell what is returned, not each setting
     histogram: SizeHistogram | GraphSizes | Any,
     *,
     ranges: Ranges | None = None,
@@ -58,7 +70,8 @@ def search_limits(
     oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
     executor: Executor | None = None,
-) -> LimitsSearch:
+    shapes: int | None = None,
+) -> LimitsSearch | LadderSearch:
     """Search limits for a histogram; the arguments that are given choose the way.
 
     - "auto", if none of the arguments below is given: advise the fewest slots per pack (the sum of the limits) among
@@ -123,11 +136,14 @@ def search_limits(
     executor
         Any ``concurrent.futures.Executor`` to make plans on; None: threads on all cores. The result does not depend on
         it.
+    shapes
+        2 to 4: search a ladder of so many shapes for `graphs_per_batch`, with the fewest padded slots. The largest
+        shape is the smallest that holds every graph. None: one shape.
 
     Returns
     -------
     LimitsSearch
-        All candidates that were planned, the best one, and the Pareto front.
+        All candidates that were planned, the best one, and the Pareto front. With `shapes`, a `LadderSearch`.
 
     Raises
     ------
@@ -165,9 +181,18 @@ def search_limits(
         )
     method, settings = _planning(method, heuristic, seed, effort)
     check_oversize(oversize, SearchError)
+    number_of_shapes = None if shapes is None else _checked_shapes(shapes, way)
     histogram = as_histogram(histogram)
     others = None if holding is None else _same_components(as_histogram(holding), histogram)
     way = way.for_histogram(histogram)
+    if number_of_shapes is not None and isinstance(way, GraphsPerBatch):
+        packs = 1 if way.packs_per_batch == AUTO else int(way.packs_per_batch)
+        task = LadderTask(histogram.without_ids(), cap, packs, method, settings)
+        space = space_of(histogram, multiple_of, others)
+        return search_ladders(
+            space, number_of_shapes, way.graphs_per_batch, task, PLANS if plans is None else way.plans, executor,
+            multiple_of,
+        )  # fmt: skip
     kept, dropped, space = histogram, 0, space_of(histogram, multiple_of, others)
     way = way.settled(space, cap)
     smallest = way.smallest(space, oversize == "drop")
@@ -202,6 +227,17 @@ def way_of(**asked: Any) -> Way:
             f"{', '.join(taken)}; leave {'them' if len(idle) > 1 else 'it'} out."
         )
     return way(**given)
+
+
+def _checked_shapes(shapes: object, way: Way) -> int:
+    """Return the number of shapes; refuse (SearchError) one that is not of a ladder, and other ways of searching."""
+    number = check_shapes(shapes)
+    if not isinstance(way, GraphsPerBatch):
+        raise SearchError(
+            f"shapes={number} is for batches of a number of graphs, but the search is of the way {way.name!r}; give "
+            "graphs_per_batch, or leave shapes out."
+        )
+    return number
 
 
 def _same_components(others: SizeHistogram, histogram: SizeHistogram) -> SizeHistogram:

@@ -81,8 +81,8 @@ class GraphsPerBatch(Way):
             raise SearchError(
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
                 f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self._packs:.1f} graphs on "
-                "average; ask for that many, drop the largest graphs (oversize='drop', --oversize drop), or set a cap "
-                "(graphs=, --graphs)."
+                "average; ask for that many, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
+                "(graphs=, --graphs), or search several shapes (search_limits(..., shapes=2), --shapes 2)."
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:

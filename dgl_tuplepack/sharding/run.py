@@ -15,9 +15,11 @@ from typing import Any
 from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
@@ -51,7 +53,7 @@ class Sharded:
     """
 
     store: MultiStore
-    limits: Limits
+    limits: Any
     packs_per_batch: int
     written: tuple[str, ...]
     kept: tuple[str, ...]
@@ -63,7 +65,7 @@ def preprocess_shards(
     shards: Sequence[Any] | Mapping[str, Any],
     out: str | os.PathLike[str],
     *,
-    limits: Limits | None = None,
+    limits: Shapes | None = None,
     graphs_per_batch: int | None = None,
     multiple_of: int = 1,
     compact: bool = False,
@@ -74,6 +76,9 @@ def preprocess_shards(
     ogb_settings: Mapping[str, Any] | None = None,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
 
@@ -106,6 +111,8 @@ def preprocess_shards(
     pre_transform, transform_seed
         As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
         with another one is refused, unless `overwrite`.
+    ties, indices, levels
+        As in `GraphStore.write`. A finished shard that was written with others is refused, unless `overwrite`.
 
     Returns
     -------
@@ -131,13 +138,15 @@ def preprocess_shards(
     Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
     only.
     """
-    limits, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
     if pre_transform is not None:
         GraphTransform(pre_transform, transform_seed)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
+    told = {"ties": ties, "indices": indices, "levels": levels}
+    declared = {name: value for name, value in told.items() if value is not None}
     named = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
@@ -146,14 +155,14 @@ def preprocess_shards(
             done = _all(
                 at_work,
                 write_shard,
-                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed) for s in named},
+                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed, declared) for s in named},
                 "shards",
             )
             written = [done[shard.name] for shard in named]
             _check_alike(written)
         with timed(seconds, "limits"):
             histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
-            chosen, packs = limits_for(histogram, limits, graphs_per_batch, multiple_of, histogram)
+            chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
             chosen = chosen.aligned(histogram.components)
             chosen.check(histogram.sizes, histogram.counts)
         entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from dgl_tuplepack._files import JsonFormat
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.plan import PLAN_FILE
+from dgl_tuplepack.plan import is_plan_file
 from dgl_tuplepack.preprocessing import load_plans, write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.sources import resolve
@@ -46,18 +48,25 @@ class WrittenShard:
 
 
 def write_shard(
-    shard: Shard, out: Path, compact: bool, overwrite: bool, pre_transform: Any = None, transform_seed: int = 0
+    shard: Shard,
+    out: Path,
+    compact: bool,
+    overwrite: bool,
+    pre_transform: Any = None,
+    transform_seed: int = 0,
+    declared: Mapping[str, Any] | None = None,
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    A finished dataset stays as it was: the store is written to the folder `NEW` then. Errors are those of
-    `GraphStore.write`; an earlier store stays.
+    `declared` are the ties, indices and levels that are given. A finished dataset stays as it was: the store is written
+    to the folder `NEW` then. Errors are those of `GraphStore.write`; an earlier store stays.
     """
     folder = out / shard.name
     identity = shard.identity()
     asked = None if pre_transform is None else PreTransform.after(None, pre_transform, transform_seed)
+    declared = dict(declared or {})
     for place in () if overwrite else (folder, out / NEW / shard.name):
-        store = _finished(place, identity, compact, asked)
+        store = _finished(place, identity, compact, asked, declared)
         if store is not None:
             return _written(shard, store, kept=True, is_new=place != folder)
     _clear_remains(folder)
@@ -68,10 +77,10 @@ def write_shard(
     with shard.opened() as source:
         if pre_transform is not None:
             source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
-        store = GraphStore.write(folder, source, compact=compact, overwrite=True)
+        store = GraphStore.write(folder, source, compact=compact, overwrite=True, **declared)
     if shard.has_files and shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
-    content = {"source": identity, "compact": compact, "store": store.checksum}
+    content = {"source": identity, "compact": compact, "store": store.checksum, **declared}
     if asked is not None:
         content["pre_transform"] = asdict(asked)
     _SOURCE_FILE.write(folder / SOURCE, content, indent=1)
@@ -88,16 +97,19 @@ def _clear_remains(folder: Path) -> None:
     if (folder / METADATA).exists() or not _SOURCE_FILE.recognises(folder / SOURCE):
         return
     # The file by which the folder is recognised as ours goes last.
-    remains = [*(file for file in folder.glob("*.json") if PLAN_FILE.recognises(file)), folder / SOURCE]
+    remains = [*(file for file in folder.glob("*.json") if is_plan_file(file)), folder / SOURCE]
     if is_begun(folder, besides=[file.name for file in remains]):
         for file in remains:
             file.unlink()
 
 
-def _finished(folder: Path, identity: str, compact: bool, asked: PreTransform | None) -> GraphStore | None:
+def _finished(
+    folder: Path, identity: str, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+) -> GraphStore | None:
     """Return the store in a folder if it was written from the same source in the same way and is intact.
 
-    FormatError if it was written with another transform than is `asked` for: the others would have to be, too.
+    FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
+    are `declared`: the others would have to be, too.
     """
     if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
         return None
@@ -106,6 +118,7 @@ def _finished(folder: Path, identity: str, compact: bool, asked: PreTransform | 
         with _SOURCE_FILE.reading(folder / SOURCE) as document:
             found = [document[key] for key in ("source", "compact", "store")]
             kept = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
+            known = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
         if found != [identity, compact, store.checksum]:
             return None
         store.verify()
@@ -114,10 +127,15 @@ def _finished(folder: Path, identity: str, compact: bool, asked: PreTransform | 
         return None
     if kept != asked:
         raise FormatError(other_transform(folder, kept, asked))
+    if known != declared:
+        raise FormatError(
+            f"{folder} was written with {known or 'no ties, indices and levels'!s:.200}, but is wanted with "
+            f"{declared or 'none'!s:.200}; write it again (overwrite=True), or to another folder."
+        )
     return store
 
 
-def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
+def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool:
     """Write the plans of a shard beside its store; return False if they are there."""
     store = GraphStore(out / name)
     try:
@@ -128,17 +146,17 @@ def plan_shard(name: str, out: Path, limits: Limits, seed: int) -> bool:
     return False
 
 
-def _check_plans(store: GraphStore, limits: Limits, seed: int) -> None:
+def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
     """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
     for split, plan in load_plans(store).items():
-        if (plan.limits, plan.seed) != (limits.aligned(store.schema.components), seed):
+        if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
                 f"{plan_file(store.path, split)} was not made with {limits} and seed {seed}, as {MANIFEST} says; "
                 "preprocess the shards again."
             )
 
 
-def verify_shard(out: Path, shard: ShardEntry, limits: Limits, seed: int) -> None:
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Ladder, seed: int) -> None:
     """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
     store = GraphStore(out / shard.name)
     store.verify()

@@ -10,7 +10,8 @@ import numpy as np
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SizesError
-from dgl_tuplepack.graphs.blocks import Array, check_types, components_of
+from dgl_tuplepack.graphs.blocks import Array, components_of
+from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.saved_graphs import BFloat16, SavedGraph, read_saved_graphs
@@ -35,7 +36,8 @@ class BinFile(Source):
             raise SizesError(f"{self.title} has no graphs; at least one is needed.")
         node_types, edge_types = graphs[0].ntypes, graphs[0].canonical_etypes
         for number, graph in enumerate(graphs):
-            check_types(graph, node_types, edge_types, f"item {number} of {self.title}", "item 0")
+            found = graph.ntypes, graph.canonical_etypes
+            check_types(found, (node_types, edge_types), f"item {number} of {self.title}", "item 0")
         rows = [[*graph.num_nodes, *(len(src) for src, _ in graph.endpoints)] for graph in graphs]
         return GraphSizes(np.array(rows, np.int64), components_of(node_types, edge_types))
 

@@ -11,8 +11,9 @@ import numpy as np
 
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.blocks import check_types, components_of
-from dgl_tuplepack.graphs.items import is_iterable, is_pyg, parts_of
+from dgl_tuplepack.graphs.blocks import components_of
+from dgl_tuplepack.graphs.items import is_iterable, parts_of
+from dgl_tuplepack.graphs.named import by_name, check_types, is_pyg, key_of, names_of, types_in
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.sources.kind import Source
 from dgl_tuplepack.sources.sizes_cache import cached_sizes, sample_ids
@@ -92,17 +93,22 @@ class SizeReader:
 
     def __init__(self, first: Any, where: str) -> None:
         graph = _sized(first, where)
-        self._where, self._types = where, (graph.ntypes, graph.canonical_etypes)
-        self.components = components_of(*self._types)
+        self._where, self._types, self._names = where, types_in(graph), names_of(graph)
+        node_types, edge_types = self._types
+        named = bool(self._names)
+        self.components = components_of(node_types, list(map(key_of, edge_types)) if named else edge_types, named)
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""
         graph = _sized(item, where)
-        node_types, edge_types = self._types
-        check_types(graph, node_types, edge_types, where, self._where)
+        check_types(types_in(graph), self._types, where, self._where, (names_of(graph), self._names))
         if self.components is HOMOGENEOUS:
             return graph.num_nodes(), graph.num_edges()
-        return (*map(graph.num_nodes, node_types), *map(graph.num_edges, edge_types))
+        graphs = by_name(graph).values()
+        return (
+            *(each.num_nodes(t) for each in graphs for t in each.ntypes),
+            *(each.num_edges(e) for each in graphs for e in each.canonical_etypes),
+        )
 
 
 def _sized(item: Any, where: str) -> Any:

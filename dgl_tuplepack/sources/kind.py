@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import itertools
 import os
@@ -51,12 +52,16 @@ class Source(ABC):
         Settings, as text, that also determine what is read from `files`.
     pre_transform
         `PreTransform` of the graphs, if they were transformed before.
+    ties, indices
+        What is declared about the graphs, see `graphs.relations`.
     """
 
     knows_sizes = False
     levels: Mapping[str, str | None] | None = None
     schema: Any = None
     pre_transform: Any = None
+    ties: Mapping[str, str] = {}
+    indices: Mapping[str, str] = {}
     files: Path | None = None
     settings: Mapping[str, str] = {}
 
@@ -92,6 +97,12 @@ class Source(ABC):
         """Return the histogram of the sizes."""
         return SizeHistogram.from_sizes(self.sizes())
 
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same source with other `levels`."""
+        other = copy.copy(self)
+        other.levels = levels
+        return other
+
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""
         return None
@@ -114,7 +125,8 @@ class Source(ABC):
     def items(self) -> Iterable[Any]:
         """Return all graphs in their order, for kinds without `blocks`.
 
-        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), as `graphs.items.parts_of` takes it.
+        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of these with a dict of named graphs,
+        as `graphs.items.parts_of` takes it.
         """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.items import Identified, is_graph
+from dgl_tuplepack.graphs.items import Identified
+from dgl_tuplepack.graphs.named import holds_graphs
 from dgl_tuplepack.histogram import SizeHistogram, is_row
 from dgl_tuplepack.sizes import GraphSizes, as_int64
 from dgl_tuplepack.sources.kind import Source
@@ -82,4 +83,4 @@ def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
 
 def _holds_graph(item: Any) -> bool:
     item = item.item if isinstance(item, Identified) else item
-    return is_graph(item) or (isinstance(item, tuple | list) and bool(item) and is_graph(item[0]))
+    return holds_graphs(item) or (isinstance(item, tuple | list) and bool(item) and holds_graphs(item[0]))

@@ -17,8 +17,9 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     Parameters
     ----------
     source
-        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of Data or HeteroData of PyG; a DGLDataset,
-        an InMemoryDataset of PyG, a dataset object of OGB or a subset of one (anything with a length and items of that
+        A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of these with a dict of named graphs
+        ``{"atoms": g, "bonds": h}`` in place of the graph, or of Data or HeteroData of PyG; a DGLDataset, an
+        InMemoryDataset of PyG, a dataset object of OGB or a subset of one (anything with a length and items of that
         kind); a `GraphStore`, a `MultiStore` or an
         `OgbFolder`; the path of one of these three, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
         ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
@@ -31,7 +32,8 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     -------
     GraphSizes
         Components ``("nodes", "edges")``; for heterographs one component for each node type and each
-        canonical edge type, such as ``"nodes:user"`` and ``"edges:user:follows:user"``.
+        canonical edge type, such as ``"nodes:user"`` and ``"edges:user:follows:user"``; for named graphs
+        ``"nodes:atoms"`` and ``"edges:atoms"``.
 
     Raises
     ------

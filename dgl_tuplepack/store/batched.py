@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -11,15 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, INDICES, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS, Key
-from dgl_tuplepack.store.rows import Finder, address_of, array_record
+from dgl_tuplepack.store.rows import Finder, GraphRows, address_of, array_record
 from dgl_tuplepack.store.selection import Selection
 
 # The most nodes or edges that the index types of DGL can number.
@@ -76,6 +77,8 @@ class BatchedStore:
         content, t = key[:2]
         kind = PER_GRAPH if content == "per_graph" else ENDPOINTS if content in ENDS else ROWS
         nodes = self._types.index(t[0 if content == ENDS[0] else 2]) if kind == ENDPOINTS else 0
+        if key in self._schema.index_columns:
+            kind, nodes = INDICES, self._types.index(self._schema.index_columns[key])
         width, code = prod(row), CODES.get(DTYPES[str(dtype).removeprefix("torch.")], OTHER)
         fill = address_of(self._no_fill)
         return kind, self._types.index(t), nodes, number, 0, width, width * dtype.itemsize, code, fill, 1, 0
@@ -93,7 +96,14 @@ class BatchedStore:
     def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
         if is_one_id(ids):
             return self.store[ids]  # type: ignore[index]
-        graphs = self._finder.find(ids)  # type: ignore[arg-type]
+        return self._builder.batch(*self.tensors(ids)[1:])  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.store)
+
+    def tensors(self, ids: Sequence[int] | IntArray | Tensor) -> tuple[GraphRows, list[int], list[Tensor]]:
+        """Return the rows of the graphs, the numbers of all, and the tensors of their batch, as `tensors_of` says."""
+        graphs = self._finder.find(ids)
         totals = checked_totals(self._schema, graphs.totals)
         # Memory of numpy takes half as long to come by as that of torch.
         tensors = [
@@ -108,9 +118,8 @@ class BatchedStore:
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            end, edge_type = self._tensors[f][0]
-            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
-        return self._builder.batch(totals, tensors)
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
+        return graphs, totals, tensors
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
@@ -155,6 +164,12 @@ def _in_numpy(dtype: torch.dtype) -> np.dtype[Any] | None:
     return np.dtype(name) if DTYPES[name] == name else None
 
 
+def no_graphs(schema: Schema) -> Any:
+    """Return a batch of no graphs."""
+    tensors = [torch.empty((0, *row), dtype=dtype, device="cpu") for _, dtype, row in tensors_of(schema)]
+    return BatchBuilder(schema).batch([0] * (len(schema.components) + 1), tensors)
+
+
 class _Text(str):
     """A text that carries a batch: collate functions hand lists of texts on as they are."""
 
@@ -168,6 +183,24 @@ class _Whole(tuple[_Text]):
 
     def __new__(cls, texts: list[_Text]) -> Any:
         return texts[0].batch
+
+    def __iter__(self) -> Iterator[_Text]:
+        _refuse_others(sys._getframe(1).f_globals)
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        _refuse_others(sys._getframe(1).f_globals)
+        return super().__getitem__(index)
+
+
+def _refuse_others(scope: Mapping[str, Any]) -> None:
+    """Refuse (InputError) to be taken apart by code that would take the text for a graph; `scope` has its globals."""
+    if str(scope.get("__name__")).partition(".")[0] not in ("dgl", "torch", "torch_geometric"):
+        raise InputError(
+            "store.batched() gives whole batches to loaders, which only the collate functions of DGL and torch hand "
+            "on; a collate_fn of your own wants single graphs: give the loader the store in place of store.batched(), "
+            "or leave collate_fn out."
+        )
 
 
 def collatable(batch: Any) -> list[Any]:

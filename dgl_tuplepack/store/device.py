@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.errors import TransformError
+from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.graphs.build import BatchBuilder
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
@@ -21,6 +22,7 @@ from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.batched import checked_totals, collatable, is_one_id, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
+from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.rows import Finder, GraphRows
 from dgl_tuplepack.store.selection import Selection
@@ -87,18 +89,20 @@ class DeviceStore:
         return self.store.ids_in_store(ids)
 
     def padded(
-        self, limits: Limits, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
-    ) -> DevicePaddedStore:
+        self, limits: Shapes, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
+    ) -> DevicePaddedStore | LadderPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
 
         Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
         `coordinates` and `sort_edges`.
         """
         schema = self.store.batch_schema(as_stored)
-        return DevicePaddedStore(self, PaddedShape(schema, limits, packs_per_batch, **settings))
+        shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
+        view: DevicePaddedStore | LadderPadded = joined_views([DevicePaddedStore(self, shape) for shape in shapes])
+        return view
 
     def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
@@ -106,6 +110,21 @@ class DeviceStore:
     def batched(self, *, as_stored: bool = False) -> DeviceBatchedStore:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
         return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
+
+    def with_transform(self, transform: Any, seed: int = 0) -> NoReturn:
+        """Refuse transforms of single graphs, which the device has in batches alone.
+
+        Raises
+        ------
+        TransformError
+            Always; says what to do instead.
+        """
+        raise TransformError(
+            f"graphs are transformed one by one, which takes longer on {self.device} than where the store lies; "
+            "transform them once (GraphStore.write(..., pre_transform=...)), send the batches of "
+            "store.with_transform(...) there (batch.to(device)), or transform whole batches there "
+            "(store.to(device).padded(...).with_transform(...))."
+        )
 
     def send_rows(
         self, graphs: GraphRows, slots: Mapping[Any, int]
@@ -153,6 +172,11 @@ class DevicePaddedStore(Transformable):
     def __len__(self) -> int:
         return len(self.store)
 
+    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
+        """Return the nodes of each type, the edges of each type, and the number of graphs."""
+        content: list[int] = self._finder.find(ids).totals.tolist()
+        return content
+
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         graphs = self._finder.find(ids)
         self.shape.check_content(graphs.totals.tolist())
@@ -173,7 +197,12 @@ class DevicePaddedStore(Transformable):
             if t is not None:
                 tensors["per_graph", t] = counts[t]
         for key, spec in self.shape.schema.columns():
-            tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
+            target = self.shape.schema.index_columns.get(key)
+            if target is None:
+                tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
+            else:
+                first = firsts[target][slots[key[1]]]
+                tensors[key] = self._indices(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, first)
         for e in self.shape.schema.edge_types:
             for end, t in zip(ENDS, (e[0], e[2]), strict=True):
                 tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
@@ -187,6 +216,16 @@ class DevicePaddedStore(Transformable):
             return filling.expand(len(rows), *stored.shape[1:]).clone(memory_format=torch.contiguous_format)
         values = stored[rows].to(dtype)
         return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
+
+    def _indices(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, first: Tensor) -> Tensor:
+        """Shift indices to the `first` node or edge of their graph; those of padding are the first of the padding."""
+        stored = self.store._values[key]
+        tail = [1] * (stored.dim() - 1)
+        if not len(stored):
+            padding = first.to(dtype).reshape(-1, *tail).expand(len(rows), *stored.shape[1:])
+            return padding.clone(memory_format=torch.contiguous_format)
+        local = torch.where(mask.reshape(-1, *tail), stored[rows].to(torch.int64), 0)
+        return (local + first.reshape(-1, *tail)).to(dtype)
 
     def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
         """Shift endpoints to the nodes of their graph in the batch; padding edge j of m is at node j * spare // m."""
@@ -236,8 +275,17 @@ class DeviceBatchedStore:
                     moved = self.store._ends[end, t][rows[t]].to(torch.int64) + first_nodes[nodes][of_graph]
                     tensors[end, t] = moved.to(schema.idtype)
         for key, spec in schema.columns():
-            tensors[key] = self.store._values[key][rows[key[1]]].to(spec.dtype)
+            values, target = self.store._values[key][rows[key[1]]], schema.index_columns.get(key)
+            if target is not None:
+                first = torch.cumsum(counts[target], 0) - counts[target]
+                if key[1] is not None:
+                    first = torch.repeat_interleave(first, counts[key[1]], output_size=totals[key[1]])
+                values = values + first.reshape(-1, *[1] * (values.dim() - 1))
+            tensors[key] = values.to(spec.dtype)
         return self._builder.batch(checked, [tensors[key] for key, _, _ in tensors_of(schema)])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
@@ -245,9 +293,9 @@ class DeviceBatchedStore:
 
 
 def _on_device(item: Any, device: torch.device) -> Any:
-    """Send an item of the store: a DGLGraph, or a pair of it and a label."""
-    if not isinstance(item, tuple):
-        return item.to(device)
-    graph, label = item
-    on_device = {n: v.to(device) for n, v in label.items()} if isinstance(label, dict) else label.to(device)
-    return graph.to(device), on_device
+    """Send an item of the store: a DGLGraph, a dict of them, or a pair with a label."""
+    if isinstance(item, tuple):
+        return tuple(_on_device(part, device) for part in item)
+    if isinstance(item, dict):
+        return {name: part.to(device) for name, part in item.items()}
+    return item.to(device)

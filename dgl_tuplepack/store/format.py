@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.described import description_of
+from dgl_tuplepack.graphs.named import name_of_type
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
-STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
+STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again", others=(2,))
+# Keys of version 2, which earlier releases must refuse; they are left out where they are empty.
+_OF_VERSION_2 = ("graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
 # dtype of a feature, by torch's name -> dtype of the file, by numpy's name, unless narrowed.
@@ -134,16 +137,18 @@ class PreTransform:
         return cls(**document)
 
 
-def other_transform(where: Path, found: PreTransform | None, wanted: PreTransform | None) -> str:
+def other_transform(
+    where: Path,
+    found: PreTransform | None,
+    wanted: PreTransform | None,
+    remedy: str = "write it again (overwrite=True, --overwrite), or to another folder.",
+) -> str:
     """Return the message for a store that was written with another `pre_transform` than the one that is wanted."""
 
     def named(transform: PreTransform | None) -> str:
         return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
 
-    return (
-        f"{where} was written {named(found)}, but is wanted {named(wanted)}; write it again (overwrite=True, "
-        "--overwrite), or to another folder."
-    )
+    return f"{where} was written {named(found)}, but is wanted {named(wanted)}; {remedy}"
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,15 @@ class StoreMetadata:
     arrays: tuple[ArrayEntry, ...]
     written_by: str = __version__
     pre_transform: PreTransform | None = None
+    graph_names: tuple[str, ...] = ()
+    ties: Mapping[str, str] = field(default_factory=dict)
+    indices: Mapping[str, str] = field(default_factory=dict)
     pyg: PygLayout | None = None
+
+    @property
+    def version(self) -> int:
+        """Version of the file."""
+        return 2 if any(getattr(self, key) for key in _OF_VERSION_2) else 1
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
@@ -182,27 +195,29 @@ class StoreMetadata:
             labels={str(entry.name): entry.spec for entry in self.of_content("label")},
             idtype=getattr(torch, self.idtype),
             has_ids=True,
+            graph_names=self.graph_names,
+            ties=self.ties,
+            indices=self.indices,
             pyg=self.pyg,
         )
 
     @property
     def checksum(self) -> str:
         """SHA-256 of the rest of the file; it identifies the content of the store."""
-        return str(STORE_FILE.document(self._content())["checksum"])
+        return str(STORE_FILE.document(self._content(), self.version)["checksum"])
 
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
         # Left out where there is none, so that stores of earlier releases keep their checksum.
-        if self.pre_transform is None:
-            del content["pre_transform"]
-        del content["pyg"]
-        if self.pyg is not None:
-            content["pyg"] = self.pyg.as_document()
+        content["pyg"] = None if self.pyg is None else self.pyg.as_document()
+        for key in ("pre_transform", "pyg", *_OF_VERSION_2):
+            if not content[key]:
+                del content[key]
         return content
 
     def save(self, folder: Path) -> None:
         """Write `metadata.json`; with that the store exists."""
-        STORE_FILE.write(folder / METADATA, self._content(), indent=1)
+        STORE_FILE.write(folder / METADATA, self._content(), indent=1, version=self.version)
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
@@ -224,7 +239,10 @@ class StoreMetadata:
                 values["pre_transform"] = PreTransform.from_dict(values["pre_transform"])
             if "pyg" in values:
                 values["pyg"] = PygLayout.from_document(values["pyg"])
+            values["graph_names"] = tuple(values.get("graph_names", ()))
             metadata = cls(**values)
+            if metadata.version != document["version"]:
+                raise ValueError(f"its content is of version {metadata.version}")
             metadata._check()
         return metadata
 
@@ -272,3 +290,8 @@ class StoreMetadata:
             raise ValueError("there is not one label for each graph")
         if any(len(entry.shape) != 1 for entry in self.of_content("split")):
             raise ValueError("a split is not a list of ids")
+        names = [name_of_type(t) for t in self.node_types]
+        if self.graph_names and tuple(dict.fromkeys(names)) != self.graph_names:
+            raise ValueError(f"the graphs are {self.graph_names!r:.200}, but the types are those of {names!r:.200}")
+        # Refuses ties and indices that do not fit.
+        _ = self.schema

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +17,9 @@ from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
-from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
@@ -27,6 +28,7 @@ from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.batched import BatchedStore
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import commit, fresh_data
+from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
 from dgl_tuplepack.store.pre_transform import Transformed
@@ -41,7 +43,7 @@ class StoredGraphs(WithTransform, Selection):
 
     def padded(
         self,
-        limits: Limits,
+        limits: Shapes,
         packs_per_batch: int = 1,
         *,
         label_fill: Fill = 0,
@@ -53,31 +55,32 @@ class StoredGraphs(WithTransform, Selection):
         as_stored: bool = False,
         ring: int = 0,
         separate: bool = False,
-    ) -> PaddedStore:
+    ) -> PaddedStore | LadderPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`; the batches are equal.
+            As in `PaddedCollate`; the batches are equal. With a ladder of limits, the ids of a `PackBatchSampler` tell
+            the shape; other ids get the smallest one that holds them.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
         ring
             Number of buffers (>= 2), pinned if there is CUDA, that batches use in turn; 0: each batch has its own
             memory. A batch is overwritten when `ring` more have been taken: use it up before, or copy it. Works in the
-            main process only.
+            main process only. With a ladder, each shape has its own buffers.
         separate
             Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
         """
         schema = self.batch_schema(as_stored)
-        shape = PaddedShape(
-            schema, limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-        )
-        return PaddedStore(self, shape, ring, separate)
+        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
+        shapes = [PaddedShape(schema, each, *settings) for each in all_of(as_shapes(limits))]
+        view: PaddedStore | LadderPadded = joined_views([PaddedStore(self, shape, ring, separate) for shape in shapes])
+        return view
 
     def batch(
-        self, ids: Sequence[int] | IntArray | Tensor, limits: Limits, packs_per_batch: int = 1, **settings: Any
+        self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
@@ -190,7 +193,9 @@ class GraphStore(StoredGraphs):
         overwrite: bool = False,
         pre_transform: Callable[[Any], Any] | None = None,
         transform_seed: int = 0,
-        levels: Mapping[str, str | None] | None = None,
+        ties: Ties | None = None,
+        indices: Indices | None = None,
+        levels: Levels | None = None,
     ) -> GraphStore:
         """Write a store, block after block, and open it.
 
@@ -199,9 +204,10 @@ class GraphStore(StoredGraphs):
         path
             Folder to make, or an empty folder.
         source
-            A list, dataset or iterator of DGLGraph, (DGLGraph, label), or Data or HeteroData of PyG; an OGB dataset; an
-            `OgbFolder`, a `GraphStore`, a `MultiStore`, an `InMemoryDataset` of PyG or a subset of one of these, or a
-            path, which are read directly and much faster; the path of a ``.bin`` file of `dgl.save_graphs`.
+            A list, dataset or iterator of DGLGraph or (DGLGraph, label), of named graphs ``({"atoms": g, "bonds": h},
+            label)``, or of Data or HeteroData of PyG; an OGB dataset; an `OgbFolder`, a `GraphStore`, a `MultiStore`,
+            an `InMemoryDataset` of PyG or a subset of one of these, or a path, which are read directly and much faster;
+            the path of a ``.bin`` file of `dgl.save_graphs`.
         splits
             Ids by name of the split, such as "train"; None: the splits of the source.
         compact
@@ -211,9 +217,13 @@ class GraphStore(StoredGraphs):
             Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
-            returns a DGLGraph. Sizes are those of the graphs that it returns. The store keeps its name and settings.
+            returns a DGLGraph, or returns a dict of named ones. Sizes are those of the graphs that it returns. The
+            store keeps its name and settings.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
+        ties, indices
+            As in `PaddedCollate`; the store keeps them, and its batches need not be told. Checked for each graph. None:
+            those of the source, if it is a store.
         levels
             What attributes of graphs of PyG belong to: "node", "edge", "graph", or None to leave one out, by name,
             ``{"w": "edge"}``. It is needed where the graphs do not tell it.
@@ -223,7 +233,7 @@ class GraphStore(StoredGraphs):
         FormatError
             The folder holds something else or cannot be written, or a file of the source is damaged.
         SchemaError, SizesError
-            Graphs differ in types, features or labels, or there are none.
+            Graphs differ in types, features or labels, or there are none; ties or indices do not hold.
         TransformError
             `pre_transform` fails for a graph, or does not return one.
         InputError
@@ -240,11 +250,10 @@ class GraphStore(StoredGraphs):
         with fresh_data(path, overwrite) as data:
             opened = resolve(source)
             if levels is not None:
-                opened = copy.copy(opened)
-                opened.levels = checked_levels(levels)
+                opened = opened.with_levels(checked_levels(levels))
             if pre_transform is not None:
                 opened = Transformed(opened, pre_transform, transform_seed)
-            schema, blocks = blocks_of(opened)
+            schema, blocks = blocks_of(opened, ties, indices)
             number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
             if not isinstance(chosen, Mapping):
                 raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")

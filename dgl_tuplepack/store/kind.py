@@ -15,15 +15,16 @@ from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import Source
 from dgl_tuplepack.sources.kind import SizedSource
+from dgl_tuplepack.store.batched import BatchedStore
 from dgl_tuplepack.store.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.multi_store import MultiStore
 from dgl_tuplepack.store.part import block_of
 from dgl_tuplepack.store.selection import Selection
-from dgl_tuplepack.store.transformed import TransformedStore
+from dgl_tuplepack.store.transformed import TransformedBatched, TransformedStore
 
-# Graphs of a subset in a block.
-_GRAPHS = 4096
+# Graphs of a subset in a block, and those that are transformed at a time.
+_GRAPHS, _READ = 4096, 256
 
 
 class Stored(SizedSource):
@@ -32,6 +33,7 @@ class Stored(SizedSource):
     def __init__(self, store: StoredGraphs) -> None:
         super().__init__(str(store.path), store)
         self.schema, self.pre_transform = store.schema, store.pre_transform
+        self.ties, self.indices = store.schema.ties, store.schema.indices
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
@@ -40,7 +42,11 @@ class Stored(SizedSource):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, a subset of one, or their graphs with a transform."""
+        """Recognise an opened store, a subset of one, or their graphs with a transform; batches stand for graphs."""
+        if isinstance(given, BatchedStore):
+            given = given.store
+        if isinstance(given, TransformedBatched):
+            given = given.graphs
         if isinstance(given, TransformedStore):
             return TransformedGraphs(repr(given), given)
         return cls(given) if isinstance(given, StoredGraphs) else None
@@ -63,9 +69,14 @@ class TransformedGraphs(SizedSource):
     # Written graphs may be smaller.
     knows_sizes = False
 
+    def __init__(self, title: str, view: TransformedStore) -> None:
+        super().__init__(title, view)
+        self.ties, self.indices = view.store.schema.ties, view.store.schema.indices
+
     def items(self) -> Iterator[Any]:
-        """Yield the transformed graphs."""
-        return iter(self._given)
+        """Yield the transformed graphs, which are read some at a time."""
+        for first in range(0, len(self._given), _READ):
+            yield from self._given.__getitems__(range(first, min(first + _READ, len(self._given))))
 
     def by_position(self) -> TransformedStore:
         """Return the view."""

@@ -12,6 +12,7 @@ from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.ladder import Ladder, shapes_from_dict
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.format import MANIFEST, METADATA, PLAIN_NAME
 
@@ -43,7 +44,7 @@ class Manifest:
     """Content of `manifest.json`: the shards in their order, and the limits of the plans beside their stores."""
 
     num_graphs: int
-    limits: Limits
+    limits: Limits | Ladder
     seed: int
     shards: tuple[ShardEntry, ...]
     written_by: str = __version__
@@ -70,7 +71,7 @@ class Manifest:
             if number != sum(shard.num_graphs for shard in shards) or len({s.name for s in shards}) != len(shards):
                 raise ValueError("its shards do not add up, or one is listed twice")
             seed, written_by = whole_number("seed", document["seed"], 0), str(document["written_by"])
-            return cls(number, Limits.from_dict(document["limits"]), seed, shards, written_by)
+            return cls(number, shapes_from_dict(document["limits"]), seed, shards, written_by)
 
 
 def check_unchanged(checksum: str, folder: Path, shard: ShardEntry) -> None:

@@ -21,6 +21,9 @@ from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import ENDS, Key
 
+# Bytes. What JAX needs to take memory without a copy; that of torch begins at such an address too.
+ALIGNMENT = 64
+
 
 @dataclass(frozen=True)
 class Field:
@@ -39,7 +42,10 @@ class Field:
 
 
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
-    """Place all tensors of a batch: tensors of one dtype share a stretch, unless `separate`."""
+    """Place all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
+
+    Each begins at a multiple of `ALIGNMENT` bytes.
+    """
     slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
     fields += [Field(("mask", t), torch.bool, (number,)) for t, number in slots.items()]
@@ -56,20 +62,32 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
         if placed and (separate or field.dtype != placed[-1].dtype):
             stretch, first = stretch + 1, 0
         placed.append(replace(field, stretch=stretch, first=first))
-        first += field.length * field.dtype.itemsize
+        first += -(-field.length * field.dtype.itemsize // ALIGNMENT) * ALIGNMENT
     return placed
+
+
+# Key of a tensor in a stretch, and its shape unless it is flat.
+_Piece = tuple[Key, tuple[int, ...] | None]
 
 
 class BatchMemory:
     """Hands out memory for batches: new each time, or in turn from a ring of buffers, pinned if there is CUDA."""
 
     def __init__(self, fields: list[Field], ring: int = 0) -> None:
-        # For each stretch: dtype, lengths of its tensors, and their keys and shapes; None as the shape of flat ones.
-        self._stretches: list[tuple[torch.dtype, list[int], list[tuple[Key, tuple[int, ...] | None]]]] = []
+        # For each stretch: dtype, lengths of its pieces, and their keys and shapes; None as the shape of flat ones.
+        self._stretches: list[tuple[torch.dtype, list[int], list[_Piece | None]]] = []
         for _, group in itertools.groupby(fields, lambda field: field.stretch):
             run = list(group)
-            shapes = [(field.key, field.shape if len(field.shape) > 1 else None) for field in run]
-            self._stretches.append((run[0].dtype, [field.length for field in run], shapes))
+            lengths: list[int] = []
+            pieces: list[_Piece | None] = []
+            for field, following in itertools.zip_longest(run, run[1:]):
+                lengths.append(field.length)
+                pieces.append((field.key, field.shape if len(field.shape) > 1 else None))
+                # What lies between two tensors is a piece too.
+                if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
+                    lengths.append(gap)
+                    pieces.append(None)
+            self._stretches.append((run[0].dtype, lengths, pieces))
         # Allocated at first use: a view that is sent to a worker needs no memory.
         self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
@@ -93,15 +111,22 @@ class BatchMemory:
         """Return the addresses of the stretches, int64, and new tensors in them, which keep them alive."""
         memory = self._next() if self._ring else self._new()
         tensors = {}
-        for stretch, (_, lengths, shapes) in zip(memory, self._stretches, strict=True):
+        for stretch, (_, lengths, pieces) in zip(memory, self._stretches, strict=True):
             # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
-            for (key, shape), piece in zip(shapes, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
-                tensors[key] = piece if shape is None else piece.view(shape)
+            for named, piece in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
+                if named is not None:
+                    key, shape = named
+                    tensors[key] = piece if shape is None else piece.view(shape)
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
-def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
-    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
+def batch_of_tensors(
+    shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray, reused: bool = False
+) -> PaddedBatch:
+    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs.
+
+    `reused` says that later batches overwrite the tensors.
+    """
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
     # None where edges are not sorted, or are sorted later.
@@ -114,6 +139,7 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         graph_mask=tensors["mask", None],
         graph_ids=tensors["graph_ids", None],
         num_real_graphs=totals[None],
+        _reused=reused,
         _num_real_nodes={t: totals[t] for t in node_types},
         _num_real_edges={t: totals[t] for t in edge_types},
         _src={t: tensors["sources", t] for t in edge_types},
@@ -126,5 +152,8 @@ def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: In
         _edge_masks={t: tensors["mask", t] for t in edge_types},
         _row_pointers=pointers,
         _edge_orders=orders,
+        graph_names=schema.graph_names,
+        _ties=schema.tied,
+        _indices=schema.index_columns,
         _pyg=schema.pyg,
     )

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 
 from dgl_tuplepack._checks import as_path
+from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.manifest import Manifest, check_unchanged
@@ -57,7 +58,7 @@ class MultiStore(StoredGraphs):
         super().__init__(path, parts)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> Limits | Ladder:
         """Limits of the plans beside the shards."""
         return self.manifest.limits
 

@@ -14,12 +14,14 @@ from torch.utils.data import get_worker_info
 from dgl_tuplepack._checks import true_or_false, whole_number
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.kernels.assemble import (
     EDGE_ORDER,
     ENDPOINTS,
     FIELD,
     GRAPH_IDS,
+    INDICES,
     MASK,
     PER_GRAPH,
     ROW_POINTERS,
@@ -79,15 +81,18 @@ class PaddedStore(Transformable):
             [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
         )
         positions = {field.key: f for f, field in enumerate(self._tensors)}
-        # For each edge type, if edges are sorted, where the kernel finds destinations, row pointers and order.
+        # For each edge type, if edges are sorted, where the kernel finds destinations, row pointers and order, and the
+        # nodes that are tied to the edges, or -1.
+        schema, types = self.shape.schema, list(self.shape.slots)
+        tied = {e: types.index(t) for t, e in schema.tied.items()}
         self._sorted = np.array(
             [
-                [positions["destinations", e], positions["row_pointers", e], positions["edge_order", e]]
-                for e in self.shape.num_edges
-                if self.shape.sort_edges
+                [positions[content, e] for content in ("destinations", "row_pointers", "edge_order")]
+                + [tied.get(e, -1)]
+                for e in (sorting_order(schema.edge_types, schema.tied) if self.shape.sort_edges else ())
             ],
             np.int64,
-        ).reshape(-1, 3)
+        ).reshape(-1, 4)
         self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
         for stored, field in zip(self._stored, self._tensors, strict=True):
             if field.key[0] not in _MADE:
@@ -103,6 +108,11 @@ class PaddedStore(Transformable):
     def __len__(self) -> int:
         return len(self.store)
 
+    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
+        """Return the nodes of each type, the edges of each type, and the number of graphs."""
+        content: list[int] = self._finder.find(ids).totals.tolist()
+        return content
+
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
         if self.ring and get_worker_info() is not None:
             raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
@@ -114,11 +124,10 @@ class PaddedStore(Transformable):
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
-            end, edge_type = self._tensors[f].key
-            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), end, edge_type)
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
         if len(self._sorted):
             sort_edges(memory, self._fields, self._sorted, self._slots)
-        return batch_of_tensors(self.shape, tensors, graphs.totals)
+        return batch_of_tensors(self.shape, tensors, graphs.totals, reused=bool(self.ring))
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:
@@ -132,8 +141,11 @@ def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
     content, t = field.key[:2]
     types, width = list(shape.slots), prod(field.shape[1:])
     nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0
+    kind = _MADE.get(content, ENDPOINTS if content in ENDS else ROWS)
+    if (target := shape.schema.index_columns.get(field.key)) is not None:
+        kind, nodes = INDICES, types.index(target)
     return (
-        _MADE.get(content, ENDPOINTS if content in ENDS else ROWS),
+        kind,
         types.index(t),
         nodes,
         field.stretch,

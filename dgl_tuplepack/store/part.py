@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
-from dgl_tuplepack.graphs.build import build_graph
+from dgl_tuplepack.graphs.joining import build_item
+from dgl_tuplepack.graphs.relations import check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.histogram import SizeHistogram
@@ -105,7 +106,7 @@ class Part:
         return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
 
     def item(self, graph_id: int) -> Any:
-        """Return one graph as a DGLGraph, or (DGLGraph, label)."""
+        """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs as a dict in its place."""
         schema, spans = self.schema, {}
         for t, most in self.rows.items():
             first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
@@ -120,8 +121,9 @@ class Part:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        graph = build_graph(
-            endpoints,  # type: ignore[arg-type]
+        graph = build_item(
+            schema.graph_names,
+            endpoints,
             number,
             {t: {n: self._tensor("node_feature", t, n, spans[t]) for n in s} for t, s in schema.node_features.items()},
             {e: {n: self._tensor("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
@@ -155,9 +157,11 @@ class Part:
         content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
         self._refuse(self.entries[content, type_, None], f"leads graph {graph_id} outside the store")
 
-    def refuse_endpoints(self, graph_id: int, end: str, edge_type: EdgeType) -> NoReturn:
-        """Report that endpoints of a graph are not among its nodes; `end` is one of `ENDS`."""
-        self._refuse(self.entries[end, edge_type, None], f"leads outside graph {graph_id}")
+    def refuse_endpoints(
+        self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
+    ) -> NoReturn:
+        """Report that endpoints, or indices, of a graph are not in it; `end` is their content, one of `ENDS` say."""
+        self._refuse(self.entries[end, edge_type, name], f"leads outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
         path = self.path / self.metadata.data / entry.file
@@ -193,6 +197,24 @@ class Part:
                     if len(outside):
                         graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
                         self.refuse_endpoints(first + int(graph_id), end, e)
+        if self.schema.ties or self.schema.indices:
+            for first in range(0, self.num_graphs, _GRAPHS):
+                self._check_relations(slice(first, min(first + _GRAPHS, self.num_graphs)))
+
+    def _check_relations(self, graphs: slice) -> None:
+        """Check ties and indices of some graphs, whose offsets are checked."""
+        ends = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
+        try:
+            check_values(
+                self.schema,
+                lambda t: np.diff(ends[t]),
+                lambda key: self.values(key, graphs if key[1] is None else slice(ends[key[1]][0], ends[key[1]][-1])),
+                lambda i: f"graph {graphs.start + i}",
+            )
+        except SchemaError as error:
+            raise FormatError(
+                f"{self.path} holds what its ties or indices rule out: {error} The store is damaged, write it again."
+            ) from error
 
 
 def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:

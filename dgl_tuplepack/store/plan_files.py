@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.plan import PLAN_FILE
+from dgl_tuplepack.plan import is_plan_file
 from dgl_tuplepack.store.format import StoreMetadata
 
 # Longest split name in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
@@ -40,7 +40,7 @@ def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
         if new is None:
             return []
         named = (file for file in folder.glob("plan*.json") if file.stem == "plan" or file.stem.startswith("plan-"))
-        files.update(file for file in named if PLAN_FILE.recognises(file))
+        files.update(file for file in named if is_plan_file(file))
     splits = {"", *(str(entry.name) for metadata in known for entry in metadata.of_content("split"))}
     files.update(file for split in splits if (file := plan_file(folder, split)).exists())
     return sorted(files)

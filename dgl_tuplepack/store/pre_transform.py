@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -31,6 +32,13 @@ class Transformed(Source):
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
         # Described before it is used, since it may keep what it has computed.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
+        self.ties, self.indices = source.ties, source.indices
+
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same transform of the source with other `levels`: what it returns are DGLGraphs."""
+        other = copy.copy(self)
+        other._source = self._source.with_levels(levels)
+        return other
 
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""
@@ -54,7 +62,16 @@ class Transformed(Source):
         # Graphs that are made from blocks are nobody else's.
         inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
         for position, item in enumerate(inner):
-            where = f"item {position}"
-            given = parts_of(item, where)
-            (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=blocks is None)
-            yield (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)
+            yield self._transformed(position, item, copies=blocks is None)
+
+    def some_items(self) -> dict[int, Any]:
+        """Return some of the transformed graphs by position: those that the source chooses."""
+        if self._source.blocks() is not None:
+            return super().some_items()
+        return {i: self._transformed(i, item, copies=True) for i, item in self._source.some_items().items()}
+
+    def _transformed(self, position: int, item: Any, copies: bool) -> Any:
+        where = f"item {position}"
+        given = parts_of(item, where)
+        (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=copies)
+        return (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)

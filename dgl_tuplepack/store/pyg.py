@@ -21,6 +21,7 @@ class PygBuilder:
     """Builds batches of one schema, without padding, as `Batch.from_data_list` makes them."""
 
     def __init__(self, schema: Schema) -> None:
+        self._indices = schema.index_columns
         columns = [column for column, _ in schema.columns()]
         self.names: Names = names_of(schema.node_types, schema.edge_types, columns, schema.pyg)
         types: list[GraphType] = [*schema.node_types, *schema.edge_types]
@@ -35,7 +36,8 @@ class PygBuilder:
         number = totals[-1]
         counts: dict[GraphType, Tensor] = {key[1]: value for key, value in found.items() if key[0] == "per_graph"}
         ends = {e: (found["sources", e], found["destinations", e]) for e in names.edge_types}
-        return plain_batch(names, found, ends, counts, dict(zip(names.node_types, totals, strict=False)), number)
+        num_nodes = dict(zip(names.node_types, totals, strict=False))
+        return plain_batch(names, found, ends, counts, num_nodes, number, self._indices)
 
 
 class PygBatched(BatchedStore):

@@ -14,13 +14,20 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import as_ids, true_or_false
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.graphs.schema import ArraySpec, Column, Schema
+from dgl_tuplepack.graphs.relations import Column
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.store.format import PreTransform, other_transform
 from dgl_tuplepack.store.part import Part
 
 Chosen = TypeVar("Chosen", bound="Selection")
+
+# Of two schemas, what must be equal.
+COMPARED = (
+    "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
+    "pyg",
+)  # fmt: skip
 
 
 class Selection:
@@ -88,7 +95,14 @@ class Selection:
     @functools.cached_property
     def stored_schema(self) -> Schema:
         """The schema with dtypes that hold the stored values of all parts."""
-        return self.schema.with_columns({column: self.stored_spec(column) for column, _ in self.schema.columns()})
+        schema = self.schema
+        # Indices have room for those of a whole batch.
+        return schema.with_columns(
+            {
+                column: spec if column in schema.index_columns else self.stored_spec(column)
+                for column, spec in schema.columns()
+            }
+        )
 
     def batch_schema(self, as_stored: bool) -> Schema:
         """Return the schema of batches: with narrowed integers `as_stored`, or in their own dtypes."""
@@ -159,7 +173,10 @@ class Selection:
         self.chosen.setflags(write=False)
 
     def __getitem__(self, index: int) -> Any:
-        """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies."""
+        """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies.
+
+        Named graphs are a dict in place of the DGLGraph.
+        """
         try:
             index = operator.index(index)
         except TypeError as error:
@@ -204,7 +221,7 @@ def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> 
 
 def check_same_schema(expected: Schema, found: Schema, where: str, other: str) -> None:
     """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
-    for what in ("node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "pyg"):
+    for what in COMPARED:
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:
             raise SchemaError(

@@ -11,23 +11,30 @@ import torch
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.graph_blocks import graph_blocks
+from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
 from dgl_tuplepack.sources import Source
 
 
-def blocks_of(source: Source) -> tuple[Schema, Iterator[GraphBlock]]:
-    """Return the schema and all graphs of a source as blocks; errors may also come while iterating."""
+def blocks_of(
+    source: Source, ties: Ties | None = None, indices: Indices | None = None
+) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Return the schema and all graphs of a source as blocks; errors may also come while iterating.
+
+    `ties` and `indices` take the place of those of the source.
+    """
     blocks = source.blocks()
+    ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
     if blocks is None:
-        return graph_blocks(source.items(), source.levels)
+        return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
-        return source.schema, blocks
+        return source.schema.with_relations(ties, indices), blocks
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")
-    return _schema_of(first), chain([first], blocks)
+    return _schema_of(first).with_relations(ties, indices), chain([first], blocks)
 
 
 def _schema_of(block: GraphBlock) -> Schema:

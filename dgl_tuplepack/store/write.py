@@ -13,6 +13,7 @@ import numpy as np
 from dgl_tuplepack._checks import as_ids
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
+from dgl_tuplepack.graphs.relations import Column, check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -67,7 +68,13 @@ class StoreWriter:
             self._add(content, type_, name, dtype_name(spec, f"the {content} {name!r}"), spec.shape)
 
     def append(self, block: GraphBlock) -> None:
-        """Write the graphs of a block; SchemaError names a graph with an endpoint outside its nodes."""
+        """Write the graphs of a block; SchemaError names a graph with an endpoint outside its nodes, say."""
+        check_values(
+            self._schema,
+            lambda t: block.num_nodes[t] if isinstance(t, str) else block.num_edges[t],
+            lambda column: _values_of(block, column),
+            lambda i: f"graph {self._num_graphs + i}",
+        )
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
             for name in self._schema.node_features[t]:
@@ -111,13 +118,29 @@ class StoreWriter:
         arrays: tuple[ArrayEntry, ...] = tuple(writer.finish() for writer in self._writers.values())
         schema, idtype = self._schema, str(self._schema.idtype).removeprefix("torch.")
         return StoreMetadata(
-            data, self._num_graphs, schema.node_types, schema.edge_types, idtype, arrays, pyg=schema.pyg
+            data,
+            self._num_graphs,
+            schema.node_types,
+            schema.edge_types,
+            idtype,
+            arrays,
+            graph_names=schema.graph_names,
+            ties=dict(schema.ties),
+            indices=dict(schema.indices),
+            pyg=schema.pyg,
         )
 
     def close(self) -> None:
         """Close all files, complete or not."""
         for writer in self._writers.values():
             writer.close()
+
+
+def _values_of(block: GraphBlock, column: Column) -> Array:
+    content, t, name = column
+    by_type: Any = block.node_features if content == "node_feature" else block.edge_features
+    values: Array = block.labels[name] if content == "label" else by_type[t][name]
+    return values
 
 
 def write_store(

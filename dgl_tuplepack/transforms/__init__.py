@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from dgl_tuplepack._optional import lazy_class
 from dgl_tuplepack.transforms.batches import AddNoise, FlipSigns, MaskNodes
 
 if TYPE_CHECKING:
@@ -18,17 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "PadToLimits":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # It is a subclass of one of DGL's classes; the other transforms do not need DGL.
-    from dgl_tuplepack._optional import load
-
-    load("dgl")
-    from dgl_tuplepack.transforms.pad_to_limits import PadToLimits
-
-    globals()[name] = PadToLimits
-    return PadToLimits
+# A subclass of one of DGL's classes; the rest does not need DGL.
+__getattr__ = lazy_class(globals(), "PadToLimits", "dgl_tuplepack.transforms.pad_to_limits")
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from dgl.transforms import BaseTransform
 
-from dgl_tuplepack._checks import shown, true_or_false
-from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack._checks import shown, true_or_false, whole_number
+from dgl_tuplepack.errors import LimitsError, SchemaError
 from dgl_tuplepack.graphs.items import is_graph
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.limits import Limits, as_limits
@@ -42,7 +42,7 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
     Raises
     ------
     LimitsError
-        The limits have no cap on graphs. For a graph: they are for other components.
+        The limits have no cap on graphs, or `packs_per_batch` is not >= 1. For a graph: they are for other components.
     GraphTooLargeError
         For a graph: it exceeds the packs.
     SchemaError
@@ -69,11 +69,12 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
         coordinates: Coordinates = (),
         sort_edges: bool = False,
     ) -> None:
-        self.limits, self.packs_per_batch, self.masks = (
-            as_limits(limits),
-            packs_per_batch,
-            true_or_false("masks", masks),
-        )
+        self.limits, self.masks = as_limits(limits), true_or_false("masks", masks)
+        if self.limits.graphs is None:
+            raise LimitsError(
+                "PadToLimits needs a cap on graphs, but limits.graphs is None; give Limits(..., graphs=1)."
+            )
+        self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=LimitsError)
         self.feature_fill, self.cover_padding = feature_fill, cover_padding
         self.coordinates, self.sort_edges = coordinates, sort_edges
 

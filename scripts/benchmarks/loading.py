@@ -19,7 +19,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.packing import peak_mib
-from dgl_tuplepack import GraphSizes, GraphStore, Limits, load_example
+from dgl_tuplepack import (
+    GraphSizes,
+    GraphStore,
+    Limits,
+    PackBatchSampler,
+    PackedDataset,
+    PaddedCollate,
+    flatten_packs,
+    load_example,
+)
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sources import Source
 
@@ -27,6 +36,8 @@ app = typer.Typer()
 
 _ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 BATCH_SIZES = (32, 128, 512)
+# Packs as a dataset: their limits, and packs of a batch.
+PACK_LIMITS, PACKS = Limits(nodes=222, edges=502), (1, 4, 16)
 
 # A program that opens a store and assembles one batch, with DGL or without.
 FIRST_BATCH = """
@@ -125,7 +136,7 @@ def loading(
     """Graphs a second of every way to a batch of 32, 128 and 512 graphs, in one process and one run.
 
     A round is an epoch: every graph once, in the same random batches for all ways. So graphs come from main memory,
-    where there are more than caches hold, as they do in training.
+    where there are more than caches hold, as they do in training. A second table has packs as a dataset.
     """
     import torch
 
@@ -140,13 +151,61 @@ def loading(
         items = list(trains[False])
         for batch_size in BATCH_SIZES:
             results += _rates(trains, items, batch_size, rounds)
+        packs = [row for p in PACKS for row in _pack_rates(trains[False], items, p, rounds)]
     for result in results:
         result["times GraphDataLoader"] = result["graphs/s"] / next(
             r["graphs/s"] for r in results if r["graphs a batch"] == result["graphs a batch"]
         )
-    _show(results, f"loading, {'synthetic graphs' if source is None else source}")
+    where = "synthetic graphs" if source is None else source
+    _show(results, f"loading, {where}")
+    _show(packs, f"packs of {PACK_LIMITS.nodes} nodes and {PACK_LIMITS.edges} edges, {where}")
     if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        json_path.write_text(json.dumps(results + packs, indent=1) + "\n", encoding="utf-8")
+
+
+def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Median seconds of each way; each round goes through all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_ in range(rounds + 1):
+        for name, way in ways.items():
+            # Processor time: all ways work in this thread, and the machine may have other work.
+            begin = time.process_time()
+            way()
+            # The first round only warms up.
+            if round_:
+                seconds[name].append(time.process_time() - begin)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, rounds: int) -> list[dict[str, Any]]:
+    """Median rate of packs as a dataset through DGL's collate, and of `PaddedCollate`, with labels and masks."""
+    from dgl.dataloading import GraphDataLoader
+
+    sampler = PackBatchSampler(train, PACK_LIMITS, packs_per_batch=packs_per_batch, content="fixed")
+    collate = PaddedCollate(sampler.limits, items[0], packs_per_batch)
+    packed = PackedDataset(train, PACK_LIMITS, multiple_of=packs_per_batch, content="fixed")
+    collated = GraphDataLoader(items, batch_sampler=sampler, collate_fn=collate)
+    batched = GraphDataLoader(packed, batch_size=packs_per_batch, shuffle=True)
+
+    def by_collate() -> None:
+        for batch in collated:
+            batch.graph  # noqa: B018 (built when asked for)
+
+    def by_dataset() -> None:
+        for graph, labels in batched:
+            flatten_packs(graph, labels)
+
+    taken = _medians({"PaddedCollate": by_collate, "PackedDataset": by_dataset}, rounds)
+    return [
+        {
+            "packs a batch": packs_per_batch,
+            "way": name,
+            "us a batch": 1e6 * seconds / len(sampler),
+            "graphs/s": len(items) / seconds,
+            "times PaddedCollate": taken["PaddedCollate"] / seconds,
+        }
+        for name, seconds in taken.items()
+    ]
 
 
 def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int, rounds: int) -> list[dict[str, Any]]:
@@ -158,23 +217,15 @@ def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int
     most = np.max([sizes.take(ids).array.sum(axis=0) for ids in batches], axis=0)
     limits = Limits(int(most[0]), int(most[1]), batch_size)
     ways = dict(_ways(trains, items, batches, limits))
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for round_ in range(rounds + 1):
-        for name, way in ways.items():
-            # Processor time: all ways work in this thread, and the machine may have other work.
-            begin = time.process_time()
-            way()
-            # The first round only warms up.
-            if round_:
-                seconds[name].append(time.process_time() - begin)
+    medians = _medians(ways, rounds)
     return [
         {
             "graphs a batch": batch_size,
             "way": name,
-            "us a batch": 1e6 * statistics.median(taken) / steps,
-            "graphs/s": steps * batch_size / statistics.median(taken),
+            "us a batch": 1e6 * taken / steps,
+            "graphs/s": steps * batch_size / taken,
         }
-        for name, taken in seconds.items()
+        for name, taken in medians.items()
     ]
 
 

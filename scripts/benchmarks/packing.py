@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import shapes
+from benchmarks import ladders, shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
 from benchmarks.tables import show
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
@@ -180,7 +180,10 @@ def packing(
         int, typer.Option(min=0, help="Measure 'auto' on so many instances of 300 to 3,000 graphs instead.")
     ] = 0,
 ) -> None:
-    """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram."""
+    """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram.
+
+    And the padded slots of ogbg-molhiv in one shape and in several, at equal mean graphs of a batch.
+    """
     if literature or medium:
         cases = small_cases(seed) if literature else medium_cases(medium, seed)
         rows = measured_families([case for case in cases if only in case.family], seed)
@@ -198,7 +201,13 @@ def packing(
                 result = measured(name, method, heuristic, repeats, seed)
                 if result is not None:
                     results.append(result)
-    _report(results, json_path)
+    if results:
+        _show(results)
+    several = ladders.measured() if only in ladders.CASE else []
+    if several:
+        ladders.show(several)
+    if json_path is not None:
+        json_path.write_text(json.dumps([*results, *several], indent=1) + "\n", encoding="utf-8")
     if plot is not None:
         _plot_cases(results, plot)
 

@@ -346,8 +346,10 @@ def test_graphs_that_are_too_large_are_named_or_dropped_with_a_warning() -> None
         loader = tp.packed_loader(ITEMS, limits=limits, oversize="drop")
     assert sum(batch.num_real_graphs for batch in loader) == NUMBER - few
     assert loader.sampler.dropped_ids.tolist() == (~limits.fits(SIZES)).nonzero()[0].tolist()
-    with pytest.warns(UserWarning, match="graphs exceed"):
+    with pytest.warns(UserWarning, match="graphs exceed") as told:
         loader = tp.packed_loader([*ITEMS * 3, LARGE], 8, oversize="drop")
+    assert len(told) == 1
+    assert repr(loader.limits) in str(told[0].message)
     assert (loader.sampler.dropped_ids.tolist(), loader.limits.nodes < 300) == ([3 * NUMBER], True)
 
 
@@ -532,3 +534,21 @@ def test_a_store_takes_transforms_of_graphs_and_of_batches(tmp_path: Path) -> No
         assert not batch.node_features["x"][~batch.node_mask].any()
         noise.append(batch.node_features["x"])
     assert torch.equal(*noise)
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_random_transforms_follow_the_epoch_for_items_with_ids_of_their_own(padded: bool) -> None:
+    """As for the same graphs with ids by position."""
+    items = [(graph, label, i) for i, (graph, label) in enumerate(ITEMS)]
+    ways = [
+        tp.packed_loader(source, 12, padded=padded, transform=dgl.transforms.DropEdge(0.5), content="fixed")
+        for source in (items, tp.with_ids(ITEMS))
+    ]
+    found: list[list[list[int]]] = [[], []]
+    for epoch in (0, 1):
+        for loader, edges in zip(ways, found, strict=True):
+            loader.set_epoch(epoch)
+            graphs = [batch.graph if padded else batch[0] for batch in loader]
+            edges.append(flat([graph.edges()[0].tolist() for graph in graphs]))
+    assert found[0] == found[1]
+    assert sorted(found[0][0]) != sorted(found[0][1])

@@ -15,8 +15,8 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
-from tests.graphs import generator
 from tests.messages import refused
+from tests.tensors import generator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 

@@ -59,10 +59,17 @@ def square_errors(network: nn.Module, batch: tp.PaddedBatch) -> Tensor:
     return (network(batch) - batch.labels).square()
 
 
-def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: int) -> None:
-    """Train beside a single process that holds each step's graphs of all ranks; the last step has an empty batch."""
-    limits = tp.Limits(nodes=12, edges=24)
-    data = tp.with_ids(dataset_of((STEPS - 1) * ranks * packs_per_batch + 1))
+def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: int, in_two_shapes: bool) -> None:
+    """Train beside a single process that holds each step's graphs of all ranks; one step has few packs.
+
+    In one shape, that is one pack; in two, a large graph and the small pack that is left over.
+    """
+    limits: Any = tp.Limits(nodes=12, edges=24)
+    items = dataset_of((STEPS - 1) * ranks * packs_per_batch + 1)
+    if in_two_shapes:
+        limits = [limits, tp.Limits(nodes=24, edges=48)]
+        items.append((ring_with_chords(generator(1), 24, 3), torch.ones((), dtype=torch.float64)))
+    data = tp.with_ids(items)
     sampler = tp.PackBatchSampler(data, limits, seed=1, packs_per_batch=packs_per_batch)
     collate = tp.PaddedCollate(sampler.limits, example=data[0], packs_per_batch=packs_per_batch)
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=collate)  # type: ignore[arg-type]
@@ -87,6 +94,9 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
         for batch, ids in zip(loader, zip(*everybody, strict=True), strict=True):
             assert batch.graph_ids is not None
             assert batch.graph_ids[batch.graph_mask].tolist() == ids[rank]
+            shapes = {each.shape for each in ids}
+            assert len(shapes) == 1
+            assert len(batch.node_mask) == packs_per_batch * (24 if shapes == {1} else 12) + 1
             seen += ids[rank]
             empty += not ids[rank]
             loss = tp.nn.distributed_masked_mean(square_errors(network, batch), batch.graph_mask)
@@ -112,7 +122,8 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
     gathered: list[Any] = [None] * ranks
     dist.all_gather_object(gathered, (seen, empty))
     assert sorted(i for ids, _ in gathered for i in ids) == sorted([*range(len(data))] * 2)
-    assert sum(number for _, number in gathered) == 2 * (ranks - 1), "the last step should have one pack alone"
+    alone_in_step = 2 if in_two_shapes else 1
+    assert sum(number for _, number in gathered) == 2 * (ranks - alone_in_step), "one step has few packs"
 
 
 def a_mean_over_nothing_is_zero(rank: int, ranks: int) -> None:
@@ -314,9 +325,9 @@ def main() -> None:
         if rank == 0:
             print("ok:", what, flush=True)
 
-    for packs_per_batch in (1, 2):
-        gradients_are_those_of_one_process(rank, ranks, packs_per_batch)
-        done(f"gradients with {packs_per_batch} packs a batch")
+    for packs_per_batch, in_two_shapes in ((1, False), (2, False), (2, True)):
+        gradients_are_those_of_one_process(rank, ranks, packs_per_batch, in_two_shapes)
+        done(f"gradients with {packs_per_batch} packs a batch{', in two shapes' if in_two_shapes else ''}")
     a_mean_over_nothing_is_zero(rank, ranks)
     groups_average_by_themselves(rank, ranks)
     done("a mean over nothing")

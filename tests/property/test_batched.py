@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Subset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from tests.graphs import (
     Content,
     assert_equal_tensors,
@@ -170,6 +170,42 @@ def test_heterographs_are_batched_by_type(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", items)
     view = pickle.loads(pickle.dumps(store.batched()))
     assert_same_pair(view[torch.tensor([4, 0, 5])], collated([store[i] for i in (4, 0, 5)]))
+
+
+def test_it_is_read_item_by_item_too(store: tp.GraphStore) -> None:
+    for view in (store.batched(), store.to("cpu").batched()):
+        found = list(view)
+        assert len(found) == len(ITEMS)
+        for item, expected in zip(found, ITEMS, strict=True):
+            assert_same_item(item, expected)
+
+
+COLLATES: dict[str, Any] = {
+    "pairs": lambda samples: dgl.batch([graph for graph, _ in samples]),
+    "unzipped": lambda samples: list(map(list, zip(*samples, strict=True))),
+    "first": lambda samples: samples[0][0],
+    "listed": lambda samples: [list(sample) for sample in samples],
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("name", COLLATES)
+def test_a_collate_of_the_callers_is_told_that_it_wants_the_store(
+    store: tp.GraphStore, name: str, workers: int
+) -> None:
+    with refused(InputError, "whole batches", "collate_fn of your own", "the store in place of store.batched()"):
+        next(iter(GraphDataLoader(store.batched(), batch_size=8, num_workers=workers, collate_fn=COLLATES[name])))
+    next(iter(GraphDataLoader(store, batch_size=8, collate_fn=COLLATES[name])))
+    with refused(InputError, "1 items for 8 ids", "the store itself"):
+        next(iter(GraphDataLoader(tp.with_ids(store.batched()), batch_size=8, collate_fn=list)))
+
+
+def test_as_a_source_it_is_its_store(store: tp.GraphStore, tmp_path: Path) -> None:
+    for view in (store.batched(), store.with_transform(dgl.transforms.RemoveSelfLoop()).batched()):
+        batches = list(tp.packed_loader(view, graphs_per_batch=10))
+        assert sorted(i for batch in batches for i in batch.graph_ids[batch.graph_mask].tolist()) == list(range(30))
+        assert tp.sizes_of(view).array.tolist() == store.sizes.array.tolist()
+    assert tp.PackedDataset(store.batched(), tp.Limits(20, 26)).store is store
 
 
 def test_bad_ids_and_damaged_files_are_refused(store: tp.GraphStore, tmp_path: Path) -> None:

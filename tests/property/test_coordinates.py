@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError
-from tests.graphs import generator
 from tests.messages import refused
+from tests.tensors import generator
 
 USER_ITEM = ("user", "buys", "item")
 

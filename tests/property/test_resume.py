@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import dgl_tuplepack as tp
-from tests.graphs import SamplerCase, sampler_cases
+from tests.samplers import SamplerCase, sampler_cases
 
 Batches = list[list[int]]
 

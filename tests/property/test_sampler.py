@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from tests.graphs import SamplerCase, flat, sampler_cases
+from tests.samplers import SamplerCase, flat, sampler_cases
 
 Size = tuple[int, ...]
 Batches = list[list[int]]

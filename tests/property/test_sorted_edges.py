@@ -203,7 +203,7 @@ def test_the_kernel_sorts_in_place(
                 (kind, t, 0, f, 0, width, width * array.itemsize, CODES.get(str(array.dtype), OTHER), 0, 0, 0)
             )
         memory = np.array([address_of(array) for array in found])
-        kernel(memory, np.array(fields, FIELD), np.array([[0, 2, 3]]), np.array([nodes, edges, 5]))
+        kernel(memory, np.array(fields, FIELD), np.array([[0, 2, 3, -1]]), np.array([nodes, edges, 5]))
         assert pointers[-1] == sorted_edges[-1] == guard[0]
         for array, expected in zip([*found[:2], pointers[:-1], sorted_edges[:-1], *found[4:]], right, strict=True):
             assert array.tolist() == expected.tolist()

@@ -281,7 +281,10 @@ def test_pad_to_limits_refuses_what_it_cannot_pad() -> None:
     with refused(SchemaError, "takes a DGLGraph"):
         pad((ring(3), 1))
     with refused(LimitsError, "cap on graphs"):
-        tp.transforms.PadToLimits(tp.Limits(6, 12))(ring(3))
+        tp.transforms.PadToLimits(tp.Limits(6, 12))
+    for packs in (0, -1, 1.5, True, "2"):
+        with refused(LimitsError, "packs_per_batch"):
+            tp.transforms.PadToLimits(tp.Limits(6, 12, graphs=2), packs)  # type: ignore[arg-type]
     plain = tp.transforms.PadToLimits(tp.Limits(6, 12, graphs=2), masks=False)(ring(4))
     assert set(plain.ndata) == {"x"}
 

@@ -15,6 +15,7 @@ from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, rand
 ROWS = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 90)), min_size=1, max_size=8)
 
 
+@pytest.mark.dgl
 @given(rows=ROWS, seed=st.integers(0, 2**64 - 1))
 def test_sizes_are_exact_and_bonds_are_pairs(rows: list[tuple[int, int]], seed: int) -> None:
     for (graph, label), (nodes, edges) in zip(random_molecules(GraphSizes(rows), seed), rows, strict=True):
@@ -29,6 +30,7 @@ def test_sizes_are_exact_and_bonds_are_pairs(rows: list[tuple[int, int]], seed: 
         assert label.tolist() == [float(bound)]
 
 
+@pytest.mark.dgl
 def test_a_tree_of_bonds_is_connected() -> None:
     ((graph, _),) = random_molecules(GraphSizes([[30, 58]]))
     parents = dict(zip(*(end[::2].tolist() for end in graph.edges()), strict=True))
@@ -36,6 +38,7 @@ def test_a_tree_of_bonds_is_connected() -> None:
     assert all(parents[atom] < atom for atom in parents)
 
 
+@pytest.mark.dgl
 def test_equal_seeds_give_equal_molecules() -> None:
     sizes = GraphSizes([[20, 40], [7, 12]])
     first, again, other = (random_molecules(sizes, seed)[0][0] for seed in (3, 3, 4))

@@ -16,8 +16,8 @@ import dgl_tuplepack as tp
 import dgl_tuplepack.nn.norm as nn_of_ranks
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d, distributed_masked_mean, masked_mean
-from tests.graphs import generator
 from tests.messages import refused
+from tests.tensors import generator
 
 C = 3
 

@@ -19,8 +19,8 @@ import dgl_tuplepack.nn.norm as layers
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn import MaskedBatchNorm1d
 from dgl_tuplepack.nn.masks import RowMask
-from tests.graphs import generator
 from tests.messages import refused
+from tests.tensors import generator
 
 TOLERANCE = {torch.float32: 2e-4, torch.float64: 1e-9}
 

@@ -82,6 +82,25 @@ def test_a_number_of_graphs_that_cannot_be_is_refused(folder: Path, tmp_path: Pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_number_of_graphs_out_of_reach_is_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    """Where the source knows its sizes; a store that is there stays as it was, with its plans."""
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1)
+    assert not (tmp_path / "out").exists()
+    made = preprocess(folder, tmp_path / "out", graphs_per_batch=8)
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(tmp_path / "out", tmp_path / "copy", graphs_per_batch=1)
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1, overwrite=True)
+    with refused(FormatError, "holds a store already"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1)
+    assert not (tmp_path / "copy").exists()
+    assert verify(tmp_path / "out").checksum == made.store.checksum
+    # A list has sizes only in its graphs, which are written when it is read.
+    with refused(SearchError, "out of reach", f"the store {tmp_path / 'list'} is written, but has no plans"):
+        preprocess(random_molecules(SIZES), tmp_path / "list", graphs_per_batch=1)
+
+
 def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
     made = preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(12, 22, 3), compact=True)
     assert list(made.plans) == [""]

@@ -15,8 +15,8 @@ import dgl_tuplepack as tp
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.sampler import plans
-from tests.graphs import flat
 from tests.messages import refused
+from tests.samplers import flat
 
 ROWS = np.random.default_rng(4).integers(1, 12, (300, 2))
 LIMITS = tp.Limits(nodes=80, edges=90)

@@ -357,8 +357,8 @@ def test_missing_keys_of_arrays_are_refused(store: Path, key: str) -> None:
 
 def test_newer_and_foreign_documents_are_refused(store: Path) -> None:
     file = store / "metadata.json"
-    rewrite_metadata(store, lambda document: document.update(version=2))
-    with refused(FormatError, str(file), "version 2", "version 1"):
+    rewrite_metadata(store, lambda document: document.update(version=3))
+    with refused(FormatError, str(file), "version 3", "version 1 and 2"):
         tp.GraphStore(store)
     rewrite_metadata(store, lambda document: document.update(version=1, format="dgl_tuplepack.plan"))
     with refused(FormatError, str(file), STORE_FILE.kind, "dgl_tuplepack.plan"):

@@ -1,0 +1,135 @@
+"""Items of several named graphs. The package reads them as one graph, whose types carry the names of the graphs.
+
+The types of a homogeneous graph "atoms" become "atoms" and ("atoms", "_E", "atoms"); a type "C" of a heterograph "mol"
+becomes "mol/C". The types of a graph without a name, the usual item, stay as they are.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+
+Value = TypeVar("Value")
+
+# Between the name of a graph and a type of it.
+SEPARATOR = "/"
+# Component names have colons.
+_NOT_IN_NAMES = (SEPARATOR, ":")
+
+
+def is_graph(item: Any) -> bool:
+    """Whether an item is a DGLGraph; False if DGL is not imported."""
+    dgl = sys.modules.get("dgl")
+    return dgl is not None and isinstance(item, dgl.DGLGraph)
+
+
+def is_pyg(item: Any) -> bool:
+    """Whether an item is a Data or HeteroData of PyG; False if PyG is not imported."""
+    pyg = sys.modules.get("torch_geometric.data")
+    return pyg is not None and isinstance(item, pyg.Data | pyg.HeteroData)
+
+
+def holds_graphs(item: Any) -> bool:
+    """Whether an item is a graph of DGL or PyG, or a dict that has one."""
+    values = item.values() if isinstance(item, Mapping) else [item]
+    return any(is_graph(value) or is_pyg(value) for value in values)
+
+
+def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """Return a dict of named graphs in the order of the names; SchemaError if it is something else."""
+    if not graphs:
+        raise SchemaError(f"{where} is an empty dict, but a dict of named graphs needs at least one; give one.")
+    for name, graph in graphs.items():
+        if is_pyg(graph):
+            raise SchemaError(
+                f"{where} is a dict that has {shown(graph)} under {shown(name)}, but named graphs must be DGLGraphs; "
+                'give several graphs of PyG as one HeteroData, with a node type for each: data["s"].x, data["t"].x.'
+            )
+        if not is_graph(graph):
+            raise SchemaError(
+                f"{where} is a dict that has {shown(graph)} under {shown(name)}, but must be a DGLGraph, or a dict of "
+                "named DGLGraphs; labels belong behind it: (graphs, {'y': label})."
+            )
+        if not isinstance(name, str) or not name or any(mark in name for mark in _NOT_IN_NAMES):
+            raise SchemaError(
+                f"{where} has a graph called {shown(name)}, but names of graphs are texts without "
+                f"{' and '.join(map(repr, _NOT_IN_NAMES))}, and not empty; choose another name."
+            )
+    return {name: graphs[name] for name in sorted(graphs)}
+
+
+def by_name(graphs: Any) -> Mapping[str, Any]:
+    """Return named graphs; a graph without a name has the empty one."""
+    return graphs if isinstance(graphs, dict) else {"": graphs}
+
+
+def names_of(graphs: Any) -> tuple[str, ...]:
+    """Return the names of named graphs; none for a graph without a name."""
+    return tuple(graphs) if isinstance(graphs, dict) else ()
+
+
+def types_in(graphs: Any) -> tuple[tuple[str, ...], tuple[EdgeType, ...]]:
+    """Return the node types and edge types of a graph, or of named graphs together."""
+    if not isinstance(graphs, dict):
+        return tuple(graphs.ntypes), tuple(graphs.canonical_etypes)
+    types = [types_of(name, graph) for name, graph in graphs.items()]
+    return tuple(t for nodes, _ in types for t in nodes), tuple(e for _, edges in types for e in edges)
+
+
+def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
+    """Return the node types and edge types of a graph with its name."""
+    node_types, edge_types = graph.ntypes, graph.canonical_etypes
+    if node_types == [NODE_TYPE] and edge_types == [EDGE_TYPE]:
+        return [name], [(name, EDGE_TYPE[1], name)]
+    before = name + SEPARATOR
+    return [before + t for t in node_types], [(before + src, each, before + dst) for src, each, dst in edge_types]
+
+
+def own_type(t: Any) -> Any:
+    """Return what the named graph calls one of its types."""
+    if isinstance(t, tuple):
+        return own_type(t[0]), t[1], own_type(t[2])
+    _, separator, own = t.partition(SEPARATOR)
+    return own if separator else NODE_TYPE
+
+
+def name_of_type(t: GraphType) -> str:
+    """Return the name of the graph that has a type."""
+    return (t if isinstance(t, str) else t[0]).partition(SEPARATOR)[0]
+
+
+def key_of(t: Any) -> Any:
+    """Return what users call a type: the edges of a homogeneous graph by its name, as its nodes."""
+    return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
+
+
+def part_of(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:
+    """Return the entries of one named graph, by its own types."""
+    return {own_type(t): value for t, value in by_type.items() if name_of_type(t) == name}
+
+
+def check_types(
+    found: tuple[Any, Any],
+    expected: tuple[Any, Any],
+    where: str,
+    other: str,
+    names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+) -> None:
+    """Refuse (SchemaError) node types and edge types `found`, and names of graphs, that are not those `expected`.
+
+    Messages call the two `where` and `other`.
+    """
+    if names[0] != names[1]:
+        theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)
+        raise SchemaError(f"{where} has {theirs}, but {other} has {ours}; all items must have the same named graphs.")
+    # Types are lists or tuples.
+    if found != expected and (*found[0], *found[1]) != (*expected[0], *expected[1]):
+        raise SchemaError(
+            f"{where} has node types {list(found[0])} and edge types {list(found[1])}, but {other} "
+            f"has {list(expected[0])} and {list(expected[1])}; all graphs must have the same types."
+        )

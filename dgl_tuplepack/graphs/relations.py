@@ -1,0 +1,153 @@
+"""What is declared about a schema: components that are tied, and features and labels that hold indices.
+
+A tie says that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``. A feature
+or label that indexes nodes or edges of its graph is declared by its name: ``{"root": "nodes:atoms"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphType
+from dgl_tuplepack.graphs.named import name_of_type
+from dgl_tuplepack.limits import matching_name
+from dgl_tuplepack.sizes import IntArray
+
+# Component -> component; name of a feature or label -> component.
+Ties = Mapping[str, str]
+Indices = Mapping[str, str]
+# A feature or label: its content, type (None for a label) and name.
+Column = tuple[str, GraphType | None, str]
+# Types by the names of their components.
+Types = Mapping[str, GraphType]
+_KINDS = ("nodes", "edges")
+# dtypes of indices.
+INDEX_TYPES = (torch.int64, torch.int32)
+
+
+def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
+    """Return the edge type that each tied node type equals; SchemaError if `ties` do not tell that."""
+    tied: dict[str, EdgeType] = {}
+    for nodes, edges in _pairs("ties", ties, 'such as {"nodes:bonds": "edges:atoms"}'):
+        node_type, edge_type = types[_component("ties", nodes, types)], types[_component("ties", edges, types)]
+        if not isinstance(node_type, str) or isinstance(edge_type, str):
+            raise SchemaError(
+                f"ties join nodes to edges, but {shown(nodes)} is tied to {shown(edges)}; give the component of nodes "
+                'first, such as {"nodes:bonds": "edges:atoms"}.'
+            )
+        if edge_type in tied.values() or node_type in tied:
+            raise SchemaError(f"ties name {shown(nodes)} or {shown(edges)} twice; a component is tied to one other.")
+        tied[node_type] = edge_type
+    return tied
+
+
+def indexed_types(
+    indices: Indices, columns: Iterable[tuple[Column, Any]], types: Types, named: bool
+) -> dict[Column, GraphType]:
+    """Return the type that each feature or label of indices counts; SchemaError if `indices` do not tell that."""
+    by_name: dict[str, list[tuple[Column, Any]]] = {}
+    for column, spec in columns:
+        by_name.setdefault(column[2], []).append((column, spec))
+    indexed: dict[Column, GraphType] = {}
+    for name, target in _pairs("indices", indices, 'such as {"root": "nodes"}'):
+        if name not in by_name:
+            raise SchemaError(
+                f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
+                "empty name); correct the name."
+            )
+        for column, spec in by_name[name]:
+            if spec.dtype not in INDEX_TYPES:
+                raise SchemaError(
+                    f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out."
+                )
+            of_column = types
+            if named and target in _KINDS and column[1] is not None:
+                # Those of the same graph.
+                own = name_of_type(column[1])
+                of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
+            indexed[column] = types[_component("indices", target, of_column)]
+    return indexed
+
+
+def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
+    texts = isinstance(given, Mapping) and all(isinstance(text, str) for pair in given.items() for text in pair)
+    if not texts:
+        raise SchemaError(f"{what} must be a dict of texts, but are {shown(given)}; give one, {example}.")
+    yield from given.items()
+
+
+def _component(what: str, name: str, types: Types) -> str:
+    """Return the only component that a name stands for: itself, a relation alone, or all there is of a kind."""
+    if name in types:
+        return name
+    of_kind = name in _KINDS
+    found = [c for c in types if (c.startswith(name + ":") if of_kind else matching_name(c, {name: 0}) is not None)]
+    if len(found) != 1:
+        problem = f"which may be {' or '.join(found)}" if found else "which is none of them"
+        raise SchemaError(f"{what} name {shown(name)}, {problem}; the components are {', '.join(types)}.")
+    return found[0]
+
+
+def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
+    """Order edge types such that edges which nodes are tied to come before the edges of these nodes.
+
+    SchemaError if the ties form a circle.
+    """
+    order: list[EdgeType] = []
+    rest = list(edge_types)
+    while rest:
+        ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
+        if not ready:
+            raise SchemaError(
+                f"the ties {dict(tied)} form a circle, so that edges cannot be sorted and padding nodes cannot be "
+                "covered; leave out sort_edges and cover_padding, or one of the ties."
+            )
+        order += ready
+        rest = [e for e in rest if e not in ready]
+    return order
+
+
+def check_values(
+    schema: Any,
+    lengths: Callable[[GraphType], IntArray],
+    values: Callable[[Column], Array],
+    where: Callable[[int], str],
+) -> None:
+    """Refuse (SchemaError) graphs whose tied components differ in number, or whose indices lead outside the graph.
+
+    `lengths` returns the number of nodes (edges) of a type in each graph, `values` all rows of a feature or label, and
+    `where` says which graph it is.
+    """
+    names = {t: component for component, t in schema.types.items()}
+    for node_type, edge_type in schema.tied.items():
+        nodes, edges = lengths(node_type), lengths(edge_type)
+        if len(wrong := np.flatnonzero(nodes != edges)):
+            i = int(wrong[0])
+            raise SchemaError(
+                f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
+                "so there must be equally many: correct the graph, or the ties."
+            )
+    for column, target in schema.index_columns.items():
+        rows, most = values(column), lengths(target)
+        per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
+        flat = rows.reshape(len(rows), int(np.prod(rows.shape[1:])))
+        outside = ((flat < 0) | (flat >= np.repeat(most, per_graph)[:, None])).any(axis=1)
+        if outside.any():
+            row = int(np.argmax(outside))
+            i = int(np.searchsorted(np.cumsum(per_graph), row, side="right"))
+            value = next(v for v in flat[row].tolist() if not 0 <= v < most[i])
+            raise SchemaError(
+                f"{where(i)} has the index {value} in {_called(column)}, but only {most[i]} {names[target]}, counted "
+                "from 0; correct the graph, or the declared indices."
+            )
+
+
+def _called(column: Column) -> str:
+    content, _, name = column
+    return f"the {content.replace('_', ' ')} {name!r}" if name else "the label"

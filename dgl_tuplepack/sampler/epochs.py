@@ -1,0 +1,91 @@
+"""What the epochs of a sampler hold: which graphs are in which packs, and which packs in which steps of which shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._random import key_of, shuffled
+from dgl_tuplepack.kernels.random import shuffle_segments
+from dgl_tuplepack.sampler.dealing import NONE, Dealt, EpochBatches, deal, promoted, steps_of
+from dgl_tuplepack.sampler.plans import Plans
+from dgl_tuplepack.sampler.weights import Delivered
+from dgl_tuplepack.sizes import IntArray
+
+# Purposes of random streams, one number each; 3 seeds later plans.
+_CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Epochs:
+    """The content of each epoch, a function of these values and the epoch.
+
+    Graphs of size class c are ``members[class_offsets[c]:class_offsets[c + 1]]``. The others are as in
+    `PackBatchSampler`.
+    """
+
+    plans: Plans
+    members: IntArray
+    class_offsets: IntArray
+    seed: int
+    content: str
+    shuffle: bool
+    packs_per_batch: int
+    num_replicas: int
+    drop_last: bool
+
+    def length(self, epoch: int) -> int:
+        """Return the number of steps, equal on all ranks."""
+        packs = self.plans.of(epoch).plan.packs_of_shapes
+        return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
+
+    def graphs(self, epoch: int) -> IntArray:
+        """Return the graph in each slot of the packs, ``[N]``."""
+        members = self.members
+        if self.shuffle:
+            members = members.copy()
+            content_epoch = 0 if self.content == "fixed" else epoch
+            shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
+        return members[self.plans.of(epoch).graphs]
+
+    def dealt(self, epoch: int) -> Dealt:
+        """Return the packs of each batch of each rank, and the shape of each step."""
+        packs = self.plans.of(epoch)
+        order = np.arange(packs.plan.num_packs)
+        if self.shuffle:
+            shuffled(order, key_of(self.seed, epoch, _ORDER))
+        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
+        most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
+        number = len(packs.plan.shapes)
+        groups = [order[packs.shapes[order] == shape] for shape in range(number)]
+        groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
+        steps = []
+        for shape, group in enumerate(groups):
+            key = self._key_of_steps(epoch, shape)
+            dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key) if len(group) else None
+            if dealt is not None:
+                steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
+        of_packs, shapes = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        if self.shuffle and len(steps) > 1:
+            mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
+            of_packs, shapes = of_packs[mixed], shapes[mixed]
+        return Dealt(of_packs, shapes)
+
+    def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
+        """Return the key of the order of steps of a shape; None where steps are runs of the order of packs."""
+        if not self.shuffle or self.num_replicas == 1:
+            return None
+        key = key_of(self.seed, epoch, _STEPS)
+        return key_of(int(key), shape, _STEPS) if shape else key
+
+    def of_rank(self, epoch: int, rank: int) -> EpochBatches:
+        """Return the batches of one rank."""
+        packs, dealt = self.plans.of(epoch), self.dealt(epoch)
+        shapes = dealt.shapes if packs.plan.ladder is not None else None
+        mine = dealt.packs[:, rank].copy()
+        return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), mine, shapes)
+
+    def delivered(self, epoch: int) -> Delivered:
+        """Return what all ranks deliver."""
+        return Delivered(self.plans.of(epoch), self.graphs(epoch), self.dealt(epoch).packs)

@@ -1,0 +1,105 @@
+"""Show that what the package needs has wheels for each Python, by pip and without an installation. Run by hand.
+
+    python3 scripts/resolve.py [--python 3.14]
+
+For each Python, pip resolves the set without DGL (the extra ``plain``), with the versions of constraints.txt, from
+wheels for Linux alone. torch is too large for that: for torch, and packages that need it, their own wheels are looked
+for, which is what `pip index versions` tells; DGL likewise. Exits with 1 if something but DGL has no wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from configparser import ConfigParser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+# Whatever glibc a usual system of today has.
+PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)] + [
+    "manylinux2014_x86_64",
+    "manylinux1_x86_64",
+]
+# These need torch, so that a resolution would download it.
+WITH_TORCH = ("torch", "pytorch-lightning", "torchdata")
+
+
+def main() -> int:
+    """Print a row for each Python; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--python", nargs="*", default=PYTHONS, help="versions, such as 3.14; default: all")
+    missing = False
+    print("| Python | the set without DGL | torch | DGL 1.1.3 | DGL 2.1.0 |\n|---|---|---|---|---|")
+    for python in parser.parse_args().python:
+        found, said = resolved(python)
+        others = {name: pinned(name) in versions(name, python) for name in WITH_TORCH}
+        lacking = [name for name, has in others.items() if not has]
+        missing |= not found or bool(lacking)
+        dgl = versions("dgl", python)
+        has_dgl = " | ".join("yes" if version in dgl else "no" for version in ("1.1.3", "2.1.0"))
+        torch = f"no wheel of {', '.join(lacking)}" if lacking else f"{pinned('torch')}: yes"
+        print(f"| {python} | {said} | {torch} | {has_dgl} |", flush=True)
+    return int(missing)
+
+
+def requirements() -> list[str]:
+    """Return what the package and its extra ``plain`` need, without what needs torch."""
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    # Interpolation fills other extras in.
+    lines = f"{setup['options']['install_requires']}\n{setup['options.extras_require']['plain']}".splitlines()
+    needed = {line for line in map(str.strip, lines) if line and not line.startswith("#")}
+    return sorted(line for line in needed if name_of(line) not in WITH_TORCH)
+
+
+def name_of(requirement: str) -> str:
+    """Return the name that a requirement begins with."""
+    return re.split(r"[^\w-]", requirement, maxsplit=1)[0].lower()
+
+
+def pinned(name: str) -> str:
+    """Return the version of a package in constraints.txt."""
+    pins = dict(line.split("==") for line in CONSTRAINTS.read_text(encoding="utf-8").splitlines() if "==" in line)
+    return pins[name]
+
+
+def target(python: str) -> list[str]:
+    """Return pip's options for another Python."""
+    platforms = [option for platform in PLATFORMS for option in ("--platform", platform)]
+    return ["--only-binary=:all:", "--implementation", "cp", "--python-version", python, *platforms]
+
+
+def resolved(python: str) -> tuple[bool, str]:
+    """Return whether the set resolves, and what to say: the number of packages, or pip's error."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        options = ["--dry-run", "--quiet", "--ignore-installed", "--target", folder, "--report", str(report)]
+        done = pip("install", *options, *target(python), "--constraint", str(CONSTRAINTS), *requirements())
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            return False, f"no: {errors[-1].removeprefix('ERROR: ') if errors else done.stderr[-200:]}"
+        number = len(json.loads(report.read_text(encoding="utf-8"))["install"])
+    return True, f"{number} packages: yes"
+
+
+def versions(name: str, python: str) -> list[str]:
+    """Return the versions of a package that have a wheel for a Python."""
+    done = pip("index", "versions", name, *target(python))
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    return listed[1].split(", ") if listed else []
+
+
+def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run pip; return what it printed."""
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

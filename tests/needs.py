@@ -1,0 +1,52 @@
+"""Which files of the tests need DGL: those that import it, themselves or through another file of the tests.
+
+Where DGL is not installed, they are left out, and so are tests marked ``dgl``. Where it is installed, nothing is: there
+is no other way by which a test may be skipped for want of DGL (`tests/unit/test_needs.py`).
+
+    python -m tests.needs
+
+prints the files that CI runs without DGL.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from importlib.util import find_spec
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+HAS_DGL = find_spec("dgl") is not None
+
+# What needs torch or JAX, and no DGL. Tests of planning alone need neither, so CI runs them once, with DGL.
+WITHOUT = (
+    "integration/test_without_dgl.py",
+    "property/test_assemble.py",
+    "property/test_jax.py",
+    "property/test_resume.py",
+    "property/test_sampler.py",
+    "unit/test_needs.py",
+    "unit/test_nn.py",
+    "unit/test_norm_paths.py",
+    "unit/test_sampler_plans.py",
+)
+
+
+@functools.cache
+def needs_dgl(file: Path) -> bool:
+    """Whether a file imports DGL anywhere, also inside a function, or imports another file of the tests that does."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    modules: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+    if any(module.partition(".")[0] == "dgl" for module in modules):
+        return True
+    files = (TESTS.parent / f"{module.replace('.', '/')}.py" for module in modules if module.startswith("tests."))
+    return any(needs_dgl(other) for other in files if other.is_file())
+
+
+if __name__ == "__main__":
+    print(*(f"tests/{name}" for name in WITHOUT))

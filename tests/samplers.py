@@ -1,0 +1,106 @@
+"""Random sizes and settings of samplers for the tests; nothing here needs DGL."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dgl_tuplepack import GraphSizes, Limits, pack
+
+
+@dataclass(frozen=True)
+class SamplerCase:
+    """Sizes and settings of samplers, one for each rank."""
+
+    sizes: GraphSizes
+    limits: Limits
+    packs_per_batch: int
+    num_replicas: int
+    content: str
+    shuffle: bool
+    drop_last: bool
+    seed: int
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """Keyword arguments of `PackBatchSampler`, without rank."""
+        settings = {
+            "packs_per_batch": self.packs_per_batch, "num_replicas": self.num_replicas, "content": self.content,
+            "shuffle": self.shuffle, "drop_last": self.drop_last, "seed": self.seed,
+        }  # fmt: skip
+        return {**settings, **changes}
+
+
+@st.composite
+def sampler_cases(
+    draw: st.DrawFn,
+    *,
+    content: Sequence[str] = ("fixed", "resample", "repack"),
+    most_ranks: int = 8,
+    most_graphs: int = 60,
+    too_large: bool = False,
+) -> SamplerCase:
+    """Few size classes (so that graphs can change places), 1..3 components, tight and loose limits and caps.
+
+    With `too_large` some graphs may exceed the limits, but never all of them.
+    """
+    number, most = draw(st.integers(1, most_graphs)), draw(st.integers(0, 9))
+    k = draw(st.sampled_from([2, 2, 1, 3]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    rows = rng.integers(0, most + 1, (number, k))
+    components = ("nodes", "edges", "triplets")[:k]
+    largest = np.maximum(rows.max(axis=0), 1)
+    if too_large:
+        largest = np.maximum(rows[0], 1)
+    maxima = {name: int(m) + draw(st.integers(0, 20)) for name, m in zip(components, largest, strict=True)}
+    limits = Limits.from_components(maxima, draw(st.none() | st.integers(1, 6)))
+    chosen = draw(st.sampled_from(content))
+    packs_per_batch, num_replicas = draw(st.integers(1, 3)), draw(st.integers(1, most_ranks))
+    sizes = GraphSizes(rows, components)
+    # Dropping the last packs must leave a step.
+    packs = pack(sizes.take(np.flatnonzero(limits.fits(sizes))), limits).num_packs
+    may_drop = packs >= packs_per_batch * num_replicas
+    return SamplerCase(
+        sizes=sizes,
+        limits=limits,
+        packs_per_batch=packs_per_batch,
+        num_replicas=num_replicas,
+        content=chosen,
+        shuffle=chosen != "fixed" or draw(st.booleans()),
+        drop_last=may_drop and draw(st.booleans()),
+        seed=draw(st.sampled_from([0, 1, 2**64 - 1]) | st.integers(0, 2**64 - 1)),
+    )
+
+
+def flat(batches: Sequence[Sequence[int]]) -> list[int]:
+    """All ids of some batches."""
+    return list(itertools.chain.from_iterable(batches))
+
+
+@st.composite
+def ladders(draw: st.DrawFn, largest: Limits) -> list[Limits]:
+    """Two to four limits in ascending order, the last of them `largest`; as many as there is room for."""
+    limits = [largest]
+    for _ in range(draw(st.integers(1, 3))):
+        above = limits[0]
+        maxima = {name: draw(st.integers(1, most)) for name, most in above.maxima.items()}
+        caps = st.integers(1, 6 if above.graphs is None else above.graphs)
+        graphs = draw(caps | st.none() if above.graphs is None else caps)
+        below = Limits.from_components(maxima, graphs)
+        limits = [below, *limits] if below != above else limits
+    if len(limits) > 1:
+        return limits
+    return [largest, Limits.from_components({name: most + 1 for name, most in largest.maxima.items()}, largest.graphs)]
+
+
+@st.composite
+def ladder_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
+    """Cases whose limits are a ladder."""
+    case = draw(sampler_cases(**settings))
+    limits = draw(ladders(case.limits))
+    enough = pack(case.sizes, limits).num_packs >= case.packs_per_batch * case.num_replicas
+    return replace(case, limits=limits, drop_last=case.drop_last and enough)

@@ -1,0 +1,178 @@
+"""Ladders in searches, preprocessed stores, shards, and on the command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SearchError
+from dgl_tuplepack.preprocessing import load_plans, verify
+from dgl_tuplepack.search import LadderSearch
+from dgl_tuplepack.sharding import preprocess_shards, verify_shards
+from tests.messages import refused
+from tests.stores import molecules
+from tests.unit.conftest import Run
+
+MOLHIV = tp.load_example("ogbg-molhiv")
+LADDER = [tp.Limits(12, 14), tp.Limits(40, 50)]
+
+
+@pytest.mark.parametrize("shapes", [2, 3, 4])
+def test_a_search_proposes_shapes_for_a_number_of_graphs(shapes: int) -> None:
+    search = tp.search_limits(MOLHIV, graphs_per_batch=4, shapes=shapes, plans=20)
+    assert isinstance(search, LadderSearch)
+    best = search.best
+    assert len(best.limits) == search.shapes == shapes
+    assert best.limits[-1] == tp.Limits(222, 502)
+    assert abs(search.graphs_per_batch / 4 - 1) <= 0.05
+    # One shape that holds every graph needs twice the slots for as many batches.
+    one = sum(best.packs) * (222 + 502 + 1)
+    assert best.padded_slots < 0.5 * one
+    plan = tp.pack(MOLHIV, best.limits)
+    assert plan.padded_slots <= 1.005 * best.padded_slots
+    within = [each for each in search if abs(each.graphs_per_batch / 4 - 1) <= 0.05]
+    assert min(each.padded_slots for each in within) >= 0.99 * best.padded_slots
+
+
+def test_a_search_is_the_same_again_and_in_a_file(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"graphs_per_batch": 3, "shapes": 2, "plans": 8, "multiple_of": 8, "graphs": 5}
+    search, again = tp.search_limits(MOLHIV, **settings), tp.search_limits(MOLHIV, **settings)
+    assert search.to_dict() == again.to_dict()
+    for limits in search.best.limits:
+        assert (limits.nodes + 1) % 8 == limits.edges % 8 == 0
+        assert limits.graphs == 5
+    search.save(tmp_path / "search.json")
+    loaded = LadderSearch.load(tmp_path / "search.json")
+    assert loaded.to_dict() == search.to_dict()
+    assert repr(loaded) == repr(search)
+    rows = list(csv.DictReader(io.StringIO(search.to_csv())))
+    assert len(rows) == len(search)
+    assert [row["best"] for row in rows].count("1") == 1
+    document = json.loads((tmp_path / "search.json").read_text())
+    for change in ({"best_index": 99}, {"packs": [[1]] * len(search)}, {"num_graphs": 1}, {"limits": []}):
+        (tmp_path / "other.json").write_text(json.dumps(document | change))
+        with refused(FormatError, "other.json"):
+            LadderSearch.load(tmp_path / "other.json")
+
+
+def test_two_packs_a_batch_hold_as_many_graphs_in_smaller_shapes() -> None:
+    search = tp.search_limits(MOLHIV, graphs_per_batch=8, packs_per_batch=2, shapes=2, plans=12)
+    assert search.packs_per_batch == 2
+    assert abs(search.graphs_per_batch / 8 - 1) <= 0.05
+    assert search.best.limits[0].nodes < 120
+
+
+def test_graphs_of_other_parts_fit_the_largest_shape() -> None:
+    search = tp.search_limits([[3, 3]] * 50 + [[20, 20]], graphs_per_batch=2, shapes=2, holding=[[30, 9]], plans=4)
+    assert search.best.limits[-1] == tp.Limits(30, 20)
+
+
+def test_searches_that_no_ladder_answers_are_refused() -> None:
+    with refused(SearchError, "batches of 64 graphs", "'nodes': 222", "leave shapes="):
+        tp.search_limits(MOLHIV, graphs_per_batch=64, shapes=2)
+    for shapes in (1, 5, 2.5, True):
+        with refused(SearchError, "shapes must be an integer in 2..4"):
+            tp.search_limits(MOLHIV, graphs_per_batch=4, shapes=shapes)
+    with refused(SearchError, "shapes=2 is for batches of a number of graphs", "'auto'", "graphs_per_batch"):
+        tp.search_limits(MOLHIV, shapes=2)
+
+
+def test_a_preprocessed_store_keeps_plans_of_a_ladder(tmp_path: Path) -> None:
+    items = molecules(60, most=9)
+    done = tp.preprocess(items, tmp_path / "store", limits=LADDER)
+    assert done.limits == tuple(LADDER)
+    verify(tmp_path / "store")
+    (plan,) = load_plans(done.store).values()
+    assert plan.fingerprint == done.plans[""].fingerprint
+    assert plan.ladder == done.limits
+    sampler = tp.PackBatchSampler(done.store, done.limits, plan=plan)
+    assert sorted(i for ids in sampler for i in ids) == list(range(60))
+    # A second run replaces the plans of the first, of whatever kind.
+    tp.preprocess(items, tmp_path / "store", limits=LADDER[1], overwrite=True)
+    assert load_plans(tp.GraphStore(tmp_path / "store"))[""].ladder is None
+    with refused(LimitsError, "ascend"):
+        tp.preprocess(items, tmp_path / "other", limits=LADDER[::-1])
+    assert not (tmp_path / "other").exists()
+    with refused(GraphTooLargeError, "exceed Limits(nodes=2, edges=2"):
+        tp.preprocess(done.store, tmp_path / "other", limits=[tp.Limits(1, 1), tp.Limits(2, 2)])
+
+
+def test_shards_share_a_ladder(tmp_path: Path) -> None:
+    parts = []
+    for number in range(2):
+        parts.append(tmp_path / f"part-{number}")
+        tp.GraphStore.write(parts[-1], molecules(30, number, most=9))
+    done = preprocess_shards(parts, tmp_path / "all", limits=LADDER, workers=1)
+    assert done.store.limits == tuple(LADDER)
+    assert tp.MultiStore(tmp_path / "all").limits == tuple(LADDER)
+    verify_shards(tmp_path / "all")
+    again = preprocess_shards(parts, tmp_path / "all", limits=LADDER, workers=1)
+    assert not again.planned
+    other = preprocess_shards(parts, tmp_path / "all", limits=LADDER[1], workers=1)
+    assert len(other.planned) == 2
+
+
+def test_the_command_line_plans_ladders(tmp_path: Path, run: Run) -> None:
+    asked = ("plan", "example:ogbg-molhiv", "--method", "best_fit")
+    limits = ("--limits", "100,220", "--limits", "222,502")
+    found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
+    assert found["limits"] == [tp.Limits(100, 220).to_dict(), tp.Limits(222, 502).to_dict()]
+    plan = tp.PackPlan.load(tmp_path / "plan.json")
+    assert found["packs_of_shapes"] == list(plan.packs_of_shapes)
+    assert found["padded_slots"] == plan.padded_slots
+    (row,) = csv.DictReader(io.StringIO(run(*asked, *limits, "--csv").out))
+    assert int(row["packs_of_shapes 0"]) + int(row["packs_of_shapes 1"]) == int(row["packs"]) == plan.num_packs
+    done = run(*asked, *limits)
+    assert done.code == 0
+    for part in ("Shapes", "100", "502", f"{plan.padded_slots:,}"):
+        assert part in done.out
+    one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
+    assert one["limits"] == tp.Limits(222, 502).to_dict()
+    for wrong, said in (
+        (("--limits", "222,502", "--limits", "100,220"), "ascend"),
+        (("--limits", "100,220,9", "--nodes", "9"), "leave --nodes"),
+        (("--limits", "100"), "NODES,EDGES"),
+    ):
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert said in done.err
+        assert done.out == ""
+
+
+def test_the_command_line_searches_ladders(tmp_path: Path, run: Run) -> None:
+    asked = ("limits", "example:ogbg-molhiv", "--shapes", 2, "--plans", 6)
+    done = run(*asked, "--graphs-per-batch", 4, "--json", "--save", tmp_path / "search.json")
+    assert json.loads(done.out)["best"] == LadderSearch.load(tmp_path / "search.json").best.to_dict()
+    done = run(*asked, "--graphs-per-batch", 4)
+    assert done.code == 0
+    assert "packed_loader(dataset, limits=[" in done.out
+    done = run(*asked)
+    assert done.code == 1
+    assert "would save nothing" in done.err
+    for wrong in (("--budget", 1000), ("--smallest",)):
+        done = run(*asked, *wrong)
+        assert done.code == 2
+        assert "--graphs-per-batch" in done.err
+
+
+def test_the_command_line_preprocesses_ladders(tmp_path: Path, run: Run) -> None:
+    tp.GraphStore.write(tmp_path / "in", molecules(30, most=9))
+    limits = ("--limits", "12,14", "--limits", "40,50")
+    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
+    assert done.code == 0
+    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(done.out.split())
+    done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
+    assert json.loads(done.out)["limits"] == [each.to_dict() for each in LADDER]
+    assert run("verify", tmp_path / "out").code == 0
+    done = run("preprocess", tmp_path / "in", tmp_path / "other", *limits, "--limits", "1,1")
+    assert done.code == 2
+    assert "ascend" in done.err
+    done = run("preprocess", tmp_path / "in", tmp_path / "all", *limits, "--workers", 1)
+    assert done.code == 0
+    assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(run("info", tmp_path / "all").out.split())
