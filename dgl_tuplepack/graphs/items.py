@@ -74,6 +74,13 @@ def parts_of(item: Any, where: str) -> Parts:
     return Parts(item[0], item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
 
 
+def as_item(parts: Parts) -> Any:
+    """Return parts as one item again, which `parts_of` takes apart."""
+    if is_pyg(parts.graph):
+        return parts.graph if parts.id is None else Identified(parts.id, parts.graph)
+    return parts if parts.id is not None else (parts.graph, parts.label)
+
+
 def _id(value: Any, where: str) -> int:
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:

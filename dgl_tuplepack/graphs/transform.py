@@ -53,17 +53,12 @@ class GraphTransform:
             ]
 
     def _of_one(self, part: Parts, where: str, told: int | None, copies: bool) -> Any:
-        if is_pyg(part.graph):
-            raise TransformError(
-                f"the transform {self.name} is for DGLGraphs, but {where} is a Data of PyG; give it to the dataset, as "
-                "its transform or pre_transform."
-            )
         epoch, is_known = self.draws.epoch(told)
         seed_generators(int(key_of(int(key_of(self.draws.seed, epoch, _GRAPHS)), part.id or 0, _GRAPHS)))
         is_watched = part.id is None or not is_known
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
-        counts = _counts(graph)
+        counts = _counts(graph, where)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -71,7 +66,7 @@ class GraphTransform:
                 f"the transform {self.name} failed for {where}: {type(error).__name__}: {error!s:.500}; correct the "
                 "transform, or the graph."
             ) from error
-        self._check(found, counts, where)
+        self._check(found, counts, where, is_pyg(graph))
         if is_watched and states() != before:
             if part.id is None:
                 raise TransformError(
@@ -81,20 +76,21 @@ class GraphTransform:
             self.draws.notice_repetition(part.id, self.name)
         return found
 
-    def _check(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        if not is_graph(found):
+    def _check(self, found: Any, counts: dict[Any, int], where: str, of_pyg: bool) -> None:
+        if not (is_pyg(found) if of_pyg else is_graph(found)):
             raise TransformError(
-                f"the transform {self.name} returned {shown(found)} for {where}, but must return a DGLGraph; return "
-                "the graph, also if it is changed in place."
+                f"the transform {self.name} returned {shown(found)} for {where}, but must return a "
+                f"{'Data or HeteroData of PyG' if of_pyg else 'DGLGraph'}; return the graph, also if it is changed in "
+                "place."
             )
-        if found.batch_size != 1:
+        if not of_pyg and found.batch_size != 1:
             raise TransformError(
                 f"the transform {self.name} returned a batch of {found.batch_size} graphs for {where}, but must return "
                 "one graph; transforms that pad or join graphs take whole batches."
             )
         if self.may_grow:
             return
-        now = _counts(found)
+        now = _counts(found, where)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
             "writes a store, or apply it to the dataset before sizes are read."
@@ -131,6 +127,8 @@ def name_of(transform: Any) -> str:
 
 def _copied(graph: Any) -> Any:
     """Return a graph with features of its own: DGL's clone shares their memory."""
+    if is_pyg(graph):
+        return graph.clone()
     copy = graph.clone()
     views = [copy.nodes[t].data for t in copy.ntypes] + [copy.edges[e].data for e in copy.canonical_etypes]
     for view in views:
@@ -139,7 +137,11 @@ def _copied(graph: Any) -> Any:
     return copy
 
 
-def _counts(graph: Any) -> dict[Any, int]:
+def _counts(graph: Any, where: str) -> dict[Any, int]:
     """Nodes and edges of each type."""
+    if is_pyg(graph):
+        from dgl_tuplepack.graphs.pyg_items import PygGraph
+
+        graph = PygGraph(graph, where)
     nodes = {t: graph.num_nodes(t) for t in graph.ntypes}
     return {**nodes, **{t: graph.num_edges(t) for t in graph.canonical_etypes}}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack.graphs.graph_blocks import items_of
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import Source
@@ -28,6 +28,7 @@ class Transformed(Source):
     def __init__(self, source: Source, transform: Callable[[Any], Any], seed: int, part: str = "") -> None:
         super().__init__(source.title)
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True)
+        self.levels = source.levels
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
         # Described before it is used, since it may keep what it has computed.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
@@ -50,11 +51,11 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Return the transformed graphs, with their labels; the ids of pairs are kept."""
-        blocks = self._source.blocks()
+        blocks = None if self._source.prefers_items else self._source.blocks()
         # Graphs that are made from blocks are nobody else's.
         inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
         for position, item in enumerate(inner):
             where = f"item {position}"
             given = parts_of(item, where)
             (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=blocks is None)
-            yield (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)
+            yield as_item(part._replace(id=given.id))

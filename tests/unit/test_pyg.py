@@ -144,8 +144,6 @@ def test_an_edge_out_of_range_is_refused_when_collating(molecules: list[Any]) ->
         collate([molecules[0], dgl.rand_graph(2, 2)])
     with refused(SchemaError, "item 0 is of PyG"):
         tp.PaddedCollate(LIMITS, dgl.rand_graph(2, 2))([molecules[0]])
-    with refused(TransformError, "a Data of PyG", "the dataset"):
-        tp.PaddedCollate(LIMITS, molecules[0], transform=lambda graph: graph)
 
 
 def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_path: Path) -> None:
@@ -345,14 +343,10 @@ def test_datasets_on_disk_with_transforms_or_methods_of_their_own_are_read_item_
         def get(self, idx: int) -> Any:
             return super().get(len(molecules) - 1 - idx)
 
-    def doubled(data: Any) -> Any:
-        data.x = 2 * data.x
-        return data
-
     own = tp.GraphStore.write(tmp_path / "own", Own(molecules))
     assert own.sizes.array.tolist() == expected.sizes.array.tolist()[::-1]
     transformed = InMemory(molecules)
-    transformed.transform = doubled
+    transformed.transform = lambda data: doubled(data.clone())
     found = tp.GraphStore.write(tmp_path / "transformed", transformed).batched(framework="pyg")[[0, 1]]
     assert torch.equal(found.x, 2 * torch.cat([molecules[0].x, molecules[1].x]))
     on_disk = OnDiskDataset(str(tmp_path / "disk"))
@@ -361,6 +355,39 @@ def test_datasets_on_disk_with_transforms_or_methods_of_their_own_are_read_item_
     on_disk.close()
     with refused(SizesError, "no graphs"):
         tp.GraphStore.write(tmp_path / "none", InMemory(molecules)[[]])
+
+
+def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tmp_path: Path) -> None:
+    def first_half(data: Any) -> Any:
+        return data.subgraph(torch.arange((data.num_nodes + 1) // 2))
+
+    expected = [first_half(data) for data in molecules]
+    for gather in (list, InMemory):
+        store = tp.GraphStore.write(tmp_path / gather.__name__, gather(molecules), pre_transform=first_half)
+        assert_same(store.batched(framework="pyg")[range(6)], batch_of(expected))
+        with refused(TransformError, "must return a Data or HeteroData of PyG"):
+            tp.GraphStore.write(tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x)
+    x = molecules[1].x.clone()
+    collate = tp.PaddedCollate(LIMITS, molecules[0], transform=doubled)
+    assert torch.equal(collate([molecules[1]]).pyg[0].x, 2 * x)
+    assert torch.equal(molecules[1].x, x)
+
+    def larger(data: Any) -> Any:
+        data.x = torch.cat([data.x, data.x])
+        return data
+
+    with refused(TransformError, "10 nodes", "instead of 5"):
+        tp.PaddedCollate(LIMITS, molecules[1], transform=larger)
+    with refused(SchemaError, "'w'"):
+        rings = [ring(n, w=torch.rand(n)) for n in (3, 4)]
+        tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data)
+    store = tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data, levels={"w": "edge"})
+    assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
+
+
+def doubled(data: Any) -> Any:
+    data.x *= 2
+    return data
 
 
 def test_graphs_with_num_nodes_alone_are_read(tmp_path: Path) -> None:
