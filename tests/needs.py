@@ -18,16 +18,19 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 HAS_DGL = find_spec("dgl") is not None
 
-# What needs torch or JAX, and no DGL. Tests of planning alone need neither, so CI runs them once, with DGL.
+# What needs torch, PyG or JAX, and no DGL. Tests of planning alone need neither, so CI runs them once, with DGL.
 WITHOUT = (
     "integration/test_without_dgl.py",
     "property/test_assemble.py",
     "property/test_jax.py",
+    "property/test_pyg.py",
+    "property/test_pyg_models.py",
     "property/test_resume.py",
     "property/test_sampler.py",
     "unit/test_needs.py",
     "unit/test_nn.py",
     "unit/test_norm_paths.py",
+    "unit/test_pyg.py",
     "unit/test_sampler_plans.py",
 )
 

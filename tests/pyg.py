@@ -5,18 +5,22 @@ Every test of PyG takes it from here, so that one place skips them where it is n
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+from hypothesis import settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg]")
 
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+import dgl_tuplepack as tp
 from tests.tensors import DTYPES, SHAPES, Spec, generator, random_tensor
 
 # The attributes of batches of ours that those of PyG lack.
@@ -32,6 +36,30 @@ class InMemory(InMemoryDataset):
     def __init__(self, graphs: Sequence[Any]) -> None:
         super().__init__(None)
         self._data, self.slices = self.collate(list(graphs))
+
+
+class NewAxis(Data):
+    """The graph of PyG's guide whose attribute `foo` gets a batch dimension."""
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if key == "foo" else super().__cat_dim__(key, value, *args, **kwargs)
+
+
+def ring(nodes: int, **attributes: Any) -> Any:
+    """Graph with as many edges as nodes."""
+    ends = torch.arange(nodes)
+    return Data(edge_index=torch.stack([ends, ends.roll(1)]), num_nodes=nodes, **attributes)
+
+
+def molecule(nodes: int, edges: int, seed: int = 0) -> Any:
+    """Graph with features of nodes and edges, and two labels."""
+    gen = torch.Generator().manual_seed(seed + 100 * nodes)
+    return Data(
+        x=torch.randint(0, 9, (nodes, 3), generator=gen),
+        edge_index=torch.randint(0, nodes, (2, edges), generator=gen),
+        edge_attr=torch.randint(0, 4, (edges, 2), generator=gen),
+        y=torch.randn(1, 2, generator=gen),
+    )
 
 
 def random_data(
@@ -134,3 +162,15 @@ def batch_of(graphs: Sequence[Any], **settings: Any) -> Any:
         # It guesses the number of nodes of a bipartite graph.
         warnings.simplefilter("ignore")
         return Batch.from_data_list(list(graphs), **settings)
+
+
+few = settings(max_examples=25)
+# Lists of graphs, homogeneous or not.
+LISTS = st.one_of(data_lists(), hetero_lists())
+
+
+def stored(source: Any, **others: Any) -> tp.GraphStore:
+    """A store of graphs; its files are mapped, so the folder may go."""
+    # Nobody cuts the power here; a wait for the disk would be most of the time.
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        return tp.GraphStore.write(folder + "/store", source, **others)

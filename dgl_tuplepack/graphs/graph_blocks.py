@@ -37,7 +37,7 @@ def graph_blocks(
     first = next(iterator, None)
     if first is None:
         raise SizesError("the source has no graphs; at least one is needed.")
-    if is_pyg(parts_of(first, "item 0").graph):
+    if is_pyg(parts_of(first, "the example").graph):
         from dgl_tuplepack.graphs.pyg_items import settled
 
         schema, every = settled(first, iterator, levels or {})

@@ -107,6 +107,13 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
     return checked_graphs(graphs, where)
 
 
+def as_item(parts: Parts) -> Any:
+    """Return parts as one item again, which `parts_of` takes apart."""
+    if is_pyg(parts.graph):
+        return parts.graph if parts.id is None else Identified(parts.id, parts.graph)
+    return parts if parts.id is not None else (parts.graph, parts.label)
+
+
 def _id(value: Any, where: str) -> int:
     number = as_integer(value)
     if number is None or not 0 <= number < 2**63:

@@ -57,16 +57,11 @@ class GraphTransform:
             ]
 
     def _of_one(self, part: Parts, where: str, stream: int, is_known: bool, copies: bool) -> Any:
-        if is_pyg(part.graph):
-            raise TransformError(
-                f"the transform {self.name} is for DGLGraphs, but {where} is a graph of PyG; give it to the dataset, "
-                "as its transform or pre_transform."
-            )
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
         is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
-        counts = _counts(graph)
+        counts = _counts(graph, where)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -86,29 +81,39 @@ class GraphTransform:
 
     def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
         """Return what the transform has made of the graph, or of the named graphs, `given`."""
-        names = names_of(given)
-        if isinstance(found, dict) and all(isinstance(name, str) for name in found):
-            found = {name: found[name] for name in sorted(found)}
-        # Before sizes are taken, one graph may become several, such as a graph and its line graph.
-        is_allowed = names_of(found) == names or (self.may_grow and found != {})
-        if not is_allowed or not all(is_graph(each) and not each.is_block for each in by_name(found).values()):
-            what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
+        if is_pyg(given):
+            self._check_returned(is_pyg(found), found, where, "a Data or HeteroData of PyG")
+        else:
+            found = self._checked_graphs(found, names_of(given), where)
+        if not self.may_grow:
+            self._check_size(found, counts, where)
+        return found
+
+    def _check_returned(self, is_allowed: bool, found: Any, where: str, what: str, names: Sequence[str] = ()) -> None:
+        if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
                 f"{'the dict, also if its graphs are' if names else 'the graph, also if it is'} changed in place."
             )
+
+    def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
+        if isinstance(found, dict) and all(isinstance(name, str) for name in found):
+            found = {name: found[name] for name in sorted(found)}
+        # Before sizes are taken, one graph may become several, such as a graph and its line graph.
+        is_allowed = names_of(found) == names or (self.may_grow and found != {})
+        is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
+        what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
+        self._check_returned(is_allowed, found, where, what, names)
         for graph in by_name(found).values():
             if graph.batch_size != 1:
                 raise TransformError(
                     f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
                     "return one graph; transforms that pad or join graphs take whole batches."
                 )
-        if not self.may_grow:
-            self._check_size(found, counts, where)
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        now = _counts(found)
+        now = _counts(found, where)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
             "writes a store, or apply it to the dataset before sizes are read."
@@ -152,6 +157,8 @@ def _copied(graph: Any) -> Any:
     """
     if isinstance(graph, dict):
         return {name: _copied(each) for name, each in graph.items()}
+    if is_pyg(graph):
+        return graph.clone()
     shared = graph.local_var()
     # DGL changes these in place when nodes or edges are removed.
     shared._batch_num_nodes, shared._batch_num_edges = (
@@ -165,9 +172,13 @@ def _copied(graph: Any) -> Any:
     return shared
 
 
-def _counts(graph: Any) -> dict[Any, int]:
+def _counts(graph: Any, where: str) -> dict[Any, int]:
     """Nodes and edges of each type."""
     if isinstance(graph, dict):
-        return {(name, t): number for name, each in graph.items() for t, number in _counts(each).items()}
+        return {(name, t): number for name, each in graph.items() for t, number in _counts(each, where).items()}
+    if is_pyg(graph):
+        from dgl_tuplepack.graphs.pyg_items import PygGraph
+
+        graph = PygGraph(graph, where)
     nodes = {t: graph.num_nodes(t) for t in graph.ntypes}
     return {**nodes, **{t: graph.num_edges(t) for t in graph.canonical_etypes}}

@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import Array, GraphType
-from dgl_tuplepack.graphs.items import Identified, Parts, is_iterable, parts_of, shape_of
+from dgl_tuplepack.graphs.items import Identified, Parts, as_item, is_iterable, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batch_of, labels_of
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
@@ -75,7 +75,7 @@ class PaddedCollate:
         padding, for which edges that are indexed have one more slot.
     transform
         Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
-        takes and returns a DGLGraph. Nodes and edges may become fewer, not more; features may change.
+        takes and returns a DGLGraph (of PyG: a Data). Nodes and edges may become fewer, not more; features may change.
     batch_transform
         Applied to each batch: a callable that takes a `PaddedBatch`, changes its features or labels, and returns it.
         Padding stays as it is, see `tp.transforms`.
@@ -158,7 +158,7 @@ class PaddedCollate:
         parts = parts_of(example, "the example")
         # The example of a dataset without ids only tells the schema, so it may draw what it likes.
         (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
-        return found if parts.id is not None else (found.graph, found.label)
+        return as_item(found._replace(id=found.id if parts.id is not None else None))
 
     def __call__(self, items: Iterable[Any]) -> PaddedBatch:
         """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""

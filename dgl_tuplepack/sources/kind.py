@@ -42,6 +42,8 @@ class Source(ABC):
         Name of the source in messages.
     knows_sizes
         Whether sizes are read without the graphs, so that limits are checked before anything is written.
+    prefers_items
+        Whether transforms take the `items`, although there are `blocks`: those of PyG, which are no DGLGraphs.
     levels
         What attributes of graphs of PyG belong to, as the user says.
     schema
@@ -57,6 +59,7 @@ class Source(ABC):
     """
 
     knows_sizes = False
+    prefers_items = False
     levels: Mapping[str, str | None] | None = None
     schema: Any = None
     pre_transform: Any = None

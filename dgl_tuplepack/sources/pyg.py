@@ -48,6 +48,8 @@ _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 class PygDataset(Items):
     """An `InMemoryDataset` of PyG, or a subset of one; its collated graphs are those that it returns."""
 
+    prefers_items = True
+
     def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
         super().__init__(given)
         self.knows_sizes = True

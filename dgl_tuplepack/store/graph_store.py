@@ -217,8 +217,8 @@ class GraphStore(StoredGraphs):
             Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
-            returns a DGLGraph, or returns a dict of named ones. Sizes are those of the graphs that it returns. The
-            store keeps its name and settings.
+            returns a DGLGraph (of PyG: a Data), or returns a dict of named ones. Sizes are those of the graphs that it
+            returns. The store keeps its name and settings.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
         ties, indices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack.graphs.graph_blocks import items_of
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import Source
@@ -29,16 +28,11 @@ class Transformed(Source):
     def __init__(self, source: Source, transform: Callable[[Any], Any], seed: int, part: str = "") -> None:
         super().__init__(source.title)
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True)
+        self.levels = source.levels
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
         # Described before it is used, since it may keep what it has computed.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
         self.ties, self.indices = source.ties, source.indices
-
-    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return the same transform of the source with other `levels`: what it returns are DGLGraphs."""
-        other = copy.copy(self)
-        other._source = self._source.with_levels(levels)
-        return other
 
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""
@@ -58,7 +52,7 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Return the transformed graphs, with their labels; the ids of pairs are kept."""
-        blocks = self._source.blocks()
+        blocks = None if self._source.prefers_items else self._source.blocks()
         # Graphs that are made from blocks are nobody else's.
         inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
         for position, item in enumerate(inner):
@@ -66,7 +60,7 @@ class Transformed(Source):
 
     def some_items(self) -> dict[int, Any]:
         """Return some of the transformed graphs by position: those that the source chooses."""
-        if self._source.blocks() is not None:
+        if not self._source.prefers_items and self._source.blocks() is not None:
             return super().some_items()
         return {i: self._transformed(i, item, copies=True) for i, item in self._source.some_items().items()}
 
@@ -74,4 +68,4 @@ class Transformed(Source):
         where = f"item {position}"
         given = parts_of(item, where)
         (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=copies)
-        return (part.graph, part.label) if given.id is None else (part.graph, part.label, given.id)
+        return as_item(part._replace(id=given.id))

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import Any
-from unittest.mock import patch
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from tests.graphs import Content, split_item
-from tests.graphs import contents as dgl_contents
-from tests.pyg import InMemory, assert_same, batch_of, contents, data_lists, hetero_lists
-
-from torch_geometric.data import Data  # isort: skip
-
-few = settings(max_examples=25)
-LISTS = st.one_of(data_lists(), hetero_lists())
-
-
-def stored(source: Any, **others: Any) -> tp.GraphStore:
-    """A store of graphs; its files are mapped, so the folder may go."""
-    # Nobody cuts the power here; a wait for the disk would be most of the time.
-    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
-        return tp.GraphStore.write(folder + "/store", source, **others)
+from tests.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, stored
 
 
 def limits_for(graphs: Any) -> tp.Limits:
@@ -118,60 +102,3 @@ def test_batches_without_padding_are_those_of_pyg(graphs: list[Any], data: st.Da
     for one, i in zip(found.to_data_list(), ids, strict=True):
         assert_same(one, graphs[i])
     assert_same(view[ids[0]], graphs[ids[0]])
-
-
-def arrays_of(store: tp.GraphStore, names: dict[Any, str]) -> dict[Any, str]:
-    """Checksums of the arrays; features and labels under the names that PyG has for them."""
-    entries = store.parts[0].metadata.arrays
-    return {
-        (e.content, e.type, names.get((e.content, e.type, e.name), e.name)): e.sha256
-        for e in entries
-        # Its columns are in the order of the types, which is another one.
-        if e.content != "size_classes"
-    }
-
-
-@few
-@given(dgl_contents(min_graphs=1), st.booleans())
-def test_graphs_of_dgl_go_through_pyg_unharmed(content: Content, compact: bool) -> None:
-    first = stored([content.example, *content.items], compact=compact)
-    batch = first.batched(framework="pyg")[range(len(first))]
-    levels = {"node_feature": "node", "edge_feature": "edge", "label": "graph"}
-    columns = batch._origin.names.columns
-    is_plain = content.node_types == ["_N"]
-    given = {key: levels[column[0]] for column, _, key in columns} if is_plain else None
-    second = stored(batch.to_data_list(), levels=given, compact=compact)
-    # A single label is `y` in PyG, so that a dict of `y` alone becomes one.
-    single = {("label", None, "y"): ""} if set(second.schema.labels) == {""} else {}
-    named = {column: key for column, _, key in columns} | {("label", None, ""): ""} | single
-    if "" not in second.schema.labels:
-        named.pop(("label", None, ""))
-    assert arrays_of(second, {}) == arrays_of(first, named)
-    for i, item in enumerate([content.example, *content.items]):
-        graph, label = split_item(item) if content.has_labels else (item, None)
-        data = batch[i]
-        assert data.num_nodes == graph.num_nodes()
-        assert data.num_edges == graph.num_edges()
-        if label is not None and not isinstance(label, dict):
-            assert torch.equal(data.y[0], torch.as_tensor(label))
-
-
-@few
-@given(LISTS)
-def test_graphs_of_pyg_come_out_of_a_store_as_those_of_dgl(graphs: list[Any]) -> None:
-    store = stored(graphs)
-    labels = store.schema.labels
-    for found, data in zip(store, graphs, strict=True):
-        graph, label = split_item(found) if labels else (found, None)
-        plain = isinstance(data, Data)
-        for t in store.schema.edge_types:
-            ends = data.edge_index if plain else data[t].edge_index
-            assert torch.equal(torch.stack(graph.edges(etype=t)), ends)
-            for name in store.schema.edge_features[t]:
-                assert torch.equal(graph.edges[t].data[name], data[name] if plain else data[t][name])
-        for t in store.schema.node_types:
-            assert graph.num_nodes(t) == (data.num_nodes if plain else data[t].num_nodes)
-            for name in store.schema.node_features[t]:
-                assert torch.equal(graph.nodes[t].data[name], data[name] if plain else data[t][name])
-        for name in labels:
-            assert torch.equal(label[name] if name else label, data[name or "y"][0])

@@ -8,36 +8,19 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import dgl
 import numpy as np
 import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, InputError, SchemaError, SizesError, TransformError
+from dgl_tuplepack.errors import InputError, SchemaError, SizesError, TransformError
 from tests.messages import refused
-from tests.pyg import InMemory, assert_same, batch_of, contents
+from tests.pyg import InMemory, NewAxis, assert_same, batch_of, contents, molecule, ring
 
 from torch_geometric.data import Batch, Data, HeteroData, OnDiskDataset  # isort: skip
 from torch_geometric.loader import DataLoader  # isort: skip
 
 LIMITS = tp.Limits(nodes=12, edges=14, graphs=4)
-
-
-def ring(nodes: int, **attributes: Any) -> Any:
-    """Graph with as many edges as nodes."""
-    ends = torch.arange(nodes)
-    return Data(edge_index=torch.stack([ends, ends.roll(1)]), num_nodes=nodes, **attributes)
-
-
-def molecule(nodes: int, edges: int, seed: int = 0) -> Any:
-    gen = torch.Generator().manual_seed(seed + 100 * nodes)
-    return Data(
-        x=torch.randint(0, 9, (nodes, 3), generator=gen),
-        edge_index=torch.randint(0, nodes, (2, edges), generator=gen),
-        edge_attr=torch.randint(0, 4, (edges, 2), generator=gen),
-        y=torch.randn(1, 2, generator=gen),
-    )
 
 
 @pytest.fixture
@@ -124,13 +107,9 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     short.y = torch.ones(1, 3)
     refuses([good, short], "item 1", "'y'", "float32 [3]", "float32 [2]")
     refuses([good, batch_of(molecules)], "item 1 is a batch", "to_data_list")
-    refuses([good, dgl.rand_graph(3, 4)], "item 1 is a DGLGraph", "of PyG")
-    refuses([dgl.rand_graph(3, 4), good], "item 1 is of PyG", "a DGLGraph")
     refuses([Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], batch=torch.zeros(2))], "'batch'", "rename")
     refuses([good], "levels name ['w']", levels={"w": "edge"})
     refuses([good], "levels must be", levels={"y": "graphs"})
-
-    refuses([dgl.rand_graph(3, 4)], "levels", "leave levels out", levels={"w": "edge"})
     counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
     refuses([counted], "'x' has 2 rows", "3 nodes")
 
@@ -140,12 +119,6 @@ def test_an_edge_out_of_range_is_refused_when_collating(molecules: list[Any]) ->
     wrong.edge_index[0, 1] = -1
     with refused(SchemaError, "item 1 has an edge at node -1"):
         collate([molecules[0], wrong])
-    with refused(SchemaError, "item 1 is a DGLGraph"):
-        collate([molecules[0], dgl.rand_graph(2, 2)])
-    with refused(SchemaError, "item 0 is of PyG"):
-        tp.PaddedCollate(LIMITS, dgl.rand_graph(2, 2))([molecules[0]])
-    with refused(TransformError, "a Data of PyG", "the dataset"):
-        tp.PaddedCollate(LIMITS, molecules[0], transform=lambda graph: graph)
 
 
 def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_path: Path) -> None:
@@ -174,13 +147,6 @@ class Bipartite(Data):
         if key == "edge_index":
             return torch.tensor([[self.x_s.size(0)], [self.x_t.size(0)]])
         return super().__inc__(key, value, *args, **kwargs)
-
-
-class NewAxis(Data):
-    """The graph of PyG's guide whose attribute `foo` gets a batch dimension."""
-
-    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if key == "foo" else super().__cat_dim__(key, value, *args, **kwargs)
 
 
 class Turned(Data):
@@ -266,22 +232,6 @@ def test_a_label_of_several_rows_is_joined_as_pyg_joins_it(tmp_path: Path) -> No
     assert torch.equal(padded[1].y, graphs[0].y)
 
 
-def test_features_of_dgl_get_the_names_of_pyg(tmp_path: Path) -> None:
-    graph = dgl.graph(([0, 1], [1, 2]))
-    graph.ndata["feat"], graph.ndata["pos"] = torch.rand(3, 2), torch.rand(3, 3)
-    graph.edata["feat"], graph.edata["pos"] = torch.rand(2, 1), torch.rand(2)
-    batch = tp.PaddedCollate(LIMITS, (graph, 1))([(graph, 1), (graph, 0)]).pyg
-    keys = {"x", "pos", "edge_attr", "edge_pos", "y", "edge_index", "batch", "ptr", "num_nodes"}
-    assert set(batch.keys()) == keys | {"node_mask", "edge_mask", "graph_mask"}
-    assert torch.equal(batch[0].x, graph.ndata["feat"])
-    assert torch.equal(batch[1].edge_pos, graph.edata["pos"])
-    assert batch.y.tolist()[:2] == [1, 0]
-    graph.ndata["x"] = torch.rand(3)
-    both = tp.PaddedCollate(LIMITS, graph)([graph]).pyg
-    assert torch.equal(both.feat[:3], graph.ndata["feat"])
-    assert torch.equal(both.x[:3], graph.ndata["x"])
-
-
 def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", molecules)
     batch = store.batch([1, 0], LIMITS).pyg
@@ -345,14 +295,10 @@ def test_datasets_on_disk_with_transforms_or_methods_of_their_own_are_read_item_
         def get(self, idx: int) -> Any:
             return super().get(len(molecules) - 1 - idx)
 
-    def doubled(data: Any) -> Any:
-        data.x = 2 * data.x
-        return data
-
     own = tp.GraphStore.write(tmp_path / "own", Own(molecules))
     assert own.sizes.array.tolist() == expected.sizes.array.tolist()[::-1]
     transformed = InMemory(molecules)
-    transformed.transform = doubled
+    transformed.transform = lambda data: doubled(data.clone())
     found = tp.GraphStore.write(tmp_path / "transformed", transformed).batched(framework="pyg")[[0, 1]]
     assert torch.equal(found.x, 2 * torch.cat([molecules[0].x, molecules[1].x]))
     on_disk = OnDiskDataset(str(tmp_path / "disk"))
@@ -363,28 +309,45 @@ def test_datasets_on_disk_with_transforms_or_methods_of_their_own_are_read_item_
         tp.GraphStore.write(tmp_path / "none", InMemory(molecules)[[]])
 
 
+def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tmp_path: Path) -> None:
+    def first_half(data: Any) -> Any:
+        return data.subgraph(torch.arange((data.num_nodes + 1) // 2))
+
+    expected = [first_half(data) for data in molecules]
+    for gather in (list, InMemory):
+        store = tp.GraphStore.write(tmp_path / gather.__name__, gather(molecules), pre_transform=first_half)
+        assert_same(store.batched(framework="pyg")[range(6)], batch_of(expected))
+        with refused(TransformError, "must return a Data or HeteroData of PyG"):
+            tp.GraphStore.write(tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x)
+    x = molecules[1].x.clone()
+    collate = tp.PaddedCollate(LIMITS, molecules[0], transform=doubled)
+    assert torch.equal(collate([molecules[1]]).pyg[0].x, 2 * x)
+    assert torch.equal(molecules[1].x, x)
+
+    def larger(data: Any) -> Any:
+        data.x = torch.cat([data.x, data.x])
+        return data
+
+    with refused(TransformError, "10 nodes", "instead of 5"):
+        tp.PaddedCollate(LIMITS, molecules[1], transform=larger)
+    with refused(SchemaError, "'w'"):
+        rings = [ring(n, w=torch.rand(n)) for n in (3, 4)]
+        tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data)
+    store = tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data, levels={"w": "edge"})
+    assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
+
+
+def doubled(data: Any) -> Any:
+    data.x *= 2
+    return data
+
+
 def test_graphs_with_num_nodes_alone_are_read(tmp_path: Path) -> None:
     graphs = [ring(3), Data(edge_index=torch.tensor([[0], [1]]), num_nodes=6)]
     for gather in (list, InMemory):
         store = tp.GraphStore.write(tmp_path / gather.__name__, gather(graphs))
         assert store.sizes.array.tolist() == [[3, 3], [6, 1]]
         assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
-
-
-def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:
-    from tests.stores import rewrite_metadata
-
-    ends = torch.tensor([[0, 1], [1, 0]])
-    graphs = [NewAxis(edge_index=ends, num_nodes=n, foo=torch.rand(3)) for n in (2, 3)]
-    for number, damage in enumerate(({"dims": 3}, {"dims": [["label", None, "none", 1]]}, {"rows": [[1]]}, None)):
-        store = tp.GraphStore.write(tmp_path / str(number), graphs)
-
-        def change(document: Any, damage: Any = damage) -> None:
-            document["pyg"] = None if damage is None else {**document["pyg"], **damage}
-
-        rewrite_metadata(store.path, change)
-        with pytest.raises(FormatError):
-            tp.GraphStore(store.path)
 
 
 def test_stores_and_batches_of_pyg_need_no_dgl(tmp_path: Path) -> None:
