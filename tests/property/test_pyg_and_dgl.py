@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import dgl_tuplepack as tp
 from tests.graphs import Content, split_item
 from tests.graphs import contents as dgl_contents
+from tests.named import Named, as_dict, graphs_of, named_contents
 from tests.pyg import LISTS, few, stored
 
 from torch_geometric.data import Data  # isort: skip
@@ -71,3 +72,50 @@ def test_graphs_of_pyg_come_out_of_a_store_as_those_of_dgl(graphs: list[Any]) ->
                 assert torch.equal(graph.nodes[t].data[name], data[name] if plain else data[t][name])
         for name in labels:
             assert torch.equal(label[name] if name else label, data[name or "y"][0])
+
+
+def assert_holds(data: Any, item: Any) -> None:
+    """A graph of PyG holds the named graphs of an item, and its labels."""
+    labels = as_dict(item[1] if isinstance(item, tuple) else None)
+    for name, label in labels.items():
+        assert torch.equal(data[name or "y"][0], torch.as_tensor(label)), name
+    for name, graph in graphs_of(item).items():
+        plain = graph.ntypes == ["_N"]
+        for t in graph.ntypes:
+            found = data[name if plain else f"{name}/{t}"]
+            assert found.num_nodes == graph.num_nodes(t)
+            for feature, value in graph.nodes[t].data.items():
+                assert torch.equal(found[feature], value), feature
+        for source, e, target in graph.canonical_etypes:
+            found = data[(name, e, name) if plain else (f"{name}/{source}", e, f"{name}/{target}")]
+            assert torch.equal(
+                found.edge_index, torch.stack(graph.edges(etype=(source, e, target))).to(found.edge_index)
+            )
+            for feature, value in graph.edges[source, e, target].data.items():
+                assert torch.equal(found[feature], value), feature
+
+
+@few
+@given(named_contents(), st.booleans(), st.booleans())
+def test_named_graphs_are_graphs_of_pyg_with_a_type_for_each(content: Named, sort_edges: bool, cover: bool) -> None:
+    settings: Any = {"packs_per_batch": content.packs, "sort_edges": sort_edges, "cover_padding": cover}
+    every = [content.example, *content.items]
+    store = stored(every, **content.declared)
+    padded = store.batch(range(1, len(every)), content.limits, **settings)
+    collate = tp.PaddedCollate(content.limits, content.example, **settings, **content.declared)
+    for batch in (padded.pyg, collate(content.items).pyg):
+        assert batch.num_graphs == len(padded.graph_mask)
+        for data, item in zip(batch.to_data_list(), content.items, strict=True):
+            assert_holds(data, item)
+    graphs = store.batched(framework="pyg")[range(len(every))].to_data_list()
+    for data, item in zip(graphs, every, strict=True):
+        assert_holds(data, item)
+    # What came out goes in again, with the same ties and indices.
+    called = {"edges:atoms": "edges:atoms:_E:atoms", "nodes": "nodes:atoms"}
+    if store.schema.graph_names == ("atoms",):
+        called = {"edges:atoms": "edges", "nodes:atoms": "nodes"}
+    declared: Any = {w: {k: called.get(v, v) for k, v in told.items()} for w, told in content.declared.items()}
+    again = stored(graphs, **declared)
+    assert dict(again.schema.tied) == dict(store.schema.tied)
+    for data, item in zip(again.batched(framework="pyg")[range(len(every))].to_data_list(), every, strict=True):
+        assert_holds(data, item)

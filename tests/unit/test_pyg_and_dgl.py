@@ -65,7 +65,7 @@ def test_a_dict_of_graphs_of_pyg_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
 @pytest.mark.parametrize("sort_edges", [False, True], ids=["as given", "sorted"])
-def test_ties_and_indices_of_graphs_of_pyg(gather: Any, sort_edges: bool, tmp_path: Path) -> None:
+def test_indices_of_graphs_of_pyg_count_the_slots_of_a_batch(gather: Any, sort_edges: bool, tmp_path: Path) -> None:
     graphs = [molecule(n, e, n) for n, e in ((3, 4), (2, 5), (4, 1))]
     for number, graph in enumerate(graphs):
         graph.parent = torch.arange(graph.num_nodes).roll(1)
@@ -81,7 +81,7 @@ def test_ties_and_indices_of_graphs_of_pyg(gather: Any, sort_edges: bool, tmp_pa
     collate = tp.PaddedCollate(LIMITS, graphs[0], sort_edges=sort_edges, **declared)
     padded = store.batch([0, 1, 2], LIMITS, sort_edges=sort_edges)
     for batch in (padded.pyg, collate(graphs).pyg):
-        assert batch.root.tolist() == [2, 4, 8, 12, 12]
+        assert batch.root.tolist() == [2, 4, 8, 9, 9]  # the last two are padding
         assert batch.parent[:5].tolist() == [2, 0, 1, 4, 3]
         for found, graph in zip(batch.to_data_list(), graphs, strict=True):
             assert_same(found, graph)
@@ -117,17 +117,17 @@ def test_steps_of_a_ladder_give_batches_of_pyg_of_their_shape(tmp_path: Path) ->
 
 def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
     graphs, levels = [ring(n, w=torch.rand(n)) for n in (3, 4, 2)], {"w": "edge"}
-    for call in (
-        tp.preprocess,
-        lambda source, out, **settings: tp.preprocess_shards([source], out, workers=1, **settings),
-    ):
-        out = tmp_path / str(len(list(tmp_path.iterdir())))
-        found = call(graphs, out, limits=LIMITS, levels=levels)
-        assert list(found.store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
+    stores = [
+        tp.preprocess(graphs, tmp_path / "store", limits=LIMITS, levels=levels).store,
+        tp.preprocess_shards({"a": graphs}, tmp_path / "shards", limits=LIMITS, levels=levels, workers=1).store,
+    ]
+    for store in stores:
+        assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
         with refused(SchemaError, "levels are told when a store is written"):
-            tp.packed_loader(found.store, limits=LIMITS, levels=levels)
+            tp.packed_loader(store, limits=LIMITS, levels=levels)
     (batch,) = tp.packed_loader(graphs, limits=LIMITS, levels=levels, shuffle=False)
-    assert_same(batch.pyg[1], graphs[1])
+    for found, i in zip(batch.pyg.to_data_list(), batch.graph_ids.tolist(), strict=False):
+        assert_same(found, graphs[i])
     with refused(InputError, "torch_geometric.loader.DataLoader"):
         tp.packed_loader(graphs, limits=LIMITS, padded=False)
     with refused(InputError, "levels cannot be given with padded=False"):
