@@ -10,10 +10,9 @@ import numpy as np
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
 from dgl_tuplepack.graphs.joining import edges_by_id
 from dgl_tuplepack.graphs.merge import batch_of, labels_of
-from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
@@ -37,7 +36,7 @@ def graph_blocks(
     first = next(iterator, None)
     if first is None:
         raise SizesError("the source has no graphs; at least one is needed.")
-    if is_pyg(parts_of(first, "the example").graph):
+    if begins_with_pyg(first):
         from dgl_tuplepack.graphs.pyg_items import settled
 
         schema, every = settled(first, iterator, levels or {})

@@ -101,10 +101,17 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), one of these with a dict of named DGLGraphs, or a Data or HeteroData of PyG; let "
+            "(DGLGraph, label, id), one of these with a dict of named graphs, or a Data or HeteroData of PyG; let "
             "the dataset return one of them."
         )
     return checked_graphs(graphs, where)
+
+
+def begins_with_pyg(item: Any) -> bool:
+    """Whether an item is a graph of PyG, or begins with one or with named ones, which `parts_of` refuses."""
+    inner = item.item if isinstance(item, Identified) else item
+    first = inner[0] if isinstance(inner, tuple | list) and inner else inner
+    return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
 
 def as_item(parts: Parts) -> Any:

@@ -15,7 +15,7 @@ from dgl_tuplepack._checks import shown
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
 from dgl_tuplepack.graphs.joining import joined
 from dgl_tuplepack.graphs.named import check_types, is_pyg, key_of, names_of, types_in
 from dgl_tuplepack.graphs.pyg_layout import Levels, PygLayout
@@ -77,13 +77,15 @@ class Schema:
         Named graphs, or a graph of PyG, may stand for the graph. `levels` tell what attributes of a graph of PyG belong
         to, where the example itself does not tell it.
         """
+        if not begins_with_pyg(example):
+            # Where it is absent, nothing is a DGLGraph.
+            load("dgl")
         graphs, label, graph_id = parts_of(example, "the example")
         if is_pyg(graphs):
             from dgl_tuplepack.graphs.pyg_items import example_schema
 
             return example_schema(graphs, levels or {}, graph_id is not None).with_relations(ties, indices)
         refuse_levels(levels, "the example")
-        load("dgl")
         graph, labels = joined(graphs, "the example"), as_tensors(label)
         return cls(
             node_types=tuple(graph.ntypes),
