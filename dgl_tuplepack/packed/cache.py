@@ -14,7 +14,7 @@ from dgl_tuplepack._files import is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.graph_blocks import graph_blocks
-from dgl_tuplepack.graphs.items import parts_of
+from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -170,7 +170,7 @@ def _sample(source: Source) -> tuple[list[int], Schema, GraphBlock]:
     items = source.some_items()
     # Ids inside the items are positions in the dataset, not in the sample.
     parts = [parts_of(item, f"item {i}") for i, item in items.items()]
-    schema, blocks = graph_blocks([(part.graph, part.label) for part in parts])
+    schema, blocks = graph_blocks([as_item(part._replace(id=None)) for part in parts], levels=source.levels)
     return list(items), schema, next(iter(blocks))
 
 

@@ -155,3 +155,14 @@ def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:
         rewrite_metadata(store.path, change)
         with pytest.raises(FormatError):
             tp.GraphStore(store.path)
+
+
+def test_packs_of_graphs_of_pyg_are_a_dataset_of_dgl_that_is_kept(tmp_path: Path) -> None:
+    graphs = [molecule(2 + i % 3, 1 + i % 4, i) for i in range(9)]
+    settings: Any = {"save_dir": tmp_path, "shuffle": False}
+    packed = tp.PackedDataset(graphs, LIMITS, **settings)
+    assert sum(int(labels.graph_mask.sum()) for _, labels in packed) == 9
+    again = tp.PackedDataset(graphs, LIMITS, **settings)
+    assert torch.equal(again[0][0].ndata["x"], packed[0][0].ndata["x"])
+    with refused(FormatError, "other graphs"):
+        tp.PackedDataset([molecule(2 + i % 3, 1 + i % 4, i + 1) for i in range(9)], LIMITS, **settings)
