@@ -61,6 +61,12 @@ def indexed_types(
                 f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
                 "empty name); correct the name."
             )
+        if len({column[0] for column, _ in by_name[name]}) > 1:
+            called = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
+            raise SchemaError(
+                f"indices name {shown(name)}, which is the name of {called}; indices need a name that nothing else "
+                "has: rename the others."
+            )
         for column, spec in by_name[name]:
             if spec.dtype not in INDEX_TYPES:
                 raise SchemaError(

@@ -295,6 +295,27 @@ def test_indices_that_mean_nothing_are_refused(indices: Any, parts: list[str], t
         tp.GraphStore.write(tmp_path / "store", [example], indices=indices)
 
 
+@pytest.mark.parametrize("content", ["ndata", "edata"])
+def test_indices_share_their_name_with_nothing_else(content: str, tmp_path: Path) -> None:
+    """A flag of nodes that is called as a label of indices would be shifted too."""
+    graph = path_graph(4)
+    getattr(graph, content)["root"] = torch.arange(len(getattr(graph, content)["x" if content == "ndata" else "r"])) % 2
+    example, indices = (graph, {"root": 3}), {"root": "nodes"}
+    kind = "node" if content == "ndata" else "edge"
+    with refused(SchemaError, "'root'", f"the {kind} feature 'root' and the label 'root'", "rename"):
+        tp.PaddedCollate(tp.Limits(9, 9, 2), example, indices=indices)
+    with refused(SchemaError, "'root'", "rename"):
+        tp.GraphStore.write(tmp_path / "store", [example], indices=indices)
+    # One name in several graphs stands for all of them.
+    both = {"a": path_graph(3), "b": path_graph(2)}
+    for each in both.values():
+        each.ndata["near"] = torch.zeros(each.num_nodes(), dtype=torch.int64)
+    limits = tp.Limits({"a": 9, "b": 9}, {"a": 9, "b": 9}, graphs=2)
+    batch = tp.PaddedCollate(limits, both, indices={"near": "nodes"})([both, both])
+    assert batch.node_features["a"]["near"].tolist() == [0] * 3 + [3] * 3 + [6] * 4
+    assert batch.node_features["b"]["near"].tolist() == [0] * 2 + [2] * 2 + [4] * 6
+
+
 @pytest.mark.parametrize(("value", "nodes"), [(-1, 4), (4, 4), (3, 3)])
 def test_indices_outside_the_graph_name_item_name_and_value(value: int, nodes: int, tmp_path: Path) -> None:
     items = [(item(), {"root": 0}), (item(nodes), {"root": value})]
