@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import TransformError
+from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.items import Parts
-from dgl_tuplepack.graphs.named import by_name, is_graph, names_of
+from dgl_tuplepack.graphs.named import by_name, counts_of, is_graph, name_of_type, names_of, own_type
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
 _GRAPHS = 5
@@ -38,6 +39,8 @@ class GraphTransform:
     def __init__(self, transform: Callable[[Any], Any], seed: int, *, may_grow: bool = False) -> None:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
+        # Types whose nodes (edges) a label numbers: they may not become fewer.
+        self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(
         self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None, *, copies: bool = True
@@ -61,7 +64,7 @@ class GraphTransform:
         is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
-        counts = _counts(graph)
+        counts = counts_of(graph)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -103,7 +106,7 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        now = _counts(found)
+        now = counts_of(found)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
             "writes a store, or apply it to the dataset before sizes are read."
@@ -112,14 +115,21 @@ class GraphTransform:
             raise TransformError(
                 f"the transform {self.name} gave {where} the types {list(now)} instead of {list(counts)}, {remedy}"
             )
+        names = names_of(found)
         for t, number in now.items():
+            kind, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
+            of_type = "" if len(counts) == 2 else f" of type {own!r}"
+            of_type += f" of the graph {name_of_type(t)!r}" if names else ""
             if number > counts[t]:
-                name, own = t if isinstance(t, tuple) and len(t) == 2 else ("", t)
-                kind = "nodes" if isinstance(own, str) else "edges"
-                of_type = "" if len(counts) == 2 else f" of type {own!r}"
-                of_type += f" of the graph {name!r}" if name else ""
                 raise TransformError(
                     f"the transform {self.name} gave {where} {number} {kind}{of_type} instead of {counts[t]}, {remedy}"
+                )
+            if number < counts[t] and t in self.numbered:
+                label = f"label {self.numbered[t]!r}" if self.numbered[t] else "label"
+                raise TransformError(
+                    f"the transform {self.name} left {number} of {counts[t]} {kind}{of_type} of {where}, but the "
+                    f"{label} numbers them, and transforms do not get labels; keep a mask as a feature in its place, "
+                    "or transform the graphs before the label is made."
                 )
 
 
@@ -158,11 +168,3 @@ def _copied(graph: Any) -> Any:
         for name in list(view):
             view[name] = view[name].clone()
     return shared
-
-
-def _counts(graph: Any) -> dict[Any, int]:
-    """Nodes and edges of each type."""
-    if isinstance(graph, dict):
-        return {(name, t): number for name, each in graph.items() for t, number in _counts(each).items()}
-    nodes = {t: graph.num_nodes(t) for t in graph.ntypes}
-    return {**nodes, **{t: graph.num_edges(t) for t in graph.canonical_etypes}}

@@ -125,6 +125,8 @@ class PaddedCollate:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
         self.schema = Schema.of(self._example(example), ties, indices)
+        if self._transform is not None:
+            self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The largest, which holds every pack.
