@@ -316,6 +316,16 @@ def test_indices_share_their_name_with_nothing_else(content: str, tmp_path: Path
     assert batch.node_features["b"]["near"].tolist() == [0] * 2 + [2] * 2 + [4] * 6
 
 
+def test_nodes_are_not_masked_in_features_of_indices() -> None:
+    """0 would number the first node of the first graph of the batch."""
+    graph = path_graph(4)
+    graph.ndata["near"] = torch.arange(4)
+    mask = tp.transforms.MaskNodes("near", 1.0)
+    with refused(TransformError, "'near'", "holds indices", "leave it out"):
+        tp.PaddedCollate(tp.Limits(9, 9, 2), graph, indices={"near": "nodes"}, batch_transform=mask)
+    assert tp.PaddedCollate(tp.Limits(9, 9, 2), graph, batch_transform=mask)([]).node_features["near"].sum() == 0
+
+
 @pytest.mark.parametrize(("value", "nodes"), [(-1, 4), (4, 4), (3, 3)])
 def test_indices_outside_the_graph_name_item_name_and_value(value: int, nodes: int, tmp_path: Path) -> None:
     items = [(item(), {"root": 0}), (item(nodes), {"root": value})]
