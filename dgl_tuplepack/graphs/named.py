@@ -6,6 +6,7 @@ becomes "mol/C". The types of a graph without a name, the usual item, stay as th
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -88,6 +89,17 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
         return [name], [(name, EDGE_TYPE[1], name)]
     before = name + SEPARATOR
     return [before + t for t in node_types], [(before + src, each, before + dst) for src, each, dst in edge_types]
+
+
+def counts_of(graphs: Any) -> dict[Any, int]:
+    """Return the nodes and edges of each type of a graph, or of named graphs together."""
+    if isinstance(graphs, dict):
+        parts = [(types_of(name, graph), counts_of(graph)) for name, graph in graphs.items()]
+        return {
+            t: number for types, own in parts for t, number in zip(itertools.chain(*types), own.values(), strict=True)
+        }
+    nodes = {t: graphs.num_nodes(t) for t in graphs.ntypes}
+    return {**nodes, **{t: graphs.num_edges(t) for t in graphs.canonical_etypes}}
 
 
 def own_type(t: Any) -> Any:

@@ -61,6 +61,12 @@ def indexed_types(
                 f"indices name {shown(name)}, but the features and labels are {sorted(by_name)} (a single label has an "
                 "empty name); correct the name."
             )
+        if len({column[0] for column, _ in by_name[name]}) > 1:
+            called = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
+            raise SchemaError(
+                f"indices name {shown(name)}, which is the name of {called}; indices need a name that nothing else "
+                "has: rename the others."
+            )
         for column, spec in by_name[name]:
             if spec.dtype not in INDEX_TYPES:
                 raise SchemaError(
@@ -113,6 +119,19 @@ def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) 
     return order
 
 
+def check_ties(schema: Any, lengths: Callable[[GraphType], IntArray], where: Callable[[int], str]) -> None:
+    """Refuse (SchemaError) graphs whose tied components differ in number; arguments as of `check_values`."""
+    names = {t: component for component, t in schema.types.items()}
+    for node_type, edge_type in schema.tied.items():
+        nodes, edges = lengths(node_type), lengths(edge_type)
+        if len(wrong := np.flatnonzero(nodes != edges)):
+            i = int(wrong[0])
+            raise SchemaError(
+                f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
+                "so there must be equally many: correct the graph, or the ties."
+            )
+
+
 def check_values(
     schema: Any,
     lengths: Callable[[GraphType], IntArray],
@@ -124,15 +143,8 @@ def check_values(
     `lengths` returns the number of nodes (edges) of a type in each graph, `values` all rows of a feature or label, and
     `where` says which graph it is.
     """
+    check_ties(schema, lengths, where)
     names = {t: component for component, t in schema.types.items()}
-    for node_type, edge_type in schema.tied.items():
-        nodes, edges = lengths(node_type), lengths(edge_type)
-        if len(wrong := np.flatnonzero(nodes != edges)):
-            i = int(wrong[0])
-            raise SchemaError(
-                f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
-                "so there must be equally many: correct the graph, or the ties."
-            )
     for column, target in schema.index_columns.items():
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])

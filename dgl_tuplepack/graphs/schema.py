@@ -121,6 +121,11 @@ class Schema:
         """Feature or label -> type that it indexes."""
         return indexed_types(self.indices, self.columns(), self.types, bool(self.graph_names))
 
+    @property
+    def numbered_by_labels(self) -> dict[GraphType, str]:
+        """Types whose nodes (edges) a label numbers -> name of the label, the empty one of a single label."""
+        return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
+
     def with_relations(self, ties: Ties | None, indices: Indices | None) -> Schema:
         """Return a schema with other ties and indices, where they are given."""
         if ties is None and indices is None:

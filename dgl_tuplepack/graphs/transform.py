@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import TransformError
+from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.items import Parts
-from dgl_tuplepack.graphs.named import by_name, is_graph, is_pyg, names_of
+from dgl_tuplepack.graphs.named import by_name, counts_of, is_graph, is_pyg, name_of_type, names_of, own_type
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
 _GRAPHS = 5
@@ -38,6 +39,8 @@ class GraphTransform:
     def __init__(self, transform: Callable[[Any], Any], seed: int, *, may_grow: bool = False) -> None:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
+        # Types whose nodes (edges) a label numbers: they may not become fewer.
+        self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(
         self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None, *, copies: bool = True
@@ -122,14 +125,22 @@ class GraphTransform:
             raise TransformError(
                 f"the transform {self.name} gave {where} the types {list(now)} instead of {list(counts)}, {remedy}"
             )
+        names = names_of(found)
         for t, number in now.items():
+            kind, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
+            of_type = "" if len(counts) == 2 else f" of type {own!r}"
+            of_type += f" of the graph {name_of_type(t)!r}" if names else ""
             if number > counts[t]:
-                name, own = t if isinstance(t, tuple) and len(t) == 2 else ("", t)
-                kind = "nodes" if isinstance(own, str) else "edges"
-                of_type = "" if len(counts) == 2 else f" of type {own!r}"
-                of_type += f" of the graph {name!r}" if name else ""
                 raise TransformError(
                     f"the transform {self.name} gave {where} {number} {kind}{of_type} instead of {counts[t]}, {remedy}"
+                )
+            # Labels of a graph of PyG are its attributes, which the transform gets.
+            if number < counts[t] and t in self.numbered and not is_pyg(found):
+                label = f"label {self.numbered[t]!r}" if self.numbered[t] else "label"
+                raise TransformError(
+                    f"the transform {self.name} left {number} of {counts[t]} {kind}{of_type} of {where}, but the "
+                    f"{label} numbers them, and transforms do not get labels; keep a mask as a feature in its place, "
+                    "or transform the graphs before the label is made."
                 )
 
 
@@ -174,11 +185,8 @@ def _copied(graph: Any) -> Any:
 
 def _counts(graph: Any, where: str) -> dict[Any, int]:
     """Nodes and edges of each type."""
-    if isinstance(graph, dict):
-        return {(name, t): number for name, each in graph.items() for t, number in _counts(each, where).items()}
     if is_pyg(graph):
         from dgl_tuplepack.graphs.pyg_items import PygGraph
 
         graph = PygGraph(graph, where)
-    nodes = {t: graph.num_nodes(t) for t in graph.ntypes}
-    return {**nodes, **{t: graph.num_edges(t) for t in graph.canonical_etypes}}
+    return counts_of(graph)

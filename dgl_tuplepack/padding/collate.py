@@ -133,6 +133,8 @@ class PaddedCollate:
         self._transform = None if transform is None else GraphTransform(transform, transform_seed)
         levels = None if levels is None else checked_levels(levels)
         self.schema = Schema.of(self._example(example), ties, indices, levels)
+        if self._transform is not None:
+            self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
         # The largest, which holds every pack.

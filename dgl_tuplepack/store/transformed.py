@@ -16,6 +16,8 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.items import BatchItems, Identified, Parts, epoch_of, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batch_of
+from dgl_tuplepack.graphs.named import counts_of
+from dgl_tuplepack.graphs.relations import check_ties
 from dgl_tuplepack.graphs.schema import Schema, as_label, as_tensors, stack_labels
 from dgl_tuplepack.graphs.split import split_graphs
 from dgl_tuplepack.graphs.transform import GraphTransform
@@ -79,6 +81,7 @@ class TransformedStore:
 
     def __init__(self, store: Selection, transform: GraphTransform) -> None:
         self.store, self._transform = store, transform
+        self._transform.numbered = store.schema.numbered_by_labels
         self._batches = BatchedStore(store)
 
     @property
@@ -200,7 +203,16 @@ class TransformedStore:
         in_store = self.store.ids_in_store(positions).tolist()
         identified = [part._replace(id=i) for part, i in zip(parts, in_store, strict=True)]
         # Items of a store are copies already.
-        return self._transform(identified, [f"graph {i}" for i in in_store], epoch, copies=False)
+        where = [f"graph {i}" for i in in_store]
+        found = self._transform(identified, where, epoch, copies=False)
+        if self.store.schema.ties:
+            counts = [counts_of(part.graph) for part in found]
+            check_ties(
+                self.store.schema,
+                lambda t: np.array([each[t] for each in counts]),
+                lambda i: f"{where[i]} after the transform {self.transform_name}",
+            )
+        return found
 
     def __repr__(self) -> str:
         return f"TransformedStore({self.store!r}, {self._transform.name})"

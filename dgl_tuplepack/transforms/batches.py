@@ -122,7 +122,7 @@ def _with_feature(
 ) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
     """Yield, for each node type with a feature, its features, real nodes, and graph slot of each node.
 
-    SchemaError if no type has it, or, with `floating`, if it is not of floating point.
+    SchemaError if no type has it, if it holds indices, or, with `floating`, if it is not of floating point.
     """
     if not isinstance(batch, PaddedBatch):
         raise SchemaError(f"a transform of batches takes a PaddedBatch, but got {shown(batch)}; see batch_transform.")
@@ -136,5 +136,9 @@ def _with_feature(
         dtype = batch._node_features[t][name].dtype
         if floating and not dtype.is_floating_point:
             raise SchemaError(f"the node feature {name!r} is {dtype}, but must be of floating point; convert it first.")
+        if batch._indexed_by(("node_feature", t, name), batch._node_features[t][name]) is not None:
+            raise SchemaError(
+                f"the node feature {name!r} holds indices, which the transform would break; leave it out."
+            )
         of_type = slots[t] if isinstance(slots, dict) else slots
         yield batch._node_features[t], batch._num_real_nodes[t], of_type

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
@@ -21,6 +21,8 @@ from dgl_tuplepack.sampler.dealing import promoted, steps_of
 from tests.samplers import SamplerCase, flat, ladder_cases, ladders
 from tests.strategies import Problem, problems
 
+# Each example makes several plans.
+FEWER = settings(max_examples=25)
 # The others may exceed limits.
 _METHODS = [name for name in METHODS if name not in ("node_only", "edge_only")]
 
@@ -91,6 +93,7 @@ def samplers_of(case: SamplerCase, **changes: Any) -> list[tp.PackBatchSampler]:
     return [tp.PackBatchSampler(case.sizes, case.limits, rank=r, **changed) for r in range(changed["num_replicas"])]
 
 
+@FEWER
 @given(ladder_cases(), st.integers(0, 3))
 def test_every_graph_once_within_the_shape_of_its_step(case: SamplerCase, epoch: int) -> None:
     samplers = samplers_of(case)
@@ -143,6 +146,7 @@ def test_packs_move_to_larger_shapes_where_that_saves_a_step(packs: list[int], p
     assert all(a + b > per_step for a, b in itertools.combinations(rests, 2))
 
 
+@FEWER
 @given(ladder_cases(content=["fixed", "resample"]))
 def test_length_is_the_same_every_epoch(case: SamplerCase) -> None:
     (sampler, *_) = samplers_of(case)
@@ -153,6 +157,7 @@ def test_length_is_the_same_every_epoch(case: SamplerCase) -> None:
     assert len(lengths) == 1
 
 
+@FEWER
 @given(ladder_cases(content=["fixed"]), st.integers(1, 3))
 def test_fixed_content_keeps_who_shares_a_pack(case: SamplerCase, epoch: int) -> None:
     (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
@@ -161,6 +166,7 @@ def test_fixed_content_keeps_who_shares_a_pack(case: SamplerCase, epoch: int) ->
     assert {(frozenset(ids), ids.shape) for ids in sampler} == first
 
 
+@FEWER
 @given(ladder_cases(content=["resample"]), st.integers(1, 3))
 def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: int) -> None:
     (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
@@ -175,6 +181,7 @@ def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: i
         assert found == planned
 
 
+@FEWER
 @given(ladder_cases(content=["fixed"]))
 def test_without_shuffle_shapes_come_one_after_the_other(case: SamplerCase) -> None:
     (sampler,) = samplers_of(case, shuffle=False, num_replicas=1, packs_per_batch=1, drop_last=False)
@@ -193,6 +200,7 @@ def test_without_shuffle_shapes_come_one_after_the_other(case: SamplerCase) -> N
     assert found == planned
 
 
+@FEWER
 @given(ladder_cases(most_ranks=3), st.integers(0, 2), st.data())
 def test_a_resumed_epoch_delivers_the_rest(case: SamplerCase, epoch: int, data: st.DataObject) -> None:
     (sampler, *_) = samplers_of(case)
@@ -214,6 +222,7 @@ def test_a_resumed_epoch_delivers_the_rest(case: SamplerCase, epoch: int, data: 
     assert [ids.shape for ids in rest] == [ids.shape for ids in expected[done:]]
 
 
+@FEWER
 @given(ladder_cases(), st.integers(0, 2))
 def test_weights_and_counts_are_those_of_the_batches(case: SamplerCase, epoch: int) -> None:
     samplers = samplers_of(case)
@@ -233,6 +242,7 @@ def test_weights_and_counts_are_those_of_the_batches(case: SamplerCase, epoch: i
     assert samplers[0].balance().work.sum() == pytest.approx(sum(work))
 
 
+@FEWER
 @given(ladder_cases(content=["resample"], most_ranks=3), st.integers(1, 2))
 def test_new_plans_keep_the_shapes(case: SamplerCase, period: int) -> None:
     (sampler, *_) = samplers_of(case, replan_every=period, drop_last=False)
@@ -247,6 +257,7 @@ def test_new_plans_keep_the_shapes(case: SamplerCase, period: int) -> None:
         assert epoch == 0 or tuple(sampler.plan.shapes) == limits
 
 
+@FEWER
 @given(ladder_cases(most_ranks=1))
 def test_a_sampler_takes_its_own_plan_and_limits_again(case: SamplerCase) -> None:
     (sampler,) = samplers_of(case, content="fixed", num_replicas=1)

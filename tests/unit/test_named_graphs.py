@@ -198,6 +198,49 @@ def test_ties_that_do_not_hold_name_the_item_and_both_counts(tmp_path: Path) -> 
         store.with_transform(lambda graphs: {**graphs, "atoms": dropped(graphs["atoms"])}).padded(LIMITS)[[0]]
 
 
+@pytest.mark.parametrize("read", [
+    lambda view: view[1], list, lambda view: view.batched()[[0, 1]], lambda view: view.batched()[1],
+    lambda view: view.padded(LIMITS)[[1]], lambda view: list(view.as_dgl_dataset()),
+    lambda view: list(dgl.dataloading.GraphDataLoader(view.subset([1]), batch_size=1)),
+])  # fmt: skip
+def test_a_transform_that_breaks_a_tie_is_refused_wherever_graphs_are_read(read: Any, tmp_path: Path) -> None:
+    """Without padding too, where the features of the one would go to other rows of the other."""
+
+    def shorten(graphs: Any) -> Any:
+        atoms = graphs["atoms"]
+        return {**graphs, "atoms": dgl.remove_edges(atoms, [0]) if atoms.num_nodes() > 3 else atoms}
+
+    store = tp.GraphStore.write(tmp_path / "store", [item(3), item(4)], ties=TIES)
+    with refused(SchemaError, "graph 1 after the transform", "shorten", "3 nodes:bonds", "2 edges:atoms", "tied"):
+        read(store.with_transform(shorten))
+
+
+def test_a_transform_that_drops_what_a_label_numbers_is_refused(tmp_path: Path) -> None:
+    """Transforms do not get labels, so an index in a label would number another node."""
+    declared = {"indices": {"root": "nodes:atoms"}}
+    items = [(item(n), {"root": 1}) for n in (4, 5)]
+
+    def without_first(graphs: Any) -> Any:
+        return {**graphs, "atoms": dgl.remove_nodes(graphs["atoms"], [0])}
+
+    store = tp.GraphStore.write(tmp_path / "store", items, **declared)
+    for read in (
+        lambda: tp.PaddedCollate(LIMITS, items[0], transform=without_first, **declared)(items),
+        lambda: store.with_transform(without_first)[0],
+        lambda: next(iter(tp.packed_loader(items, limits=LIMITS, transform=without_first, **declared))),
+    ):
+        with refused(TransformError, "left", "nodes", "'atoms'", "label 'root' numbers them", "feature"):
+            read()
+    # Nodes and edges that no label numbers may become fewer.
+    fewer = store.with_transform(lambda graphs: {**graphs, "bonds": dgl.remove_nodes(graphs["bonds"], [0])})
+    assert fewer.padded(LIMITS)[[0, 1]].labels["root"][:2].tolist() == [1, 5]
+    plain = [(path_graph(4), 2)]
+    without = dgl.transforms.DropNode(1.0)
+    pad = tp.PaddedCollate(tp.Limits(9, 9, 2), tp.with_ids(plain)[0], transform=without, indices={"": "nodes"})
+    with refused(TransformError, "left 0 of 4 nodes of graph 0", "the label numbers them"):
+        pad([tp.with_ids(plain)[0]])
+
+
 def test_circles_of_ties_cannot_be_sorted() -> None:
     """A ring has as many nodes as edges; so has a pair of rings whose nodes are the edges of the other."""
     ring = dgl.graph(([0, 1, 2], [1, 2, 0]))
@@ -250,6 +293,37 @@ def test_indices_that_mean_nothing_are_refused(indices: Any, parts: list[str], t
         tp.PaddedCollate(LIMITS, example, indices=indices)
     with refused(SchemaError, *parts):
         tp.GraphStore.write(tmp_path / "store", [example], indices=indices)
+
+
+@pytest.mark.parametrize("content", ["ndata", "edata"])
+def test_indices_share_their_name_with_nothing_else(content: str, tmp_path: Path) -> None:
+    """A flag of nodes that is called as a label of indices would be shifted too."""
+    graph = path_graph(4)
+    getattr(graph, content)["root"] = torch.arange(len(getattr(graph, content)["x" if content == "ndata" else "r"])) % 2
+    example, indices = (graph, {"root": 3}), {"root": "nodes"}
+    kind = "node" if content == "ndata" else "edge"
+    with refused(SchemaError, "'root'", f"the {kind} feature 'root' and the label 'root'", "rename"):
+        tp.PaddedCollate(tp.Limits(9, 9, 2), example, indices=indices)
+    with refused(SchemaError, "'root'", "rename"):
+        tp.GraphStore.write(tmp_path / "store", [example], indices=indices)
+    # One name in several graphs stands for all of them.
+    both = {"a": path_graph(3), "b": path_graph(2)}
+    for each in both.values():
+        each.ndata["near"] = torch.zeros(each.num_nodes(), dtype=torch.int64)
+    limits = tp.Limits({"a": 9, "b": 9}, {"a": 9, "b": 9}, graphs=2)
+    batch = tp.PaddedCollate(limits, both, indices={"near": "nodes"})([both, both])
+    assert batch.node_features["a"]["near"].tolist() == [0] * 3 + [3] * 3 + [6] * 4
+    assert batch.node_features["b"]["near"].tolist() == [0] * 2 + [2] * 2 + [4] * 6
+
+
+def test_nodes_are_not_masked_in_features_of_indices() -> None:
+    """0 would number the first node of the first graph of the batch."""
+    graph = path_graph(4)
+    graph.ndata["near"] = torch.arange(4)
+    mask = tp.transforms.MaskNodes("near", 1.0)
+    with refused(TransformError, "'near'", "holds indices", "leave it out"):
+        tp.PaddedCollate(tp.Limits(9, 9, 2), graph, indices={"near": "nodes"}, batch_transform=mask)
+    assert tp.PaddedCollate(tp.Limits(9, 9, 2), graph, batch_transform=mask)([]).node_features["near"].sum() == 0
 
 
 @pytest.mark.parametrize(("value", "nodes"), [(-1, 4), (4, 4), (3, 3)])
