@@ -155,6 +155,43 @@ def shapes_from_dict(document: Any) -> Limits | Ladder:
     return Ladder.from_dict(document) if isinstance(document, list) else Limits.from_dict(document)
 
 
+def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
+    """Batches of an epoch of one shape, equal on all ranks."""
+    return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
+
+
+def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
+    """Return the steps of each shape, given its number of packs; see `promotions`."""
+    number = [*packs]
+    for shape, target, moved in promotions(packs, packs_per_step, drop_last):
+        number[shape] -= moved
+        number[target] += moved
+    return [num_steps(each, packs_per_step, drop_last) for each in number]
+
+
+def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
+    """Return the shapes whose last packs move, in order, the shape that they move to, and how many do.
+
+    Packs that do not fill a step move where that saves a step: to the next larger shape in whose last step they fit.
+    With `drop_last` they always move to the next larger shape, together with those of a whole step where larger packs
+    would not fill one otherwise, and would be dropped in every epoch.
+    """
+    number, moves = [*packs], []
+    for shape in range(len(number) - 1):
+        rest, larger = number[shape] % packs_per_step, range(shape + 1, len(number))
+        if drop_last:
+            above = sum(number[each] for each in larger)
+            if 0 < above < packs_per_step - rest and number[shape] >= packs_per_step:
+                rest += packs_per_step
+            fitting = [shape + 1]
+        else:
+            fitting = [each for each in larger if -number[each] % packs_per_step >= rest]
+        if rest and fitting:
+            number[fitting[0]] += rest
+            moves.append((shape, fitting[0], rest))
+    return moves
+
+
 def _bounds(limits: Limits) -> tuple[int, ...]:
     """Return the limits and the cap on graphs; no cap counts as the largest one."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

@@ -91,4 +91,5 @@ def show_search(search: LadderSearch, rows: int) -> None:
         say(f"{packs:,} packs of {limits!r}")
     number = search.packs_per_batch
     say(f"batches of {best.graphs_per_batch:.1f} graphs on average: {number} pack{'s' if number > 1 else ''} each")
-    say(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}])")
+    more = f", packs_per_batch={number}" if number > 1 else ""
+    say(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")

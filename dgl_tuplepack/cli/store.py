@@ -127,11 +127,14 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
     _show(summary)
     if "plans" in summary:
         names = next(iter(summary["plans"].values()))["efficiency"]
+        # Packs of several shapes are to have few slots; a bound on their number does not tell how good a plan is.
+        bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
-            [split or "all", f["graphs"], f["packs"], f["gap"], *(percent(f["efficiency"][name]) for name in names)]
+            [split or "all", *(f[name] for name in ["graphs", "packs", *bound]),
+             *(percent(f["efficiency"][name]) for name in names)]
             for split, f in summary["plans"].items()
-        ]
-        headings = ["split", "graphs", "packs", "above bound", *(f"eff. {name}" for name in names)]
+        ]  # fmt: skip
+        headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
         print_table(f"Plans at most {ladders.bounds(summary['limits'])} a pack", headings, rows)
     if packs > 1:
         say(f"batches of that many graphs have {packs} packs each")

@@ -109,5 +109,5 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
     if idtype != torch.int64:
         nodes = {t: number.to(idtype) for t, number in nodes.items()}
         edges = {e: number.to(idtype) for e, number in edges.items()}
-    graph.set_batch_num_nodes(nodes)
-    graph.set_batch_num_edges(edges)
+    # What set_batch_num_nodes and set_batch_num_edges do, without looking at the dicts first.
+    graph._batch_num_nodes, graph._batch_num_edges = nodes, edges

@@ -13,11 +13,10 @@ import numpy as np
 from dgl_tuplepack._checks import check_oversize, shown, whole_number
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
+from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes, steps_of
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan, settled
-from dgl_tuplepack.sampler.dealing import steps_of
 from dgl_tuplepack.search import LadderSearch, LimitsSearch, search_limits
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.sizes import GraphSizes

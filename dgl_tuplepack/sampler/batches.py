@@ -74,7 +74,7 @@ class PackBatchSampler(Sampler[list[int]]):
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
         one step. With a ladder, those of smaller shapes come in steps of the next larger one, and only the last of them
-        are dropped.
+        are dropped; few packs of a larger shape share a step with smaller ones, and are not dropped in every epoch.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every

@@ -9,6 +9,7 @@ import numpy as np
 
 from dgl_tuplepack._random import shuffled
 from dgl_tuplepack.graphs.items import EpochIds
+from dgl_tuplepack.ladder import num_steps, promotions
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
@@ -17,48 +18,17 @@ NONE = -1
 _EQUAL = 1 / 64
 
 
-def num_steps(packs: int, num_replicas: int, packs_per_batch: int, drop_last: bool) -> int:
-    """Batches of an epoch, equal on all ranks."""
-    packs_per_step = packs_per_batch * num_replicas
-    return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
-
-
-def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the steps of each shape, given its number of packs; see `promoted`."""
-    number = [*packs]
-    for shape, target in _promotions(packs, packs_per_step, drop_last):
-        rest = number[shape] % packs_per_step
-        number[shape] -= rest
-        number[target] += rest
-    return [num_steps(each, 1, packs_per_step, drop_last) for each in number]
-
-
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
     """Return the packs of each shape with those that do not fill a step moved to steps of a larger shape.
 
-    They move where that saves a step: to the next larger shape in whose last step they fit. With `drop_last` they
-    always move to the next larger shape, so no more packs are dropped than with one shape.
+    `promotions` tells which. Those that moved come last in their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
-    for shape, target in _promotions([len(group) for group in groups], packs_per_step, drop_last):
-        kept = len(groups[shape]) // packs_per_step * packs_per_step
+    for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
+        kept = len(groups[shape]) - moved
         groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
         groups[shape] = groups[shape][:kept]
     return groups
-
-
-def _promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int]]:
-    """Return the shapes whose last packs move, in order, each with the shape that they move to."""
-    number, moves = [*packs], []
-    for shape in range(len(number) - 1):
-        rest = number[shape] % packs_per_step
-        spare = [-number[larger] % packs_per_step for larger in range(shape + 1, len(number))]
-        fitting = [0] if drop_last else [larger for larger, room in enumerate(spare) if room >= rest]
-        if rest and fitting:
-            target = shape + 1 + fitting[0]
-            number[target] += rest
-            moves.append((shape, target))
-    return moves
 
 
 def deal(
@@ -78,7 +48,7 @@ def deal(
     packs_per_step = num_replicas * packs_per_batch
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
     full = packs // packs_per_step
-    steps = num_steps(len(work), num_replicas, packs_per_batch, drop_last)
+    steps = num_steps(len(work), packs_per_step, drop_last)
     dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
     if key is None:
         dealt.reshape(-1)[:packs] = np.arange(packs)

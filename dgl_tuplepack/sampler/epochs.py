@@ -8,7 +8,8 @@ import numpy as np
 
 from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.kernels.random import shuffle_segments
-from dgl_tuplepack.sampler.dealing import NONE, Dealt, EpochBatches, deal, promoted, steps_of
+from dgl_tuplepack.ladder import steps_of
+from dgl_tuplepack.sampler.dealing import NONE, Dealt, EpochBatches, deal, promoted
 from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.weights import Delivered
 from dgl_tuplepack.sizes import IntArray

@@ -11,7 +11,7 @@ from dgl_tuplepack._checks import UINT64_MAX, whole_number
 from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack._files import JsonFormat, write_text
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.ladder import Ladder
+from dgl_tuplepack.ladder import Ladder, steps_of
 from dgl_tuplepack.metrics import harmonic_mean
 from dgl_tuplepack.plan import library_versions
 from dgl_tuplepack.sizes import components_of_kind
@@ -45,8 +45,8 @@ class LadderCandidate:
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean graphs of a batch; a batch has packs of one shape."""
-        return self.num_graphs / sum(-(-packs // self.packs_per_batch) for packs in self.packs)
+        """Mean graphs of a batch on one rank, as a sampler makes them: a batch has packs of one shape."""
+        return self.num_graphs / sum(steps_of(self.packs, self.packs_per_batch, drop_last=False))
 
     @property
     def slots(self) -> dict[str, int]:

@@ -100,9 +100,24 @@ def search_ladders(
         _planned(partial(task, thorough=True), executor or threads, done, leaders)
     candidates = sorted({**found, **done}.values(), key=order)
     best_one = min(done.values(), key=order)
+    _check_reached(best_one, graphs_per_batch, shapes)
     return LadderSearch(
         graphs_per_batch, tuple(candidates), candidates.index(best_one), task.method, task.settings.seed, multiple_of
     )
+
+
+def _check_reached(best: LadderCandidate, asked: int, shapes: int) -> None:
+    """Refuse (SearchError) batches of another number of graphs: off by more than the tolerance and half a graph."""
+    mean, graphs = best.graphs_per_batch, best.num_graphs
+    # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
+    as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
+    if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
+        packs = f" in {best.packs_per_batch} packs" if best.packs_per_batch > 1 else ""
+        raise SearchError(
+            f"graphs_per_batch={asked}{packs} is out of reach with {shapes} shapes: batches of the best ladder found, "
+            f"{best.limits!r}, hold {mean:.1f} graphs on average; ask for about that many, for another number of "
+            "shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
+        )
 
 
 def check_shapes(shapes: object) -> int:

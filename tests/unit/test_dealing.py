@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.sampler.dealing import NONE, Balance, deal, num_steps
+from dgl_tuplepack.ladder import num_steps
+from dgl_tuplepack.sampler.dealing import NONE, Balance, deal
 from tests.messages import refused
 
 KEY = np.uint64(7)
@@ -65,7 +66,7 @@ def test_work_of_nothing() -> None:
 )  # fmt: skip
 def test_every_pack_once_and_whole_steps(work: list[int], ranks: int, packs: int, drop: bool, balanced: bool) -> None:
     dealt = deal(np.array(work, dtype=np.float64), ranks, packs, drop, KEY if balanced else None)
-    assert dealt.shape == (num_steps(len(work), ranks, packs, drop), ranks, packs)
+    assert dealt.shape == (num_steps(len(work), ranks * packs, drop), ranks, packs)
     given_packs = len(work) // (ranks * packs) * ranks * packs if drop else len(work)
     assert sorted(dealt[dealt != NONE].tolist()) == list(range(given_packs))
     numbers = (dealt != NONE).sum(axis=2)

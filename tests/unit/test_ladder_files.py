@@ -12,8 +12,10 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SearchError
+from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.preprocessing import load_plans, verify
 from dgl_tuplepack.search import LadderSearch
+from dgl_tuplepack.search.ladder_result import LadderCandidate
 from dgl_tuplepack.sharding import preprocess_shards, verify_shards
 from tests.messages import refused
 from tests.stores import molecules
@@ -73,7 +75,16 @@ def test_graphs_of_other_parts_fit_the_largest_shape() -> None:
     assert search.best.limits[-1] == tp.Limits(30, 20)
 
 
+def test_a_search_counts_batches_as_a_sampler_makes_them() -> None:
+    candidate = LadderCandidate(Ladder(LADDER), (5, 1), 30, {"nodes": 90, "edges": 90}, packs_per_batch=2)
+    # The small pack that is left over comes in the batch of the large one.
+    assert candidate.graphs_per_batch == 10
+
+
 def test_searches_that_no_ladder_answers_are_refused() -> None:
+    with refused(SearchError, "graphs_per_batch=4 in 2 packs is out of reach with 2 shapes", "graphs on average"):
+        tp.search_limits([[n, 2 * n] for n in range(2, 12)] * 12 + [[60, 120], [40, 80]], graphs_per_batch=4,
+                         packs_per_batch=2, shapes=2, plans=12)  # fmt: skip
     with refused(SearchError, "batches of 64 graphs", "'nodes': 222", "leave shapes="):
         tp.search_limits(MOLHIV, graphs_per_batch=64, shapes=2)
     for shapes in (1, 5, 2.5, True):
@@ -152,6 +163,11 @@ def test_the_command_line_searches_ladders(tmp_path: Path, run: Run) -> None:
     done = run(*asked, "--graphs-per-batch", 4)
     assert done.code == 0
     assert "packed_loader(dataset, limits=[" in done.out
+    assert "packs_per_batch" not in done.out
+    done = run(
+        "limits", "example:ogbg-molhiv", "--shapes", 2, "--plans", 2, "--graphs-per-batch", 8, "--packs-per-batch", 2
+    )
+    assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
     done = run(*asked)
     assert done.code == 1
     assert "would save nothing" in done.err
@@ -167,6 +183,8 @@ def test_the_command_line_preprocesses_ladders(tmp_path: Path, run: Run) -> None
     done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
     assert done.code == 0
     assert "nodes 12, edges 14 or nodes 40, edges 50" in " ".join(done.out.split())
+    # It is about the number of packs, not about slots.
+    assert "above" not in done.out
     done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
     assert json.loads(done.out)["limits"] == [each.to_dict() for each in LADDER]
     assert run("verify", tmp_path / "out").code == 0
