@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.graphs.items import is_graph
-from dgl_tuplepack.graphs.merge import edges_by_id
+from dgl_tuplepack.graphs.joining import edges_by_id
+from dgl_tuplepack.graphs.named import is_graph
 from dgl_tuplepack.graphs.values import as_array
 
 
