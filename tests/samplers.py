@@ -102,5 +102,6 @@ def ladder_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
     """Cases whose limits are a ladder."""
     case = draw(sampler_cases(**settings))
     limits = draw(ladders(case.limits))
-    enough = pack(case.sizes, limits).num_packs >= case.packs_per_batch * case.num_replicas
-    return replace(case, limits=limits, drop_last=case.drop_last and enough)
+    in_a_step = case.packs_per_batch * case.num_replicas
+    drop_last = case.drop_last and pack(case.sizes, limits).num_packs >= in_a_step
+    return replace(case, limits=limits, drop_last=drop_last)

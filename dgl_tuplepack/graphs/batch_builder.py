@@ -27,7 +27,7 @@ class BatchBuilder:
         self._edge_schemes = [_schemes(schema.edge_features[e]) for e in schema.edge_types]
 
     def batch(self, totals: list[int], tensors: Iterable[Tensor]) -> Any:
-        """Make ``(DGLGraph, labels)``, or the DGLGraph alone if there are no labels; of named graphs a dict of them.
+        """Make ``(DGLGraph, labels)``; without labels, the DGLGraph alone. Named graphs are a dict of DGLGraphs.
 
         `totals` are the nodes of each type, edges of each type, and graphs of the batch. `tensors` come in this order:
         nodes of each graph, for each node type; edges of each graph, for each edge type; sources and destinations of

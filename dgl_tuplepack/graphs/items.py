@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from dgl_tuplepack._checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
-from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_pyg
-from dgl_tuplepack.graphs.named import is_graph as is_graph
+from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_graph, is_pyg
 
 
 class EpochIds(list[int]):

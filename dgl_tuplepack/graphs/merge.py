@@ -21,28 +21,38 @@ def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any
 
     Batches of named graphs are joined to one graph. Graphs of PyG become a `PlainGraph`.
     """
-    if not graphs:
-        return None
     if schema.pyg is not None or any(map(is_pyg, graphs)):
         from dgl_tuplepack.graphs.pyg_items import joined_data
 
-        return joined_data(schema, graphs, where)
+        return joined_data(schema, graphs, where) if graphs else None
+    return _batched(schema, graphs, where)[1] if graphs else None
+
+
+def batches_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
+    """Return the batch of at least one graph, as `batch_of`, but a dict of batches of named graphs."""
+    return _batched(schema, graphs, where)[0]
+
+
+def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> tuple[Any, Any]:
+    """Return batches by name, and joined to one graph; both are the batch of graphs without a name."""
     dgl = load("dgl")
     try:
         # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
         # compare the result with the example, and to search for the graph that differs only on failure.
         for graph, place in zip(graphs, where, strict=True):
             schema.check_types(graph, place)
-        batch = _batched(dgl, graphs)
+        batches = _by_dgl(dgl, graphs)
+        batch = joined(batches, "the batch")
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batch):
-            return batch
+            return batches, batch
     except (dgl.DGLError, SchemaError):
         # What is wrong is told below, with the item that has it.
         pass
     for graph, place in zip(graphs, where, strict=True):
         schema.check_graph(graph, place)
     # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
-    return _batched(dgl, [_without_empty_features(graph) for graph in graphs])
+    batches = _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
+    return batches, joined(batches, "the batch")
 
 
 def labels_of(batch: Any, schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> dict[str, Tensor]:
@@ -52,11 +62,9 @@ def labels_of(batch: Any, schema: Schema, parts: Sequence[Parts], where: Sequenc
     return stack_labels([as_tensors(part.label) for part in parts], schema, where) if parts else {}
 
 
-def _batched(dgl: Any, graphs: Sequence[Any]) -> Any:
+def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
     names = names_of(graphs[0])
-    if not names:
-        return dgl.batch(graphs)
-    return joined({name: dgl.batch([graph[name] for graph in graphs]) for name in names}, "the batch")
+    return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 
 
 def _without_empty_features(graph: Any) -> Any:

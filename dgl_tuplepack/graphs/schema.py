@@ -46,7 +46,7 @@ class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
     `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty if there
-    are no labels. `graph_names` are the names of the graphs of an item, none for one graph without a name; see
+    are no labels. `graph_names` are the names of the graphs of an item, () for one graph without a name; see
     `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for
     graphs of PyG, whose attributes the features and labels are.
     """

@@ -89,7 +89,7 @@ def assemble(
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # The first padding node or edge, of which the caller has left one.
+            # Indices of padding lead to the first padding node or edge; the caller has left at least one.
             repeat_index(rest, field["dtype"], totals[nodes], (slots[t] - totals[t]) * width)
         elif kind == MASK:
             carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1

@@ -54,8 +54,8 @@ class JaxGraphs(_Base):
 
     A pytree of static shape: a function under ``jax.jit`` is compiled once for all batches of a sampler. Letters: V
     node slots, E edge slots, G graph slots. All fields and masks are one value for homogeneous graphs, and a dict keyed
-    by node type or by canonical edge type for heterographs (which jraph's own functions do not take), except `globals`
-    and `graph_mask`.
+    by node type or by canonical edge type for heterographs, and by name for named graphs (jraph's own functions take
+    neither), except `globals` and `graph_mask`.
 
     Real graphs come first, then the padding graph, then empty ones: the layout of ``jraph.pad_with_graphs``, so that
     jraph's functions for masks and ``jraph.unpad_with_graphs`` work. In the batch itself, the padding graph is last.
@@ -93,7 +93,9 @@ class JaxGraphs(_Base):
         """Bool ``[E]``, True = real."""
         # The padding graph is told by its nodes: it may have no edge.
         if isinstance(self.n_edge, dict):
-            return {t: _mask(n, len(self.senders[t]), self.n_node[t[0]]) for t, n in self.n_edge.items()}
+            # The nodes and edges of a named graph have its name.
+            sources = {t: t if isinstance(t, str) else t[0] for t in self.n_edge}
+            return {t: _mask(n, len(self.senders[t]), self.n_node[sources[t]]) for t, n in self.n_edge.items()}
         return _mask(self.n_edge, len(self.senders), self.n_node)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import pickle
 import re
 import tempfile
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.sharding.content import checksum_of
 from dgl_tuplepack.sharding.members import (
     Member,
     copy_members,
@@ -83,14 +83,14 @@ class Shard:
             return None
 
     def identity(self) -> str:
-        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its pickle.
+        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its content.
 
         Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
-        time counts as changed. FormatError if the source cannot be reached.
+        time, apart from graphs and tensors in it, counts as changed. FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
-            return hashlib.sha256(pickle.dumps(self.source)).hexdigest()
+            return checksum_of(self.source)
         settings = self.settings if self.is_path else resolve(self.source).settings
         return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
 

@@ -15,7 +15,7 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.items import BatchItems, Identified, Parts, epoch_of, parts_of, shape_of
-from dgl_tuplepack.graphs.merge import batch_of
+from dgl_tuplepack.graphs.merge import batches_of
 from dgl_tuplepack.graphs.named import counts_of
 from dgl_tuplepack.graphs.relations import check_ties
 from dgl_tuplepack.graphs.schema import Schema, as_label, as_tensors, stack_labels
@@ -243,10 +243,7 @@ class TransformedBatched:
         if not parts:
             return no_graphs(schema)
         where = [f"graph {part.id} after the transform {self.graphs.transform_name}" for part in parts]
-        graphs = [part.graph for part in parts]
-        graph = batch_of(schema, graphs, where)
-        if schema.graph_names:
-            graph = {name: load("dgl").batch([each[name] for each in graphs]) for name in schema.graph_names}
+        graph = batches_of(schema, [part.graph for part in parts], where)
         labels = stack_labels([as_tensors(part.label) for part in parts], schema, where)
         return (graph, as_label(labels)) if labels else graph
 

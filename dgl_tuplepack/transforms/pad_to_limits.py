@@ -8,7 +8,7 @@ from dgl.transforms import BaseTransform
 
 from dgl_tuplepack._checks import shown, true_or_false, whole_number
 from dgl_tuplepack.errors import LimitsError, SchemaError
-from dgl_tuplepack.graphs.items import is_graph
+from dgl_tuplepack.graphs.named import is_graph
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.padding.coordinates import Coordinates

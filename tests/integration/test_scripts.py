@@ -154,6 +154,7 @@ def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_ogb_folder(tmp_path_factory.mktemp("ogb"), GraphSizes(histogram.sizes[chosen]))
 
 
+@pytest.mark.dgl
 @pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
 def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
     arguments = ("--root", ogb_root, "--content", content, "--epochs", 2, "--width", 8, "--graphs-per-batch", 32)
@@ -165,6 +166,7 @@ def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
     assert "is iterated again" not in done.stderr
 
 
+@pytest.mark.dgl
 def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, tmp_path: Path) -> None:
     """A row for each run, none of them twice; the page tells of all that have ended."""
     study = ROOT / "scripts" / "study_training.py"
@@ -185,6 +187,7 @@ def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, 
     assert run(study, *arguments, "--packs", 3).returncode == 2
 
 
+@pytest.mark.dgl
 def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> None:
     committed = ROOT / "docs" / "results"
     for name in ("training.csv", "training-pairs.csv"):
@@ -193,6 +196,7 @@ def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> No
     assert (tmp_path / "training.md").read_text() == (committed / "training.md").read_text()
 
 
+@pytest.mark.dgl
 def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
     arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
     done = [run(ROOT / "scripts" / "train_ogb.py", *arguments, *more) for more in ([], ["--compile"])]
@@ -202,6 +206,7 @@ def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
     np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
 
 
+@pytest.mark.dgl
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,24 @@ def test_it_takes_the_place_of_the_dataset_in_a_loader(store: tp.GraphStore, kin
         assert len(found) == len(expected)
         for ours, theirs in zip(found, expected, strict=True):
             assert_same_pair(ours, theirs)
+
+
+@pytest.mark.parametrize("batch_size", [None, 16])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(
+    batch_size: int | None, num_workers: int, tmp_path: Path
+) -> None:
+    """DGL tests its loader with this dataset: graphs batched, labels of as many items, one label for one item."""
+    view = tp.GraphStore.write(tmp_path / "store", dgl.data.MiniGCDataset(32, 10, 20)).batched()
+    loader = GraphDataLoader(view, batch_size=batch_size, shuffle=True, num_workers=num_workers)
+    assert isinstance(iter(loader), Iterator)
+    found = 0
+    for graph, labels in loader:
+        assert isinstance(graph, dgl.DGLGraph)
+        assert graph.batch_size == (batch_size or 1)
+        assert labels.shape == (() if batch_size is None else (batch_size,))
+        found += graph.batch_size
+    assert found == 32
 
 
 def test_shuffling_draws_the_same_batches(store: tp.GraphStore) -> None:

@@ -377,3 +377,15 @@ def test_the_page_of_frameworks_runs() -> None:
     assert jnp.isfinite(names["loss"])
     # The same step in torch.
     assert names["head"].weight.grad.isfinite().all()
+
+
+def test_masks_of_named_graphs_are_keyed_by_name() -> None:
+    """One real graph of 2 atoms and 3 bonds, then padding, then an empty slot."""
+    from dgl_tuplepack.padding.jax_graphs import JaxGraphs
+
+    counts = {"n_node": {"atoms": jnp.array([2, 3, 0])}, "n_edge": {"atoms": jnp.array([3, 1, 0])}}
+    ends = {"atoms": jnp.zeros(4, jnp.int32)}
+    graphs = JaxGraphs({"atoms": {"x": jnp.ones((5, 1))}}, {"atoms": {}}, ends, ends, {}, **counts)
+    assert graphs.graph_mask.tolist() == [True, False, False]
+    assert graphs.node_mask["atoms"].tolist() == [True, True, False, False, False]
+    assert graphs.edge_mask["atoms"].tolist() == [True, True, True, False]

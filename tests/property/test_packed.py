@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -260,7 +261,9 @@ def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(batch_size: 
     assert isinstance(packed, dgl.data.DGLDataset)
     assert len(packed) % 16 == 0
     number = 0
-    for graph, labels in GraphDataLoader(packed, batch_size=batch_size, shuffle=True, num_workers=num_workers):
+    loader = GraphDataLoader(packed, batch_size=batch_size, shuffle=True, num_workers=num_workers)
+    assert isinstance(iter(loader), Iterator)
+    for graph, labels in loader:
         assert isinstance(graph, dgl.DGLGraph)
         assert isinstance(labels, tp.PackLabels)
         lead = () if batch_size is None else (batch_size,)

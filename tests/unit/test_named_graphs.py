@@ -491,3 +491,22 @@ def test_several_values_of_a_graph_are_a_label_of_that_shape() -> None:
     batch = tp.PaddedCollate(LIMITS, items[0], indices={"root": "nodes:atoms"})(items)
     assert batch.labels["y"].shape == (5, 3, 3)
     assert batch.labels["root"].tolist() == [1, 4, 5, 5, 5]
+
+
+def test_transformed_graphs_are_batched_by_name(tmp_path: Path) -> None:
+    """Also where a graph without nodes has lost its features."""
+
+    def bare(graphs: Any) -> Any:
+        empty = not graphs["b"].num_nodes()
+        return {**graphs, "b": dgl.graph(([], []), num_nodes=0) if empty else graphs["b"]}
+
+    items = []
+    for number in (2, 0, 3):
+        graphs = {"a": dgl.rand_graph(3, 4), "b": dgl.rand_graph(number, 2 * number)}
+        for graph in graphs.values():
+            graph.ndata["x"] = torch.arange(graph.num_nodes()).float()
+        items.append(graphs)
+    batch = tp.GraphStore.write(tmp_path / "store", items).with_transform(bare).batched()[[0, 1, 2]]
+    assert batch["b"].batch_num_nodes().tolist() == [2, 0, 3]
+    assert batch["b"].ndata["x"].tolist() == [0, 1, 0, 1, 2]
+    assert batch["a"].ndata["x"].tolist() == [0, 1, 2] * 3
