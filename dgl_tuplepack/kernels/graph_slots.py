@@ -18,3 +18,14 @@ def fill_graph_slots(counts: ConstIntVector, slots: IntVector) -> int:
         slots[first:last] = g
         first = last
     return first
+
+
+@jit
+def fill_slots_and_pointers(counts: ConstIntVector, slots: IntVector, pointers: IntVector) -> int:
+    """As `fill_graph_slots`, and write where each graph begins, and where the last one ends, to `pointers`."""
+    pointers[0] = first = 0
+    for g in range(len(counts)):
+        last = first + max(counts[g], 0)
+        slots[first:last] = g
+        pointers[g + 1] = first = last
+    return first

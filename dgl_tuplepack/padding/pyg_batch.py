@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -16,81 +16,14 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_attributes import (
-    EDGE,
-    EDGE_KEYS,
-    ENDPOINTS,
-    GRAPH,
-    NODE,
-    NODE_KEYS,
-    NUMBER,
-    RESERVED,
-    nodes_key,
-)
-from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.pyg_attributes import ENDPOINTS, NUMBER
+from dgl_tuplepack.graphs.pyg_layout import Column, PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
-from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
+from dgl_tuplepack.kernels.graph_slots import fill_slots_and_pointers
 from dgl_tuplepack.padding.batch import PaddedBatch
-
-# What PyG calls the features that DGL's datasets call "feat".
-_FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
-# PyG counts nodes, or edges, by these attributes of a `Data`.
-_NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
-_LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
-
-
-@dataclass(frozen=True)
-class Names:
-    """The columns of a batch as attributes of PyG: the storage and the name of each."""
-
-    node_types: tuple[str, ...]
-    edge_types: tuple[EdgeType, ...]
-    columns: tuple[tuple[Column, GraphType | None, str], ...]
-    layout: PygLayout
-    is_plain: bool
-    # Whether attributes and names are those of graphs of PyG.
-    is_own: bool
-
-    @functools.cached_property
-    def template(self) -> Any:
-        """An empty batch with the storages of all types; copies of it are made faster."""
-        made = PygBatch(_base_cls=Data if self.is_plain else HeteroData)
-        if not self.is_plain:
-            for t in (*self.node_types, *self.edge_types):
-                made[t]  # makes the storage
-        return made
-
-    def storage_of(self, t: GraphType | None) -> GraphType | None:
-        """Return the key of the storage of a type; a `Data` has one for all."""
-        return None if self.is_plain else t
-
-
-def names_of(
-    node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...], columns: Sequence[Column], layout: PygLayout | None
-) -> Names:
-    """Return the names of attributes; SchemaError if two columns would have the same one."""
-    is_plain = (node_types, edge_types) == ((NODE_TYPE,), (EDGE_TYPE,))
-    taken: dict[GraphType | None, set[str]] = {}
-    named = []
-    for content, t, name in columns:
-        storage = None if is_plain else t
-        used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER})
-        key = name or LABEL
-        if layout is None:
-            same = {n for c, other, n in columns if (c, other) == (content, t)}
-            if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
-                key = _FEATURES[content]
-            if key in used or (is_plain and key in _NOT_FOR[content]):
-                key = f"{_LEVELS[content]}_{key}"
-        if key in used:
-            raise SchemaError(
-                f"the {content.replace('_', ' ')} {name!r} would be the attribute {key!r} of a batch of PyG, which is "
-                "another one already; rename it in the dataset."
-            )
-        used.add(key)
-        named.append(((content, t, name), storage, key))
-    return Names(node_types, edge_types, tuple(named), layout or PygLayout(), is_plain, layout is not None)
+from dgl_tuplepack.padding.pyg_names import Names, names_of
+from dgl_tuplepack.sizes import IntArray
 
 
 @dataclass
@@ -100,7 +33,8 @@ class Origin:
     names: Names
     num_graphs: int
     num_real_graphs: int
-    counts: dict[GraphType, Tensor]
+    # By node type, and by edge type.
+    counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
     # Of sorted edges: where each edge stood before.
     edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
     # Node types that are the edges of another type, and columns with the type that they index.
@@ -112,7 +46,8 @@ class Origin:
     def bounds(self) -> dict[GraphType, list[int]]:
         """First node (edge) of each type in each graph, and the end of the last one."""
         if self._bounds is None:
-            self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in self.counts.items()}
+            counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
+            self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in counts}
         return self._bounds
 
 
@@ -167,50 +102,112 @@ class PygBatch(Batch):  # type: ignore[misc]
         return Batch.from_data_list(*args, **settings)
 
 
+class Template:
+    """An empty batch. Copies take a fraction of the time of PyG's own, which go through each attribute in Python."""
+
+    def __init__(self, names: Names) -> None:
+        empty = PygBatch(_base_cls=Data if names.is_plain else HeteroData)
+        for t in names.storages[1:]:
+            empty[t]  # makes the storage
+        self.names, self._class = names, type(empty)
+        self._is_plain, self._number = names.is_plain, len(names.node_types)
+        found = [storage.__dict__ for storage in empty.stores]
+        kinds = [type(storage) for storage in empty.stores]
+        own = [{key: value for key, value in inside.items() if key not in ("_mapping", "_parent")} for inside in found]
+        self._storages = list(zip(names.storages, kinds, own, strict=True))
+        stores = ("_store", "_global_store", "_node_store_dict", "_edge_store_dict")
+        self._inside = {key: value for key, value in empty.__dict__.items() if key not in stores}
+
+    def new(self, origin: Origin) -> tuple[Any, list[dict[str, Any]]]:
+        """Return a new batch, and the attributes of its storages, which are empty."""
+        made = object.__new__(self._class)
+        inside, parent = made.__dict__, weakref.ref(made)
+        inside.update(self._inside)
+        inside["_origin"] = origin
+        storages, attributes = {}, []
+        for t, kind, own in self._storages:
+            storages[t] = storage = object.__new__(kind)
+            mapping: dict[str, Any] = {}
+            storage.__dict__.update(own, _mapping=mapping, _parent=parent)
+            attributes.append(mapping)
+        if self._is_plain:
+            inside["_store"] = storages[None]
+        else:
+            inside["_global_store"] = storages.pop(None)
+            items = list(storages.items())
+            inside["_node_store_dict"] = dict(items[: self._number])
+            inside["_edge_store_dict"] = dict(items[self._number :])
+        return made, attributes
+
+
 def pyg_batch(batch: PaddedBatch) -> Any:
     """Make the batch of PyG of a padded batch; tensors are shared."""
     batch._exchange_features()
-    values: dict[Column, Tensor] = {}
-    for t, own in batch._node_features.items():
-        values.update({("node_feature", t, name): value for name, value in own.items()})
-    for e, own in batch._edge_features.items():
-        values.update({("edge_feature", e, name): value for name, value in own.items()})
-    if batch.labels is not None:
-        labels = batch.labels if isinstance(batch.labels, dict) else {"": batch.labels}
-        values.update({("label", None, name): value for name, value in labels.items()})
-    names = _cached_names(batch.node_types, batch.edge_types, tuple(values), _Same(batch._pyg))
-    counts: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
-    settings = batch._edge_orders or {}, batch._ties, batch._indices
-    origin = Origin(names, batch.graph_mask.shape[0], batch.num_real_graphs, counts, *settings)
-    ends = {e: (batch._src[e], batch._dst[e]) for e in batch.edge_types}
-    made, storages = _made(origin, values, ends, {t: mask.shape[0] for t, mask in batch._node_masks.items()})
-    for t, mask in batch._node_masks.items():
-        storages[names.storage_of(t)]["node_mask"] = mask
-        storages[names.storage_of(t)][NUMBER] = mask.shape[0]
+    columns: list[Column] = []
+    values: list[Tensor] = []
+    contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)
+    for content, features in contents:
+        for t, own in features.items():
+            columns += [(content, t, name) for name in own]
+            values += own.values()
+    labels = batch._labels_by_name()
+    columns += [("label", None, name) for name in labels]
+    values += labels.values()
+    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), _Same(batch._pyg))
+    orders, graph_mask = batch._edge_orders or {}, batch.graph_mask
+    origin = Origin(
+        template.names, graph_mask.shape[0], batch.num_real_graphs,
+        (batch._nodes_per_graph, batch._edges_per_graph), orders, batch._ties, batch._indices,
+    )  # fmt: skip
+    made, storages = template.new(origin)
+    _set_columns(template.names, storages, values)
+    # Nodes and edges of a `Data` are in one storage.
+    step, at = (0, 0) if template.names.is_plain else (1, 1)
+    later = at + step * len(batch.node_types)
     for e, mask in batch._edge_masks.items():
-        storages[names.storage_of(e)]["edge_mask"] = mask
-    storages[None]["graph_mask"] = batch.graph_mask
+        storage, later = storages[later], later + step
+        storage[ENDPOINTS] = joined_ends(batch._src[e], batch._dst[e])
+        storage["edge_mask"] = mask
+    for t, mask in batch._node_masks.items():
+        storage, at = storages[at], at + step
+        number = mask.shape[0]
+        storage["batch"], storage["ptr"] = _batch_and_pointers(batch._nodes_per_graph[t], number)
+        storage["node_mask"], storage[NUMBER] = mask, number
+    storages[0]["graph_mask"] = graph_mask
     if batch.graph_ids is not None:
-        storages[None]["graph_ids"] = batch.graph_ids
+        storages[0]["graph_ids"] = batch.graph_ids
     return made
 
 
 def plain_batch(
-    names: Names,
-    values: Mapping[Column, Tensor],
-    ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    counts: dict[GraphType, Tensor],
-    num_nodes: Mapping[str, int],
-    num_graphs: int,
-    indices: Mapping[Column, GraphType],
-) -> Any:
-    """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`."""
-    made, storages = _made(Origin(names, num_graphs, num_graphs, counts, indices=indices), values, ends, num_nodes)
-    for t in names.node_types:
-        storage = storages[names.storage_of(t)]
-        if t in names.layout.counted or not _tells_nodes(names, t):
-            storage[NUMBER] = num_nodes[t]
+    template: Template, counts: Sequence[IntArray], totals: Sequence[int], ends: Sequence[Tensor],
+    values: Sequence[Tensor], indices: Mapping[Column, GraphType],
+) -> Any:  # fmt: skip
+    """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`.
+
+    `counts` and `totals` are nodes, then edges, of each type in each graph and in all, and `totals` ends with the
+    number of graphs. `ends`, ``[2, E]``, are those of each edge type, and `values` the columns.
+    """
+    names = template.names
+    nodes, edges = len(names.node_types), len(names.edge_types)
+    of_nodes = dict(zip(names.node_types, counts, strict=False))
+    of_edges = dict(zip(names.edge_types, counts[nodes:], strict=True))
+    made, storages = template.new(Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices))
+    _set_columns(names, storages, values)
+    step = 0 if names.is_plain else 1
+    for number in range(edges):
+        storages[step * (1 + nodes + number)][ENDPOINTS] = ends[number]
+    for number, t in enumerate(names.node_types):
+        storage = storages[step * (1 + number)]
+        storage["batch"], storage["ptr"] = _slots_and_pointers(counts[number], totals[number])
+        if t in names.counted:
+            storage[NUMBER] = totals[number]
     return made
+
+
+def _set_columns(names: Names, storages: Sequence[dict[str, Any]], values: Sequence[Tensor]) -> None:
+    for (number, key, laid_out), value in zip(names.places, values, strict=True):
+        storages[number][key] = value if laid_out is None else laid_out(value)
 
 
 class _Same:
@@ -227,42 +224,8 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_names(node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same) -> Names:
-    return names_of(node_types, edge_types, columns, layout.layout)
-
-
-def _made(
-    origin: Origin,
-    values: Mapping[Column, Tensor],
-    ends: Mapping[EdgeType, tuple[Tensor, Tensor]],
-    num_nodes: Mapping[str, int],
-) -> tuple[Any, dict[GraphType | None, dict[str, Any]]]:
-    """Return a batch with the attributes that every one has, and the content of its storages."""
-    names = origin.names
-    made = copy.copy(names.template)
-    inside = made.__dict__
-    inside["_origin"] = origin
-    storages: dict[GraphType | None, dict[str, Any]]
-    storages = {None: inside["_store" if names.is_plain else "_global_store"]._mapping}
-    if not names.is_plain:
-        storages.update({t: made[t]._mapping for t in names.node_types})
-        storages.update({e: made[e]._mapping for e in names.edge_types})
-    for column, t, key in names.columns:
-        storages[t][key] = _laid_out(values[column], column, names.layout)
-    for e, (src, dst) in ends.items():
-        storages[names.storage_of(e)][ENDPOINTS] = joined_ends(src, dst)
-    for node_type in names.node_types:
-        storage = storages[names.storage_of(node_type)]
-        storage["batch"], storage["ptr"] = _batch_and_pointers(origin.counts[node_type], num_nodes[node_type])
-    return made, storages
-
-
-def _laid_out(value: Tensor, column: Column, layout: PygLayout) -> Tensor:
-    """Return a feature or label ``[rows, ...]`` as PyG joins it."""
-    if column in layout.rows:
-        value = value.flatten(0, 1)
-    dim = layout.dims.get(column, 0)
-    return value.movedim(0, dim) if dim else value
+def _cached_template(node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same) -> Template:
+    return Template(names_of(node_types, edge_types, columns, layout.layout))
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
@@ -272,33 +235,29 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
         dst.storage_offset() == src.storage_offset() + number
         and src.untyped_storage().data_ptr() == dst.untyped_storage().data_ptr()
         and src.is_contiguous()
+        and dst.is_contiguous()
     )
     return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
 
 
 def _batch_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Return the graph of each of `number` nodes, and where the nodes of each graph begin and the last ones end."""
-    graphs = counts.shape[0]
-    if not counts.is_cpu:
-        slots = torch.repeat_interleave(torch.arange(graphs, device=counts.device), counts, output_size=number)
-        return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    # A fraction of the time of torch's functions.
-    of_graph, batch, pointers = counts.numpy(), np.empty(number, np.int64), np.empty(graphs + 1, np.int64)
-    if (filled := fill_graph_slots(of_graph, batch)) != number:
+    if counts.is_cpu:
+        # A fraction of the time of torch's functions.
+        return _slots_and_pointers(counts.numpy(), number)
+    each = torch.arange(counts.shape[0], device=counts.device)
+    slots = torch.repeat_interleave(each, counts, output_size=number)
+    return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+
+
+def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
+    slots, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
+    if (filled := fill_slots_and_pointers(counts, slots, pointers)) != number:
         raise SchemaError(
             f"the counts of nodes in each graph slot were changed: they add up to {filled}, but the batch has "
             f"{number}; change a copy, nodes_per_graph.clone()."
         )
-    pointers[0] = 0
-    of_graph.cumsum(out=pointers[1:])
-    return torch.from_numpy(batch), torch.from_numpy(pointers)
-
-
-def _tells_nodes(names: Names, node_type: str) -> bool:
-    """Whether a graph of PyG with these attributes tells its number of nodes."""
-    tensor = torch.empty(0)
-    contents = {key: column[0] for column, t, key in names.columns if t == names.storage_of(node_type)}
-    return contents.get(nodes_key(dict.fromkeys(contents, tensor)) or "") == "node_feature"
+    return torch.from_numpy(slots), torch.from_numpy(pointers)
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:
@@ -341,7 +300,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         found = torch.stack([counted(end, t) for end, t in zip(found, (e[0], e[2]), strict=True)])
         storage(data, names.storage_of(e))[ENDPOINTS] = in_order(found, e, 1)
     for node_type in names.node_types:
-        if node_type in names.layout.counted or not _tells_nodes(names, node_type):
+        if node_type in names.counted:
             span = spans[node_type]
             storage(data, names.storage_of(node_type))[NUMBER] = span.stop - span.start
     return data

@@ -53,7 +53,7 @@ class BatchedStore:
         schema = self._schema = self.store.batch_schema(self.as_stored)
         self._types: list[GraphType | None] = [*schema.node_types, *schema.edge_types, None]
         self._finder, self._parts = Finder(self.store), self.store.parts
-        self._builder, self._tensors = self._builder_of(schema), tensors_of(schema)
+        self._builder, self._tensors = self._builder_of(schema), self._tensors_of(schema)
         # Type and shape of a row of each tensor, and its dtype as numpy's, None where numpy lacks it, and torch's.
         self._made = [
             (self._types.index(None if key[0] == "per_graph" else key[1]), row, _in_numpy(dtype), dtype)
@@ -70,6 +70,10 @@ class BatchedStore:
     def _builder_of(self, schema: Schema) -> Any:
         """Return what makes a batch of its tensors."""
         return BatchBuilder(schema)
+
+    def _tensors_of(self, schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
+        """Return key, dtype and shape of a row of each tensor."""
+        return tensors_of(schema)
 
     def _field(self, number: int) -> tuple[int, ...]:
         """Return the record `FIELD` of a tensor, which has a stretch of memory of its own, for the kernel."""
@@ -103,23 +107,25 @@ class BatchedStore:
 
     def tensors(self, ids: Sequence[int] | IntArray | Tensor) -> tuple[GraphRows, list[int], list[Tensor]]:
         """Return the rows of the graphs, the numbers of all, and the tensors of their batch, as `tensors_of` says."""
+        graphs, totals = self._found(ids)
+        tensors = [new_tensor(totals[t], row, in_numpy, dtype) for t, row, in_numpy, dtype in self._made]
+        self._fill(graphs, [tensor.data_ptr() for tensor in tensors])
+        return graphs, totals, tensors
+
+    def _found(self, ids: Sequence[int] | IntArray | Tensor) -> tuple[GraphRows, list[int]]:
+        """Return the rows of the graphs, and the numbers of all."""
         graphs = self._finder.find(ids)
-        totals = checked_totals(self._schema, graphs.totals)
-        # Memory of numpy takes half as long to come by as that of torch.
-        tensors = [
-            torch.empty((totals[t], *row), dtype=dtype, device="cpu")
-            if in_numpy is None
-            else torch.from_numpy(np.empty((totals[t], *row), in_numpy))
-            for t, row, in_numpy, dtype in self._made
-        ]
-        memory = np.array([tensor.data_ptr() for tensor in tensors], np.int64)
+        return graphs, checked_totals(self._schema, graphs.totals)
+
+    def _fill(self, graphs: GraphRows, addresses: list[int]) -> None:
+        """Fill the tensors of a batch, which begin at these addresses."""
+        memory = np.array(addresses, np.int64)
         wrong = assemble(
             memory, self._fields, self._stored, graphs.totals, graphs.ids, graphs.parts, graphs.rows, graphs.totals
         )
         if wrong:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
-        return graphs, totals, tensors
 
     def __getitems__(self, ids: Sequence[int]) -> list[Any]:
         """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
@@ -157,6 +163,13 @@ def checked_totals(schema: Schema, totals: IntArray) -> list[int]:
             "graphs, or write the store from graphs with g.long()."
         )
     return checked
+
+
+def new_tensor(number: int, row: tuple[int, ...], in_numpy: np.dtype[Any] | None, dtype: torch.dtype) -> Tensor:
+    """Return memory for `number` rows; that of numpy takes half as long to come by as that of torch."""
+    if in_numpy is None:
+        return torch.empty((number, *row), dtype=dtype, device="cpu")
+    return torch.from_numpy(np.empty((number, *row), in_numpy))
 
 
 def _in_numpy(dtype: torch.dtype) -> np.dtype[Any] | None:

@@ -44,7 +44,8 @@ class Field:
 def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
     """Place all tensors of a batch: tensors of one dtype share a stretch, unless `separate`.
 
-    Each begins at a multiple of `ALIGNMENT` bytes.
+    Each begins at a multiple of `ALIGNMENT` bytes, except for destinations, which lie directly behind their sources:
+    both together are the `edge_index` of PyG.
     """
     slots = shape.slots
     fields = [Field(("graph_ids", None), torch.int64, (shape.num_graphs,))]
@@ -62,7 +63,9 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
         if placed and (separate or field.dtype != placed[-1].dtype):
             stretch, first = stretch + 1, 0
         placed.append(replace(field, stretch=stretch, first=first))
-        first += -(-field.length * field.dtype.itemsize // ALIGNMENT) * ALIGNMENT
+        first += field.length * field.dtype.itemsize
+        if field.key[0] != ENDS[0]:
+            first = -(-first // ALIGNMENT) * ALIGNMENT
     return placed
 
 

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Dataset
 
-from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.padding.pyg_batch import Names, names_of, plain_batch
-from dgl_tuplepack.store.batched import BatchedStore, is_one_id
+from dgl_tuplepack.padding.pyg_batch import Template, plain_batch
+from dgl_tuplepack.padding.pyg_names import names_of
+from dgl_tuplepack.store.batched import BatchedStore, is_one_id, new_tensor, tensors_of
 from dgl_tuplepack.store.format import Key
 from dgl_tuplepack.store.selection import Selection
-
-
-class PygBuilder:
-    """Builds batches of one schema, without padding, as `Batch.from_data_list` makes them."""
-
-    def __init__(self, schema: Schema) -> None:
-        self._indices = schema.index_columns
-        columns = [column for column, _ in schema.columns()]
-        self.names: Names = names_of(schema.node_types, schema.edge_types, columns, schema.pyg)
-        types: list[GraphType] = [*schema.node_types, *schema.edge_types]
-        # In the order in which the tensors come.
-        self._keys: list[Key] = [("per_graph", t) for t in types]
-        self._keys += [(end, e) for e in schema.edge_types for end in ("sources", "destinations")]
-        self._keys += columns
-
-    def batch(self, totals: list[int], tensors: Iterable[Tensor]) -> Any:
-        """Make the batch of its tensors; `totals` are nodes and edges of each type, and graphs."""
-        found, names = dict(zip(self._keys, tensors, strict=True)), self.names
-        number = totals[-1]
-        counts: dict[GraphType, Tensor] = {key[1]: value for key, value in found.items() if key[0] == "per_graph"}
-        ends = {e: (found["sources", e], found["destinations", e]) for e in names.edge_types}
-        num_nodes = dict(zip(names.node_types, totals, strict=False))
-        return plain_batch(names, found, ends, counts, num_nodes, number, self._indices)
 
 
 class PygBatched(BatchedStore):
@@ -47,14 +23,27 @@ class PygBatched(BatchedStore):
     gets whole batches. The item for a single id is a `Data` or `HeteroData`.
     """
 
+    def _tensors_of(self, schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
+        """Return those of any batch, without the counts of nodes and edges, which `GraphRows` has already."""
+        return [made for made in tensors_of(schema) if made[0][0] != "per_graph"]
+
     def _builder_of(self, schema: Schema) -> Any:
-        return PygBuilder(schema)
+        columns = [column for column, _ in schema.columns()]
+        return Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg))
 
     def __getitem__(self, ids: Any) -> Any:
-        if not is_one_id(ids):
-            return super().__getitem__(ids)
-        number = int(ids)
-        return super().__getitem__([number + len(self) if number < 0 else number]).get_example(0)
+        if is_one_id(ids):
+            number = int(ids)
+            return self[[number + len(self) if number < 0 else number]].get_example(0)
+        graphs, totals = self._found(ids)
+        # Sources and destinations are the rows of one tensor. They come first.
+        last = 2 * len(self._schema.edge_types)
+        ends = [new_tensor(2, (totals[t],), of_numpy, dtype) for t, _, of_numpy, dtype in self._made[:last:2]]
+        values = [new_tensor(totals[t], row, of_numpy, dtype) for t, row, of_numpy, dtype in self._made[last:]]
+        addresses = [pair.data_ptr() + row * pair.nbytes // 2 for pair in ends for row in (0, 1)]
+        self._fill(graphs, addresses + [value.data_ptr() for value in values])
+        counts = list(graphs.rows[:-1, 1])
+        return plain_batch(self._builder, counts, totals, ends, values, self._schema.index_columns)
 
 
 class PygStoreDataset(Dataset):  # type: ignore[misc]
