@@ -23,6 +23,8 @@ from dgl_tuplepack.store.format import ENDS, Key
 
 # Bytes. What JAX needs to take memory without a copy; that of torch begins at such an address too.
 ALIGNMENT = 64
+# Whatever the default device is: compiled code writes there.
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ class BatchMemory:
     """Hands out memory for batches: new each time, or in turn from a ring of buffers, pinned if there is CUDA."""
 
     def __init__(self, fields: list[Field], ring: int = 0) -> None:
-        # For each stretch: dtype, lengths of its pieces, and their keys and shapes; None as the shape of flat ones.
-        self._stretches: list[tuple[torch.dtype, list[int], list[_Piece | None]]] = []
+        # For each stretch: dtype, number of values, lengths of its pieces, and their keys and shapes; None as the shape
+        # of flat ones.
+        self._stretches: list[tuple[torch.dtype, int, list[int], list[_Piece | None]]] = []
         for _, group in itertools.groupby(fields, lambda field: field.stretch):
             run = list(group)
             lengths: list[int] = []
@@ -90,36 +93,35 @@ class BatchMemory:
                 if following and (gap := (following.first - field.first) // field.dtype.itemsize - field.length):
                     lengths.append(gap)
                     pieces.append(None)
-            self._stretches.append((run[0].dtype, lengths, pieces))
+            self._stretches.append((run[0].dtype, sum(lengths), lengths, pieces))
         # Allocated at first use: a view that is sent to a worker needs no memory.
         self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
 
-    def _new(self, pinned: bool = False) -> list[Tensor]:
-        # Whatever the default device is: compiled code writes there.
-        return [
-            torch.empty(sum(lengths), dtype=dtype, device="cpu", pin_memory=pinned)
-            for dtype, lengths, _ in self._stretches
-        ]
+    def _new(self) -> list[Tensor]:
+        return [torch.empty(number, dtype=dtype, device=_CPU) for dtype, number, _, _ in self._stretches]
 
     def _next(self) -> list[Tensor]:
         self._turn = (self._turn + 1) % len(self._ring)
         memory = self._ring[self._turn]
         # A layer may have freed the storage of its input: compiled code must not write there.
         if memory is None or any(stretch.untyped_storage().nbytes() < stretch.nbytes for stretch in memory):
-            memory = self._ring[self._turn] = self._new(torch.cuda.is_available())
+            memory = self._new()
+            if torch.cuda.is_available():
+                memory = [stretch.pin_memory() for stretch in memory]
+            self._ring[self._turn] = memory
         return memory
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
         """Return the addresses of the stretches, int64, and new tensors in them, which keep them alive."""
         memory = self._next() if self._ring else self._new()
         tensors = {}
-        for stretch, (_, lengths, pieces) in zip(memory, self._stretches, strict=True):
+        for stretch, (_, _, lengths, pieces) in zip(memory, self._stretches, strict=True):
             # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
             for named, piece in zip(pieces, torch.unsafe_split_with_sizes(stretch, lengths), strict=True):
                 if named is not None:
                     key, shape = named
-                    tensors[key] = piece if shape is None else piece.view(shape)
+                    tensors[key] = piece if shape is None else piece.view(*shape)
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
 
 
