@@ -183,6 +183,9 @@ def as_integers(ids: Any) -> NDArray[Any]:
     except (ValueError, TypeError, RuntimeError):
         # Rows of unequal length, or a tensor that is sparse or on another device.
         row = np.empty(1)
+    # What loaders give at each batch needs no further look.
+    if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
+        return row
     row = row if row.size else row.astype(np.int64).reshape(-1)
     if row.ndim != 1 or row.dtype.kind not in "iu" or has_truths(ids) or _is_masked(ids):
         raise SizesError(

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import typer
-from benchmarks import ablation, fusion, jax_batches, limits, loading, norm, packing, pyg, scaling, shards, training
+from benchmarks import (
+    ablation,
+    fusion,
+    jax_batches,
+    limits,
+    loading,
+    norm,
+    packing,
+    pyg,
+    ranks,
+    scaling,
+    shards,
+    training,
+)
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, limits, loading, scaling, shards, training, fusion, norm, pyg, jax_batches):
+for part in (packing, ablation, limits, loading, scaling, shards, training, ranks, fusion, norm, pyg, jax_batches):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dgl_tuplepack.graphs.blocks import EdgeType
@@ -23,8 +23,9 @@ class BatchBuilder:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._empty, self._types = graph_of_types(schema.node_types, schema.edge_types)
-        self._node_schemes = [_schemes(schema.node_features[t]) for t in schema.node_types]
-        self._edge_schemes = [_schemes(schema.edge_features[e]) for e in schema.edge_types]
+        self._node_columns = [_columns(schema.node_features[t]) for t in schema.node_types]
+        self._edge_columns = [_columns(schema.edge_features[e]) for e in schema.edge_types]
+        self._frame = dgl_and_formats()[0].frame.Frame(num_rows=0)
 
     def batch(self, totals: list[int], tensors: Iterable[Tensor]) -> Any:
         """Make ``(DGLGraph, labels)``; without labels, the DGLGraph alone. Named graphs are a dict of DGLGraphs.
@@ -47,12 +48,18 @@ class BatchBuilder:
 
     def _graph(self, totals: list[int], num_nodes: dict[str, int], left: Iterator[Tensor]) -> Any:
         relations = [relation((next(left), next(left)), e, num_nodes) for e in self._schema.edge_types]
-        graph = copy.copy(self._empty)
-        graph._graph = joined_relations(relations, self._types, num_nodes)
-        graph._node_frames = [_frame(s, left, n) for s, n in zip(self._node_schemes, totals, strict=False)]
         num_edges = totals[len(num_nodes) : -1]
-        graph._edge_frames = [_frame(s, left, n) for s, n in zip(self._edge_schemes, num_edges, strict=True)]
-        return graph
+        return _copy(
+            self._empty,
+            _graph=joined_relations(relations, self._types, num_nodes),
+            _node_frames=[self._filled(c, left, n) for c, n in zip(self._node_columns, totals, strict=False)],
+            _edge_frames=[self._filled(c, left, n) for c, n in zip(self._edge_columns, num_edges, strict=True)],
+        )
+
+    def _filled(self, columns: Mapping[str, Any], features: Iterator[Tensor], num_rows: int) -> Any:
+        """Frame of the next features, of as many rows."""
+        filled = {name: _copy(column, storage=next(features)) for name, column in columns.items()}
+        return _copy(self._frame, _columns=filled, _num_rows=num_rows, _initializers={})
 
     def _named(
         self,
@@ -68,15 +75,14 @@ class BatchBuilder:
         return build_batches(schema.graph_names, endpoints, nodes, edges, nodes_per_graph, edges_per_graph, num_nodes)
 
 
-def _schemes(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
+def _columns(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
+    """Columns of features of no rows."""
     dgl, _ = dgl_and_formats()
-    return {name: dgl.frame.Scheme(spec.shape, spec.dtype) for name, spec in specs.items()}
+    return {name: dgl.frame.Column(torch.empty((0, *spec.shape), dtype=spec.dtype)) for name, spec in specs.items()}
 
 
-def _frame(schemes: Mapping[str, Any], features: Iterator[Tensor], num_rows: int) -> Any:
-    """Frame of the next features, of as many rows."""
-    dgl, _ = dgl_and_formats()
-    frame = dgl.frame.Frame(num_rows=num_rows)
-    for name, scheme in schemes.items():
-        frame._columns[name] = dgl.frame.Column(next(features), scheme)
-    return frame
+def _copy(template: Any, **changed: Any) -> Any:
+    """Shallow copy with other attributes, as ``DGLGraph.__copy__`` makes it; calling the class takes twice as long."""
+    new = object.__new__(type(template))
+    new.__dict__ = {**template.__dict__, **changed}
+    return new

@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 # Graphs this far ahead are prefetched: enough to hide the latency of main memory behind the copies in between.
-AHEAD = 16
+AHEAD = 8
 # Bytes prefetched of each graph, at most; processors predict the rest.
 _MOST_BYTES = 4096
 _LINE_BYTES = 64
@@ -25,8 +25,8 @@ def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
         declare: Any = cgutils.get_or_insert_function
         arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
-        # For reading; to be kept in all caches; data.
-        hints = [flag(0), flag(3), flag(1)]
+        # For reading; once, so that it drives nothing else out of the caches; data.
+        hints = [flag(0), flag(0), flag(1)]
         first, number = arguments
         some = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
         with cgutils.for_range_slice(builder, word(0), some, word(_LINE_BYTES), word) as (offset, _):

@@ -40,8 +40,10 @@ def gather_rows(
     Integers may be stored in a narrower dtype. The caller has checked that the rows are inside their part, and that
     they fit into the batch.
     """
-    for i in range(len(parts)):
+    for i in range(-AHEAD, len(parts)):
         _fetch(arrays, parts, rows, i + AHEAD)
+        if i < 0:
+            continue
         array = arrays[parts[i]]
         first, to = array["address"] + rows[0, i] * array["row_bytes"], out + rows[2, i] * row_bytes
         if array["dtype"] == dtype:
@@ -93,8 +95,10 @@ def gather_endpoints(
     `width` of them in a row of `edges`, and `nodes` for what they count. They come from a file:
     returns -1 - i where graph i has one outside its nodes, else 0.
     """
-    for i in range(len(parts)):
+    for i in range(-AHEAD, len(parts)):
         _fetch(arrays, parts, edges, i + AHEAD)
+        if i < 0:
+            continue
         array, number, before = arrays[parts[i]], edges[1, i] * width, edges[2, i] * width
         first = array["address"] + edges[0, i] * array["row_bytes"]
         if dtype == INT64:

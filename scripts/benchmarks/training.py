@@ -50,9 +50,7 @@ def training(
     All ways have the same mean number of graphs a batch. Ratios are medians over interleaved rounds, to DGL's loader
     and layers and to PyG's, where it is installed. Ways that compile take up to a minute to begin.
     """
-    names = network or ["2x32", "5x64", "5x300"]
-    if wrong := [name for name in names if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", name)]:
-        raise typer.BadParameter(f"{wrong[0]!r} is not LAYERSxWIDTH, such as 5x64.", param_hint="--network")
+    networks = networks_of(network)
     if layer not in LAYERS:
         raise typer.BadParameter(f"{layer!r} is not one of {', '.join(LAYERS)}.", param_hint="--layer")
     if unknown := [name for name in way or [] if name not in WAYS]:
@@ -60,12 +58,11 @@ def training(
     chosen = way or [name for name in available_ways() if compiled or not WAYS[name].compiler]
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        store = tp.GraphStore.write(folder, source or _Molecules(32_901), compact=True)
+        store = tp.GraphStore.write(folder, source or Molecules(32_901), compact=True)
         data = Data.of(store.subset(store.splits["train"][:graphs]))
         for number in threads or [1, 2]:
             torch.set_num_threads(number)
-            for name in names:
-                layers, width = map(int, name.split("x"))
+            for name, (layers, width) in networks.items():
                 title = f"{layer} {name}, {number} thread{'s' * (number > 1)}, {data.size} graphs a batch"
                 trainings = _ready({known: Training(data, WAYS[known], layers, width, layer) for known in chosen})
                 rates = _measured(trainings, rounds, steps)
@@ -78,10 +75,20 @@ def training(
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-class _Molecules(Blocks):
+def networks_of(names: list[str] | None) -> dict[str, tuple[int, int]]:
+    """Layers and width of each network by its name, such as 5x64; those of the tables without names."""
+    names = names or ["2x32", "5x64", "5x300"]
+    if wrong := [name for name in names if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", name)]:
+        raise typer.BadParameter(f"{wrong[0]!r} is not LAYERSxWIDTH, such as 5x64.", param_hint="--network")
+    sizes = {name: name.split("x") for name in names}
+    return {name: (int(layers), int(width)) for name, (layers, width) in sizes.items()}
+
+
+class Molecules(Blocks):
     """Random graphs of molhiv's sizes, with features that OGB's encoders take."""
 
     def blocks(self) -> Iterator[GraphBlock]:
+        """Yield the graphs in blocks."""
         from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
         for block in super().blocks():

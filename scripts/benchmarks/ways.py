@@ -161,12 +161,14 @@ def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[
         return GraphDataLoader(view, sampler=sampler, batch_size=None)
 
     if way.tensors:
-        step, count = compiled(_loss_of_tensors(way.layers, model)), sampler.count_tensor
+        step, count = compiled(loss_of_tensors(way.layers, model)), sampler.count_tensor
         return _for_ever(epoch), lambda batch: step(batch.tensors, count)
     return _for_ever(epoch), _loss_of_batches(way, model, sampler.graphs_per_batch)
 
 
-def _loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+    """Return the loss of a network on the tensors of a batch, divided by a count of graphs."""
+
     def loss(t: Any, count: Tensor) -> Tensor:
         if layers == "dgl":
             structure: OnDGL | OnPyG = OnDGL(t.graph)

@@ -126,6 +126,41 @@ def gradients_are_those_of_one_process(rank: int, ranks: int, packs_per_batch: i
     assert sum(number for _, number in gathered) == 2 * (ranks - alone_in_step), "one step has few packs"
 
 
+class Loss(nn.Module):
+    """The loss of a batch from its tensors, as a module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = Network(across_ranks=False).double()
+
+    def forward(self, t: tp.BatchTensors, count: Tensor) -> Tensor:
+        errors = (self.network(t) - t.labels).square()
+        return tp.nn.masked_mean(errors, t.graph_mask, count=count)
+
+
+def compiled_steps_share_gradients(rank: int, ranks: int) -> None:
+    """DistributedDataParallel around a compiled module averages as around an uncompiled one, with empty batches."""
+    data = tp.with_ids(dataset_of((STEPS - 1) * ranks + 1))
+    sampler = tp.PackBatchSampler(data, tp.Limits(nodes=12, edges=24), seed=1)
+    collate = tp.PaddedCollate(sampler.limits, example=data[0])
+    compiled = DistributedDataParallel(tp.compile(Loss(), backend="aot_eager"))
+    uncompiled = DistributedDataParallel(Loss())
+    empty = torch.zeros(())
+    for batch in DataLoader(data, batch_sampler=sampler, collate_fn=collate):  # type: ignore[arg-type]
+        empty += batch.num_real_graphs == 0
+        for loss in (compiled, uncompiled):
+            loss.zero_grad()
+            loss(batch.tensors, sampler.count_tensor).backward()
+        for found, expected in zip(compiled.parameters(), uncompiled.parameters(), strict=True):
+            assert found.grad is not None
+            assert expected.grad is not None
+            assert expected.grad.abs().max() > 0
+            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-10, atol=1e-12)
+    dist.all_reduce(empty)
+    assert empty == ranks - 1
+
+
 def a_mean_over_nothing_is_zero(rank: int, ranks: int) -> None:
     for real in (0, ranks - 1):
         x = torch.ones(4, requires_grad=True)
@@ -328,6 +363,8 @@ def main() -> None:
     for packs_per_batch, in_two_shapes in ((1, False), (2, False), (2, True)):
         gradients_are_those_of_one_process(rank, ranks, packs_per_batch, in_two_shapes)
         done(f"gradients with {packs_per_batch} packs a batch{', in two shapes' if in_two_shapes else ''}")
+    compiled_steps_share_gradients(rank, ranks)
+    done("compiled steps")
     a_mean_over_nothing_is_zero(rank, ranks)
     groups_average_by_themselves(rank, ranks)
     done("a mean over nothing")

@@ -1,0 +1,161 @@
+"""Compiled training on several cores: threads of one process, or ranks of one thread each."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import torch.distributed as dist
+import typer
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import dgl_tuplepack as tp
+from benchmarks.loading import SourceOption
+from benchmarks.networks import Network
+from benchmarks.tables import show
+from benchmarks.training import Molecules, networks_of
+from benchmarks.ways import LIMITS, PACKS, loss_of_tensors
+
+app = typer.Typer()
+
+# Steps before the measurement: the first one compiles.
+_WARM_UP = 3
+
+
+@dataclass(frozen=True)
+class Way:
+    """How many processes train, threads of each, and packs in a batch of each."""
+
+    ranks: int
+    threads: int
+    packs: int
+
+    def __str__(self) -> str:
+        plural = "s" * (self.threads > 1)
+        return f"{self.ranks} x {self.threads} thread{plural}, {self.ranks} x {self.packs} packs"
+
+
+@app.command()
+def ranks(
+    source: SourceOption = None,
+    network: Annotated[list[str] | None, typer.Option(help="LAYERSxWIDTH; may be repeated.")] = None,
+    cores: Annotated[int, typer.Option(min=2, help="Threads of the one process, and number of ranks.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 12,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+) -> None:
+    """Graphs a second of compiled training steps: one process of several threads, and ranks of one thread each.
+
+    DGL's layers on packs, compiled. Ranks hold as many packs together as the one process, or each as many.
+    """
+    networks = networks_of(network)
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        stored = Path(folder) / "store"
+        tp.GraphStore.write(stored, source or Molecules(32_901), compact=True)
+        for name, (layers, width) in networks.items():
+            out = Path(folder) / f"{name}.json"
+            arguments = cores, stored, layers, width, rounds, steps, out
+            torch.multiprocessing.spawn(_process, arguments, cores)  # type: ignore[no-untyped-call]
+            rows = json.loads(out.read_text(encoding="utf-8"))
+            show(f"GINE {name}, compiled, {PACKS} packs are a batch", rows)
+            results += [{"network": name, **row} for row in rows]
+    if json_path is not None:
+        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _process(rank: int, cores: int, stored: Path, layers: int, width: int, rounds: int, steps: int, out: Path) -> None:
+    """Take part in all ways; rank 0 writes the rows."""
+    dist.init_process_group("gloo", init_method=f"file://{out}.meeting", rank=rank, world_size=cores)
+    store = tp.GraphStore(stored)
+    train = store.subset(store.splits["train"])
+    ways = [Way(1, 1, PACKS), Way(1, cores, PACKS), Way(cores, 1, -(-PACKS // cores)), Way(cores, 1, PACKS)]
+    rates = _measured(train, ways, layers, width, rank, rounds, steps)
+    if rank == 0:
+        out.write_text(json.dumps(_rows(rates)), encoding="utf-8")
+    # What trains is gone by now; gloo can wait for ever for a gradient bucket that outlives its group.
+    dist.destroy_process_group()
+
+
+def _measured(
+    train: Any, ways: list[Way], layers: int, width: int, rank: int, rounds: int, steps: int
+) -> dict[Way, list[float]]:
+    """Graphs a second of each way in each of the interleaved rounds; other ranks wait while one process trains."""
+    trainings = {way: _training(train, way, layers, width, rank) for way in ways if rank < way.ranks}
+    rates: dict[Way, list[float]] = {way: [] for way in ways}
+    for measured in range(-1, rounds):
+        for way in ways:
+            dist.barrier()
+            begin = time.perf_counter()
+            taken = steps if measured >= 0 else _WARM_UP
+            graphs = torch.tensor(sum(trainings[way]() for _ in range(taken)) if way in trainings else 0)
+            dist.all_reduce(graphs)
+            if measured >= 0:
+                rates[way].append(int(graphs) / (time.perf_counter() - begin))
+    return rates
+
+
+def _rows(rates: dict[Way, list[float]]) -> list[dict[str, Any]]:
+    first = next(iter(rates))
+    return [
+        {
+            "processes, packs of each": str(way),
+            "graphs/s": statistics.median(of_way),
+            f"times {first}": f"{statistics.median(a / b for a, b in zip(of_way, rates[first], strict=True)):.2f}",
+        }
+        for way, of_way in rates.items()
+    ]
+
+
+class _Loss(nn.Module):
+    """The loss of a batch, as a module: the form that DistributedDataParallel takes around a compiled step."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self._loss = loss_of_tensors("dgl", model)
+
+    def forward(self, t: Any, count: Tensor) -> Tensor:
+        return self._loss(t, count)
+
+
+def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Callable[[], int]:
+    """A step of training; returns its graphs."""
+    torch.manual_seed(0)
+    model = Network(layers, width, "dgl", "GINE")
+    tp.nn.convert(model, verbose=False)
+    sampler = tp.PackBatchSampler(
+        train, LIMITS, packs_per_batch=way.packs, num_replicas=way.ranks, rank=rank if way.ranks > 1 else 0
+    )
+    loss: Any = tp.compile(_Loss(model))
+    if way.ranks > 1:
+        loss = DistributedDataParallel(loss)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    batches = _batches(train, sampler, way.packs)
+
+    def step() -> int:
+        torch.set_num_threads(way.threads)
+        batch = next(batches)
+        optimiser.zero_grad()
+        loss(batch.tensors, sampler.count_tensor).backward()
+        optimiser.step()
+        return batch.num_real_graphs
+
+    return step
+
+
+def _batches(train: Any, sampler: tp.PackBatchSampler, packs: int) -> Iterator[tp.PaddedBatch]:
+    from dgl.dataloading import GraphDataLoader
+
+    view = train.padded(sampler.limits, packs)
+    for epoch in range(10**9):
+        sampler.set_epoch(epoch)
+        yield from GraphDataLoader(view, sampler=sampler, batch_size=None)
