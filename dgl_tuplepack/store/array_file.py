@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import IO
 
@@ -18,6 +19,8 @@ from dgl_tuplepack.store.format import ArrayEntry, allowed_storage
 # A sample has this many blocks, evenly spaced from the first to the last.
 _SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
 _COPY_BYTES = 1 << 22
+# Data of so many bytes is hashed while it is written: less takes no longer than to start a thread.
+_HASHED_APART = 1 << 20
 
 
 def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
@@ -77,8 +80,17 @@ class ArrayWriter:
         self._rows += len(rows)
 
     def _write(self, data: memoryview) -> None:
-        self._file.write(data)
-        self._hash.update(data)
+        if data.nbytes < _HASHED_APART:
+            self._file.write(data)
+            self._hash.update(data)
+            return
+        # The checksum takes longer than all the rest; both let go of the interpreter.
+        hashing = threading.Thread(target=self._hash.update, args=(data,))
+        hashing.start()
+        try:
+            self._file.write(data)
+        finally:
+            hashing.join()
 
     def _widen(self) -> None:
         """Write the file again in the first dtype that holds all values, if the present one does not."""

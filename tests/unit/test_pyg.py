@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -246,15 +248,48 @@ def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tm
         with pytest.raises(IndexError, match="2 real graphs"):
             batch[wrong]
     assert store.batch([], LIMITS).pyg.to_data_list() == []
-    # A view: edge_index of a store's batch is not copied.
-    padded = store.batch([1, 0], LIMITS)
-    assert padded.pyg.x.data_ptr() == padded.node_features["x"].data_ptr()
-    assert torch.equal(padded.pyg.edge_index, torch.stack([padded.src, padded.dst]))
+
+
+@pytest.mark.parametrize("edges", [13, 14, 16])
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+def test_batches_of_a_store_become_those_of_pyg_without_a_copy(
+    molecules: list[Any], idtype: torch.dtype, edges: int, tmp_path: Path
+) -> None:
+    store = tp.GraphStore.write(tmp_path / "store", molecules)
+    padded = store.batch([1, 0], tp.Limits(nodes=12, edges=edges, graphs=4), idtype=idtype)
+    batch = padded.pyg
+    assert batch.x.data_ptr() == padded.node_features["x"].data_ptr()
+    assert batch.edge_index.data_ptr() == padded.src.data_ptr()
+    assert (batch.edge_index.is_contiguous(), batch.edge_index.dtype) == (True, idtype)
+    assert torch.equal(batch.edge_index, torch.stack([padded.src, padded.dst]))
+    # A step may change endpoints on their own; then they do not lie together any more.
+    padded._src = {t: src.clone() for t, src in padded._src.items()}
+    assert torch.equal(padded.pyg.edge_index, batch.edge_index)
+
+
+def test_each_batch_of_pyg_has_storages_of_its_own(molecules: list[Any], tmp_path: Path) -> None:
+    pair = HeteroData()
+    pair["s"].x, pair["t"].x = torch.rand(2, 1), torch.rand(3, 1)
+    pair["s", "to", "t"].edge_index = torch.tensor([[0, 1], [2, 0]])
+    for number, graphs in enumerate((molecules, [pair, pair])):
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+        limits = tp.Limits.from_components(dict.fromkeys(store.sizes.components, 15), graphs=2)
+        view = store.batched(framework="pyg")
+        made = [store.batch([1], limits).pyg, store.batch([1], limits).pyg, view[[1]], view[[1]]]
+        made += [*map(copy.copy, made), *map(copy.deepcopy, made)]
+        for batch in made:
+            assert isinstance(batch, Batch)
+            assert isinstance(batch, type(graphs[0]))
+            assert all(storage._parent() is batch for storage in batch.stores)
+            assert_same(batch[0], graphs[1])
+            for storage in batch.stores:
+                storage.added = 1
+            assert not any("added" in storage for other in made if other is not batch for storage in other.stores)
+            for storage in batch.stores:
+                del storage.added
 
 
 def test_batches_of_pyg_travel_and_move(molecules: list[Any], tmp_path: Path) -> None:
-    import pickle
-
     padded = tp.GraphStore.write(tmp_path / "store", molecules).batch([3, 5], LIMITS, sort_edges=True)
     sent = pickle.loads(pickle.dumps(padded.pyg))
     for batch in (sent, padded.pyg.clone(), padded.to("cpu").pyg.to("cpu"), padded.pyg.contiguous()):
