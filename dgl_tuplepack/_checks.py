@@ -58,9 +58,9 @@ def _is_masked(value: Any) -> bool:
 
 
 def shown(value: Any, length: int = 100) -> str:
-    """`value` for a message: its repr, cut off at `length` characters."""
+    """`value` for a message: its repr on one line, cut off at `length` characters."""
     try:
-        text = repr(value)
+        text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
         # A repr that fails must not hide the message, whatever its error; that of an int fails beyond 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"

@@ -33,9 +33,10 @@ def graph_blocks(
     SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
     iterator = iter(items)
-    first = next(iterator, None)
-    if first is None:
-        raise SizesError("the source has no graphs; at least one is needed.")
+    try:
+        first = next(iterator)
+    except StopIteration:
+        raise SizesError("the source has no graphs; at least one is needed.") from None
     if begins_with_pyg(first):
         from dgl_tuplepack.graphs.pyg_items import settled
 

@@ -90,6 +90,8 @@ def keys_of(storage: Any, levels: Levels, left_out: set[str], where: str) -> Ite
                     stacklevel=2,
                 )
             left_out.add(key)
+        elif not key:
+            raise SchemaError(f"{where} has an attribute without a name; give it one.")
         elif key in RESERVED:
             raise SchemaError(
                 f"{where} has the attribute {key!r}, a name that batches use themselves; rename it, or leave it out: "
@@ -101,13 +103,13 @@ def keys_of(storage: Any, levels: Levels, left_out: set[str], where: str) -> Ite
 
 def plain_tensor(value: Any, what: str) -> Tensor:
     """Return an attribute as a tensor; SchemaError if it is neither a dense tensor nor a number."""
-    if isinstance(value, bool | int | float):
+    if isinstance(value, bool | int | float) and (not isinstance(value, int) or -(2**63) <= value < 2**63):
         return torch.tensor(value)
     if isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_nested or value.is_meta):
         # PyG's own classes of tensors hold a plain one.
         return value.as_tensor() if hasattr(value, "as_tensor") else value
     raise SchemaError(
-        f"{what} is {shown(value)}, but must be a dense tensor or a number; convert it - a sparse adj_t by "
+        f"{what} is {shown(value)}, but must be a dense tensor, or a number of 64 bits; convert it - a sparse adj_t by "
         "edge_index = torch.stack(adj_t.coo()[:2][::-1]), an array by torch.from_numpy -, or leave it out by "
         "levels={name: None}."
     )

@@ -50,6 +50,11 @@ class PygGraph:
         self.is_hetero = hasattr(data, "node_types")
         self.ntypes: list[str] = sorted(data.node_types) if self.is_hetero else [NODE_TYPE]
         self.canonical_etypes: list[EdgeType] = sorted(data.edge_types) if self.is_hetero else [EDGE_TYPE]
+        if not self.canonical_etypes:
+            raise SchemaError(
+                f"{where} has no edge types; set the edge_index of one, for no edges "
+                'data["a", "to", "a"].edge_index = torch.empty(2, 0, dtype=torch.long).'
+            )
         ends = {t for e in self.canonical_etypes for t in (e[0], e[2])}
         if not ends <= set(self.ntypes):
             raise SchemaError(

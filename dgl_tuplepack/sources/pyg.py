@@ -225,7 +225,9 @@ class _Collated:
 
         def read(block: slice) -> Array:
             found = as_array(rows[self._rows(offsets, block)])
-            return found.reshape(-1, number, *found.shape[1:]) if content == "label" and number != 1 else found
+            if content != "label" or number == 1:
+                return found
+            return found.reshape(block.stop - block.start, number, *found.shape[1:])
 
         return read
 

@@ -114,6 +114,30 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     refuses([good], "levels must be", levels={"y": "graphs"})
     counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
     refuses([counted], "'x' has 2 rows", "3 nodes")
+    refuses([None, good], "is NoneType")
+    for label, text in (
+        (2**70, "is 1180591620717411303424"),
+        (torch.eye(3).to_sparse(), "is tensor(indices=tensor([[0, 1, 2], [0, 1, 2]])"),
+    ):
+        refuses([Data(x=good.x, edge_index=good.edge_index, y=label)], "the attribute 'y' of item 0", text, "dense")
+    unnamed = Data.from_dict({**good.to_dict(), "": torch.ones(3)})
+    points = HeteroData()
+    refuses([points, points], "item 0 has no edge types")
+    points["s"].x = torch.ones(2, 1)
+    refuses([points, points], "item 0 has no edge types", "torch.empty(2, 0")
+    for gather in (list, InMemory):
+        with refused(SchemaError, "an attribute without a name"):
+            tp.GraphStore.write(tmp_path / "store", gather([unnamed, unnamed]))
+
+
+@pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+def test_a_label_of_no_rows_is_kept(gather: Any, tmp_path: Path) -> None:
+    graphs = [molecule(2, 1), molecule(4, 3)]
+    for graph in graphs:
+        graph.y = torch.ones(0, 2)
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    assert store.schema.labels[""].shape == (0, 2)
+    assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
 
 
 def test_an_edge_out_of_range_is_refused_when_collating(molecules: list[Any]) -> None:
