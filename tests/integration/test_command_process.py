@@ -154,7 +154,8 @@ def begin(arguments: list[str], folder: Path, **settings: str) -> subprocess.Pop
 
 def interrupt(process: subprocess.Popen[str], delay_s: float) -> bool:
     """Send Ctrl-C to the whole group after some time; whether the command had not ended before."""
-    time.sleep(delay_s)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(delay_s)
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
@@ -203,32 +204,33 @@ INTERRUPTED: dict[str, tuple[Callable[[Path], None], list[str]]] = {
 def interrupted_often(name: str, folder: Path, times: int, seed: int) -> int:
     """Interrupt a command at random times from its first line to its end; return how often it was still running.
 
-    The times are spread: one lies in each of `times` parts of the run, from the first to the last. It begins more often
-    where none of these runs was still running: how long one takes is known from runs alone.
+    The times are spread, one in each of `times` parts of the run, the last part first: a run that ended before tells
+    how long one takes, and another one is begun for that part.
     """
     make, arguments = INTERRUPTED[name]
     numbers, hits, whole_s = random.Random(f"{name} {seed}"), 0, 10.0
     source = folder / "source"
     source.mkdir()
     make(source)
-    for number in range(5 * times):
-        if number >= times and hits:
+    for number in range(3 * times):
+        if hits == times:
             break
         place = folder / str(number)
         shutil.copytree(source, place)
         given = {path.name for path in place.iterdir()}
         settings = {"NUMBA_CACHE_DIR": str(place / "numba")} if name == "compiling" else {}
-        start = time.monotonic()
         # The early part, of imports, is short and holds most of what can go wrong.
-        delay = whole_s * ((number % times + numbers.random()) / times) ** 2
-        if interrupt(begin(arguments, place, **settings), delay):
+        delay = whole_s * ((times - 1 - hits + numbers.random()) / times) ** 2
+        process = begin(arguments, place, **settings)
+        start = time.monotonic()
+        if interrupt(process, delay):
             hits += 1
             assert _leftovers(place) == []
             assert {path.name for path in place.iterdir()} - given <= {"numba", "out"}
             _check_store(place)
         else:
             # It ended before: what a whole run takes on this machine.
-            whole_s = min(whole_s, 1.1 * (time.monotonic() - start))
+            whole_s = min(whole_s, time.monotonic() - start)
     return hits
 
 
