@@ -25,7 +25,7 @@ CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 WITHOUT = "--without-dgl"
 COMMANDS = {
     "demo": ["-m", "dgl_tuplepack", "demo"],
-    "tests": ["-m", "pytest", "-n", "2"],
+    "tests": ["-m", "pytest", "-n", "3"],
 }
 OLDEST = (3, 11)
 # Where DGL 1.1.3 has wheels: Python, and system with machine.

@@ -33,13 +33,19 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "dgl: needs DGL, although the file does not import it.")
+    config.addinivalue_line("markers", "without_dgl: tells nothing more where DGL is installed.")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out, where DGL is not installed, the marked tests."""
+    """Leave out, where DGL is not installed, the marked tests; where it is, skip those for which it must not be."""
     left_out = [item for item in items if not HAS_DGL and item.get_closest_marker("dgl")]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+    named = {Path(argument.partition("::")[0]).absolute() for argument in config.args}
+    for item in items:
+        if HAS_DGL and item.path not in named and item.get_closest_marker("without_dgl"):
+            reason = f"DGL is installed; name {item.path.name} on the command line, or use run.py --without-dgl"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"

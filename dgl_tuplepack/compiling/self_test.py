@@ -47,6 +47,8 @@ def forget() -> None:
 
 
 def _tested(device: str) -> Verdict:
+    if (problem := torch_private.problem_at_start()) is not None:
+        return _uncompiled(problem)
     try:
         options = torch_private.our_options()
         problem = _problem_of(options, device)
@@ -57,7 +59,11 @@ def _tested(device: str) -> Verdict:
     plain = _problem_of({}, device)
     if plain is None:
         return Verdict({}, f"tp.compile is plain torch.compile here, which is slower: {problem}.")
-    return Verdict(None, f"tp.compile leaves functions uncompiled here, which is slower: {plain}.")
+    return _uncompiled(plain)
+
+
+def _uncompiled(problem: str) -> Verdict:
+    return Verdict(None, f"tp.compile leaves functions uncompiled here, which is slower: {problem}.")
 
 
 def _problem_of(options: Mapping[str, Any], device: str) -> str | None:

@@ -6,7 +6,9 @@ callers do without.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import importlib
 import inspect
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -43,8 +45,23 @@ def our_options() -> dict[str, Any]:
         raise MissingHook(f"torch {torch.__version__} lacks what the pass needs ({error})") from error
 
 
+@functools.cache
+def problem_at_start() -> str | None:
+    """Why torch's compiler does not start here at all, as where it cannot make its folder; None if it does."""
+    try:
+        importlib.import_module("torch._inductor")
+    except OSError as error:
+        return f"torch's compiler does not start ({error}); let TORCHINDUCTOR_CACHE_DIR name a folder that can be made"
+    except ImportError:
+        # What of it is missing is told where it is needed.
+        return None
+    return None
+
+
 def known_options() -> frozenset[str] | None:
     """Names of the options that torch's compiler takes, as the caller writes them; None if torch does not tell."""
+    if problem_at_start() is not None:
+        return None
     try:
         from torch._inductor import list_options
 
@@ -55,6 +72,8 @@ def known_options() -> frozenset[str] | None:
 
 def options_of_mode(mode: str) -> dict[str, Any] | None:
     """Return the options that ``mode=`` stands for; None if torch does not tell."""
+    if problem_at_start() is not None:
+        return None
     try:
         from torch._inductor import list_mode_options
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 # What JAX has without 64 bits, its default -> what it makes of it.
 _NARROWED = {torch.int64: torch.int32, torch.float64: torch.float32, torch.complex128: torch.complex64}
+_AS_THEY_ARE = {torch.float32, torch.int32, torch.int16, torch.uint8, torch.bool}
 _MOST = 2**31 - 1
 # Bytes.
 _LARGE = 2**18
@@ -132,8 +134,13 @@ def _sent(graphs: JaxGraphs) -> JaxGraphs:
         if isinstance(leaf, np.ndarray):
             (large if leaf.nbytes >= _LARGE else small).append(i)
     # Arguments of compiled code are copied, in a few microseconds each; `device_put` takes thirty and more.
-    with jax.transfer_guard("allow"):
-        sent = _taken([leaves[i] for i in small])
+    given = [leaves[i] for i in small]
+    try:
+        sent = _taken(given)
+    except jax.errors.JaxRuntimeError:
+        # The caller allows no transfers but explicit ones, as this is. To say so each time would take as long again.
+        with jax.transfer_guard("allow"):
+            sent = _taken(given)
     if large:
         sent += jax.device_put([leaves[i] for i in large], may_alias=True)
     for i, array in zip(small + large, sent, strict=True):
@@ -151,6 +158,10 @@ class _Conversion:
     def __call__(self, value: Any, what: str) -> Any:
         if isinstance(value, Mapping):
             return {name: self(inner, f"{what} {name!r}") for name, inner in value.items()}
+        if value.dtype in _AS_THEY_ARE and not self.copy:
+            # Nearly all tensors; it fails where something must be done first.
+            with suppress(RuntimeError, TypeError):
+                return value.numpy()
         tensor = value.detach()
         if tensor.is_complex():
             tensor = tensor.resolve_conj()

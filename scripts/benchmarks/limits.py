@@ -25,7 +25,9 @@ PLANNERS: dict[str, dict[str, Any]] = {"best_fit product": {"heuristic": "produc
 
 @app.command()
 def limits(
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of which the median counts; one more goes first.")] = 7,
+    repeats: Annotated[
+        int, typer.Option(min=0, help="Runs of which the median counts; the one before them counts if there are none.")
+    ] = 7,
     seed: Annotated[int, typer.Option(help="Seed of the histogram.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -76,7 +78,7 @@ def _measured(planner: str, way: str, repeats: int, run: Any) -> dict[str, Any]:
         "planner": planner,
         "way": way,
         "plans": len(found),
-        "median_s": statistics.median(seconds[1:]),
+        "median_s": statistics.median(seconds[1:] or seconds),
         "highest": float(found.harmonic_mean.max()),
         "best": list(found.best.limits.values),
         "best_harmonic_mean": found.best.harmonic_mean,

@@ -24,9 +24,7 @@ from dgl_tuplepack import (
     GraphStore,
     Limits,
     PackBatchSampler,
-    PackedDataset,
     PaddedCollate,
-    flatten_packs,
     load_example,
 )
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
@@ -180,6 +178,8 @@ def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, floa
 def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, rounds: int) -> list[dict[str, Any]]:
     """Median rate of packs as a dataset through DGL's collate, and of `PaddedCollate`, with labels and masks."""
     from dgl.dataloading import GraphDataLoader
+
+    from dgl_tuplepack import PackedDataset, flatten_packs
 
     sampler = PackBatchSampler(train, PACK_LIMITS, packs_per_batch=packs_per_batch, content="fixed")
     collate = PaddedCollate(sampler.limits, items[0], packs_per_batch)

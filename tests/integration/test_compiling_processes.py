@@ -75,3 +75,26 @@ def test_without_a_compiler_functions_run_uncompiled_with_one_warning(compiler: 
     assert len(found["warnings"]) == 1
     assert "leaves functions uncompiled here" in found["warnings"][0]
     assert "C++" in found["warnings"][0] or "compiler" in found["warnings"][0]
+
+
+def test_without_a_folder_for_compiled_code_functions_run_uncompiled_with_one_warning(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "folder"
+    program = """
+import torch, warnings
+import dgl_tuplepack as tp
+x = torch.tensor([-1.0, 2.0], requires_grad=True)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for options in (None, {"cpp.threads": 1}):
+        step = tp.compile(lambda x: x.relu().sum(), options=options)
+        assert [step(x).item(), step(x).item(), step.is_compiled] == [2.0, 2.0, False]
+print(*[each.message for each in caught], sep="|")
+"""
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (warning,) = done.stdout.strip().split("|")
+    assert "leaves functions uncompiled here" in warning
+    assert str(folder) in warning
+    assert "TORCHINDUCTOR_CACHE_DIR" in warning

@@ -1,4 +1,4 @@
-"""Loaders of DGL and torch, worker processes, datasets, subsets, and the real molhiv data."""
+"""Loaders of DGL and torch, worker processes, datasets, and subsets."""
 
 from __future__ import annotations
 
@@ -188,37 +188,3 @@ def test_more_ranks_than_packs(dataset: Molecules) -> None:
         sampler.set_epoch(1)
         assert not batch.graph_mask.any()
         assert batch.graph.batch_size == 2
-
-
-# Real data ----------------------------------------------------------------------------------------------------
-
-
-def test_molhiv_training_sizes_are_the_embedded_example(molhiv: Any) -> None:
-    split = molhiv.get_idx_split()
-    histogram = tp.SizeHistogram.from_sizes(tp.sizes_of(molhiv[split["train"]]))
-    assert histogram.without_ids() == tp.load_example("ogbg-molhiv")
-
-
-def test_molhiv_epoch(molhiv: Any) -> None:
-    """One epoch over the validation molecules: each once, features and labels intact, one shape."""
-    valid = molhiv[molhiv.get_idx_split()["valid"]]
-    named = tp.with_ids(valid)
-    sampler = tp.PackBatchSampler(valid, tp.Limits(nodes=222, edges=502), seed=1, packs_per_batch=2)
-    collate = tp.PaddedCollate(sampler.limits, example=named[0], packs_per_batch=2)
-    loader = GraphDataLoader(named, batch_sampler=sampler, collate_fn=collate)
-    seen, shapes = [], set()
-    for number, batch in enumerate(loader):
-        ids = batch.graph_ids[batch.graph_mask].tolist()
-        seen += ids
-        shapes.add((len(batch.node_mask), len(batch.edge_mask), len(batch.graph_mask)))
-        nodes, edges = batch.num_real_nodes, batch.num_real_edges
-        assert nodes == sum(valid[i][0].num_nodes() for i in ids)
-        plain = dgl.batch([valid[i][0] for i in ids])
-        assert_equal_tensors(batch.node_features["feat"][:nodes], plain.ndata["feat"])
-        assert_equal_tensors(batch.edge_features["feat"][:edges], plain.edata["feat"])
-        assert_equal_tensors(batch.labels[batch.graph_mask], torch.stack([valid[i][1] for i in ids]))
-        if number < 5:
-            for graph, i in zip(tp.unpad(batch), ids, strict=True):
-                assert_same_graph(graph, valid[i][0])
-    assert sorted(seen) == list(range(len(valid)))
-    assert shapes == {(2 * 222 + 1, 2 * 502, 2 * sampler.limits.graphs + 1)}

@@ -239,6 +239,20 @@ def test_a_browser_shows_it(browser: Any, page: Path, width: int, scheme: str) -
     assert "http" not in {url.partition(":")[0] for url in asked}
 
 
+def test_no_number_breaks_over_two_lines(browser: Any, page: Path) -> None:
+    show(browser, page, 1000, "light")
+    lines = """
+        return [...document.querySelectorAll("td")].map(cell => {
+            const range = document.createRange();
+            range.selectNodeContents(cell);
+            return [cell.textContent, new Set([...range.getClientRects()].map(box => Math.round(box.top))).size];
+        })
+    """
+    cells = browser.execute_script(lines)
+    assert len(cells) > 50
+    assert [text for text, count in cells if count != 1] == []
+
+
 def test_text_stands_out_from_its_ground(browser: Any, page: Path) -> None:
     script = (
         "const s = e => getComputedStyle(document.querySelector(e));"

@@ -17,20 +17,25 @@ from dgl_tuplepack import PackBatchSampler, PackPlan, load_example
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.sizes import GraphSizes
 from tests.ogb_folder import write_ogb_folder
+from tests.one_process import run_each
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHOUT_PYG = pytest.mark.skipif(find_spec("torch_geometric") is not None, reason="PyG is installed")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def run(*arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *map(str, arguments)], cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables},
     )
 
 
-def command(*arguments: object, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return run("-m", "dgl_tuplepack", *arguments, folder=folder)
+def command(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "dgl_tuplepack", *arguments, folder=folder, **variables)
 
 
 def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
@@ -54,7 +59,8 @@ def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
 
 
 def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
-    done = command("demo", "--graphs", 50, "--out", tmp_path)
+    # Without a compiler it takes a tenth of the time.
+    done = command("demo", "--graphs", 50, "--out", tmp_path, CXX="/nonexistent/c++")
     assert done.returncode == 0, done.stderr
     assert "synthetic" in done.stdout
 
@@ -82,30 +88,30 @@ def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message
 
 
 @pytest.mark.dgl
-def test_the_page_of_layers_is_what_layers_do() -> None:
-    done = run("scripts/list_layers.py", "--check")
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
-
-
-@pytest.mark.dgl
-def test_a_page_of_layers_that_is_old_or_absent_is_told(tmp_path: Path) -> None:
+def test_the_page_of_layers_is_what_layers_do_and_an_old_or_absent_one_is_told(tmp_path: Path) -> None:
     page = tmp_path / "layers.md"
-    old = (
-        (ROOT / "docs" / "layers.md")
-        .read_text(encoding="utf-8")
-        .replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |")
+    committed = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
+    page.write_text(committed.replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |"), encoding="utf-8")
+    whole, same, absent, unknown, shown = run_each(
+        ROOT / "scripts" / "list_layers.py",
+        ("--check", "--out", page),
+        ("--check", "--only", "SumPooling"),
+        ("--check", "--only", "SumPooling", "--out", tmp_path / "absent.md"),
+        ("--only", "MedianPooling"),
+        ("--only", "MaxPooling"),
+        folder=ROOT,
     )
-    page.write_text(old, encoding="utf-8")
-    for arguments, code, message in (
-        (("--check", "--only", "SumPooling", "--out", page), 1, "+ | `SumPooling()` | yes | yes |"),
-        (("--check", "--only", "SumPooling", "--out", tmp_path / "absent.md"), 1, "absent.md"),
-        (("--only", "MedianPooling"), 2, "'MedianPooling'"),
-    ):
-        done = run("scripts/list_layers.py", *arguments)
+    # All the other lines are those of the committed page.
+    assert whole.returncode == 1
+    assert [line for line in whole.stderr.splitlines() if line.startswith(("- ", "+ "))] == [
+        "- | `SumPooling()` | no | yes |  |",
+        "+ | `SumPooling()` | yes | yes |  |",
+    ], whole.stderr
+    assert (same.returncode, same.stdout) == (0, ""), same.stderr
+    for done, code, message in ((absent, 1, "absent.md"), (unknown, 2, "'MedianPooling'")):
         assert done.returncode == code
         assert message in done.stderr
         assert "Traceback" not in done.stderr
-    shown = run("scripts/list_layers.py", "--only", "MaxPooling")
     assert shown.stdout.splitlines() == ["| `MaxPooling()` | yes | yes |  |"], shown.stderr
 
 
@@ -155,15 +161,20 @@ def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.dgl
-@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
-def test_training_on_an_ogb_folder(ogb_root: Path, content: str) -> None:
-    arguments = ("--root", ogb_root, "--content", content, "--epochs", 2, "--width", 8, "--graphs-per-batch", 32)
-    done = run(ROOT / "scripts" / "train_ogb.py", *arguments)
-    assert done.returncode == 0, done.stderr
-    assert "train: 120 graphs" in done.stdout
-    assert done.stdout.count("120 graphs in ") == 3
-    assert done.stdout.count("rocauc: train 0.") == 2
-    assert "is iterated again" not in done.stderr
+def test_training_on_an_ogb_folder_compiled_too(ogb_root: Path) -> None:
+    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
+    ways = (["fixed"], ["repack"], ["resample"], ["resample", "--compile"])
+    runs = [(*arguments, "--content", *way) for way in ways]
+    all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
+    for done in all_done:
+        assert done.returncode == 0, done.stderr
+        assert "train: 120 graphs" in done.stdout
+        assert done.stdout.count("120 graphs in ") == 3
+        assert done.stdout.count("rocauc: train 0.") == 2
+        assert "is iterated again" not in done.stderr
+    plain, compiled = (re.findall(r"mean loss ([\d.]+)", done.stdout) for done in all_done[2:])
+    assert len(plain) == len(compiled) == 2
+    np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
 
 
 @pytest.mark.dgl
@@ -171,20 +182,19 @@ def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, 
     """A row for each run, none of them twice; the page tells of all that have ended."""
     study = ROOT / "scripts" / "study_training.py"
     arguments = ("run", "--source", ogb_root / "ogbg_molhiv", "--epochs", 2, "--out", tmp_path)
-    for seeds, packs in ((1, [1]), (2, [1]), (2, [1])):
-        more = [each for number in packs for each in ("--packs", number)]
-        done = run(study, *arguments, "--seeds", seeds, *more)
-        assert done.returncode == 0, done.stderr
-    assert "all runs are in the file" in done.stdout
+    runs = [(*arguments, "--packs", 1, "--seeds", seeds) for seeds in (1, 2, 2)]
+    *done, paged, refused = run_each(study, *runs, ("page", "--out", tmp_path), (*arguments, "--packs", 3), folder=ROOT)
+    for each in (*done, paged):
+        assert each.returncode == 0, each.stderr
+    assert ["all runs are in the file" in each.stdout for each in done] == [False, False, True]
     rows = (tmp_path / "training.csv").read_text().splitlines()
     assert len(rows) == 1 + 3 * 2
     assert len({tuple(row.split(",")[:5]) for row in rows}) == len(rows)
-    assert run(study, "page", "--out", tmp_path).returncode == 0
     page = (tmp_path / "training.md").read_text(encoding="utf-8")
     assert "2 epochs, 2 seeds" in page
     assert "Of these 10 comparisons" in page
     assert (tmp_path / "training-curves.png").read_bytes().startswith(PNG)
-    assert run(study, *arguments, "--packs", 3).returncode == 2
+    assert refused.returncode == 2
 
 
 @pytest.mark.dgl
@@ -197,30 +207,20 @@ def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> No
 
 
 @pytest.mark.dgl
-def test_compiled_training_learns_the_same(ogb_root: Path) -> None:
-    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
-    done = [run(ROOT / "scripts" / "train_ogb.py", *arguments, *more) for more in ([], ["--compile"])]
-    assert [each.returncode for each in done] == [0, 0], done[1].stderr
-    plain, compiled = (re.findall(r"mean loss ([\d.]+)", each.stdout) for each in done)
-    assert len(plain) == len(compiled) == 2
-    np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
-
-
-@pytest.mark.dgl
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_wrong_input_for_training(ogb_root: Path) -> None:
+    cases = [
         (["--graphs-per-batch", "1"], "is out of reach"),
         (["--name", "ogbg-nothing"], "ogbg-nothing"),
         (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
-        pytest.param(["--framework", "pyg"], "dgl_tuplepack[pyg]", marks=WITHOUT_PYG),
-    ],
-)
-def test_wrong_input_for_training(ogb_root: Path, arguments: list[str], message: str) -> None:
-    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ogb_root, *arguments)
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    ]
+    if find_spec("torch_geometric") is None:
+        cases.append((["--framework", "pyg"], "dgl_tuplepack[pyg]"))
+    runs = [("--root", ogb_root, *arguments) for arguments, _ in cases]
+    all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
+    for done, (_, message) in zip(all_done, cases, strict=True):
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_a_wrong_choice_is_bad_usage(ogb_root: Path) -> None:
@@ -252,28 +252,25 @@ def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) ->
     assert (tmp_path / "precious").read_text() == "data"
 
 
-def test_the_benchmark_of_limits_plans_the_papers_grid() -> None:
-    done = run(ROOT / "scripts" / "benchmark.py", "limits", "--repeats", 1, "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
-    grids = [row for row in rows if row["way"] == "grid"]
+def test_benchmarks_find_what_they_measure() -> None:
+    """The paper's grid and packs, and streams that pack better the more they look ahead."""
+    runs = [
+        ("limits", "--repeats", 0, "--json"),
+        ("best-fit", "--repeats", 1, "--json"),
+        ("scaling", "--only", "stream", "--repeats", 1, "--json"),
+    ]
+    all_done = run_each(ROOT / "scripts" / "benchmark.py", *runs, folder=ROOT)
+    for done in all_done:
+        assert done.returncode == 0, done.stderr
+    searched, planned, streamed = (json.loads(done.stdout) for done in all_done)
+    grids = [row for row in searched if row["way"] == "grid"]
     assert [row["plans"] for row in grids] == [2160, 2160]
-    for grid, auto in zip(grids, [row for row in rows if row["way"] == "auto"], strict=True):
+    for grid, auto in zip(grids, [row for row in searched if row["way"] == "auto"], strict=True):
         assert auto["plans"] <= 216
         assert auto["highest"] >= grid["highest"]
-
-
-def test_the_benchmark_reports_the_papers_packs() -> None:
-    done = run(ROOT / "scripts" / "benchmark.py", "best-fit", "--repeats", 1, "--json")
-    assert done.returncode == 0, done.stderr
-    packs = {row["heuristic"]: row["packs"] for row in json.loads(done.stdout)}
+    packs = {row["heuristic"]: row["packs"] for row in planned}
     assert packs == {"product": 3917, "sum": 3838, "maximum": 3800, "minimum": 3789, "node": 3789, "edge": 3800}
-
-
-def test_the_benchmark_of_scaling_compares_streams() -> None:
-    done = run(ROOT / "scripts" / "benchmark.py", "scaling", "--only", "stream", "--repeats", 1, "--json")
-    assert done.returncode == 0, done.stderr
-    used = {row["lookahead"]: row["nodes used"] for row in json.loads(done.stdout)["stream"]}
+    used = {row["lookahead"]: row["nodes used"] for row in streamed["stream"]}
     assert used[0] < used[10] < 0.97 < used[1000]
 
 

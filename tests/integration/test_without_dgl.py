@@ -19,6 +19,8 @@ import dgl_tuplepack as tp
 from dgl_tuplepack import _optional
 from tests.ogb_folder import write_ogb_folder
 
+pytestmark = pytest.mark.without_dgl
+
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """
 import dgl_tuplepack as tp, torch

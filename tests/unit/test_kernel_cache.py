@@ -102,23 +102,25 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "dgl_tuplepack").iterdir()) == []
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "changed", "foreign"])
-def test_a_damaged_file_is_compiled_again(damage: str, tmp_path: Path) -> None:
+def damaged_forms(content: bytes) -> dict[str, bytes]:
+    middle = len(content) // 2
+    return {
+        "truncated": content[:middle],
+        "empty": b"",
+        "changed": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "foreign": b"something else",
+    }
+
+
+def test_a_damaged_file_is_compiled_again(tmp_path: Path) -> None:
     end(begin(NUMBA_CACHE_DIR=str(tmp_path)))
     files = sorted((tmp_path / "dgl_tuplepack").iterdir())
-    whole = [path.read_bytes() for path in files]
-    for path, content in zip(files, whole, strict=True):
-        middle = len(content) // 2
-        path.write_bytes(
-            {
-                "truncated": content[:middle],
-                "empty": b"",
-                "changed": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
-                "foreign": b"something else",
-            }[damage]
-        )
-    assert end(begin(NUMBA_CACHE_DIR=str(tmp_path))) == ([NUMBER, "0"], "")
-    assert sorted((tmp_path / "dgl_tuplepack").iterdir()) == files
+    whole = {path: damaged_forms(path.read_bytes()) for path in files}
+    for damage in ("truncated", "empty", "changed", "foreign"):
+        for path, forms in whole.items():
+            path.write_bytes(forms[damage])
+        assert end(begin(NUMBA_CACHE_DIR=str(tmp_path))) == ([NUMBER, "0"], ""), damage
+        assert sorted((tmp_path / "dgl_tuplepack").iterdir()) == files
     assert end(begin(NUMBA_CACHE_DIR=str(tmp_path))) == ([NUMBER, "3"], "")
 
 

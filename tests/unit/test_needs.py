@@ -32,14 +32,17 @@ def test_an_import_of_dgl_is_found(text: str, needs: bool, tmp_path: Path) -> No
     assert needs_dgl(tmp_path / "file.py") is needs
 
 
+def test_what_is_skipped_where_dgl_is_installed_runs_without_it() -> None:
+    """CI runs these files in the environment without DGL, which would be for nothing if it left them out."""
+    marked = [path for path in TESTS.rglob("test_*.py") if "pytest.mark.without_" + "dgl" in path.read_text("utf-8")]
+    assert {path.relative_to(TESTS).as_posix() for path in marked} == {"integration/test_without_dgl.py"} <= {*WITHOUT}
+
+
 def test_nothing_is_left_out_where_dgl_is_installed(request: pytest.FixtureRequest) -> None:
     """The rule is in force in one place, which asks for DGL first, and nothing else skips for want of it."""
     conftest = (TESTS / "conftest.py").read_text(encoding="utf-8")
-    assert (
-        len(re.findall("needs_dgl\\(|get_closest_marker", conftest))
-        == len(re.findall("not HAS_DGL and", conftest))
-        == 2
-    )
+    left_out = r"needs_dgl\(|get_closest_marker\(\"dgl\"\)"
+    assert len(re.findall(left_out, conftest)) == len(re.findall("not HAS_DGL and", conftest)) == 2
     for file in TESTS.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"importorskip\(.dgl|find_spec\(.dgl.\) is None", text), file

@@ -506,19 +506,3 @@ def test_wrong_sources_are_refused(tmp_path: Path, source: Any, error: Any, part
     # A file that was left open would be reported now.
     gc.collect()
     assert not (tmp_path / "store").exists()
-
-
-# Real data ---------------------------------------------------------------------------------------------------
-
-
-def test_molhiv_is_what_ogb_makes_of_it(molhiv: Any, shared_data: Path, tmp_path: Path) -> None:
-    """All 41,127 molecules: sizes, splits and the embedded histogram; graphs and labels of a random few."""
-    store = tp.GraphStore.write(tmp_path / "store", shared_data / "ogb", compact=True)
-    assert len(store) == len(molhiv) == 41_127
-    split = molhiv.get_idx_split()
-    assert {part: ids.tolist() for part, ids in store.splits.items()} == {p: i.tolist() for p, i in split.items()}
-    train = store.subset(store.splits["train"])
-    assert train.histogram == tp.load_example("ogbg-molhiv")
-    assert store.histogram == tp.SizeHistogram.from_sizes(store.sizes)
-    for i in np.random.default_rng(0).integers(0, len(store), 50).tolist():
-        assert_same_item(store[i], molhiv[i])
