@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,3 +161,22 @@ def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.Mo
         file.write(b"\x07")
     with refused(FormatError, entry.file, "graph 4"):
         store.parts[0].check_positions()
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_blocks_of_any_size_have_the_checksums_of_their_files(compact: bool, tmp_path: Path) -> None:
+    """Large ones are hashed while they are written, also when a file is written again in a wider dtype."""
+    graphs = []
+    for number, value in ((1_200_000, 7), (3, 1), (200_000, 70_000)):
+        graph = dgl.graph(([], []), num_nodes=number)
+        graph.ndata["x"] = torch.full((number,), value)
+        graphs.append(graph)
+    # The last one is in a later block.
+    graphs[1:2] = graphs[1:2] * 600
+    store = tp.GraphStore.write(tmp_path / "store", graphs, compact=compact)
+    for entry in store.parts[0].metadata.arrays:
+        path = next((tmp_path / "store").glob(f"*/{entry.file}"))
+        values = np.load(path)
+        assert hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() == entry.sha256
+    store.verify()
+    assert [int(store[i].ndata["x"].sum()) for i in (0, 1, 601)] == [8_400_000, 3, 14_000_000_000]
