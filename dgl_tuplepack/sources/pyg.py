@@ -1,4 +1,4 @@
-"""PyG's datasets in memory as sources: they hold all graphs in one, which is read at once, graph by graph by none."""
+"""PyG's datasets in memory as sources: the tensors of all graphs are read at once, without a loop over graphs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class PygDataset(Items):
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
-    """Return the dataset that holds all graphs, and the ids of those that were given; None for something else."""
+    """Return the dataset that holds all graphs, and the ids of those in `given`; None if it is something else."""
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = sys.modules["torch.utils.data"].Subset
     if type(given) is subset:
