@@ -43,7 +43,7 @@ class Source(ABC):
     knows_sizes
         Whether sizes are read without the graphs, so that limits are checked before anything is written.
     prefers_items
-        Whether transforms take the `items`, although there are `blocks`: those of PyG, which are no DGLGraphs.
+        Whether transforms take the `items`, although there are `blocks`, whose graphs would be DGLGraphs.
     levels
         What attributes of graphs of PyG belong to, as the user says.
     schema
