@@ -87,6 +87,13 @@ def test_text_is_left_out_loudly_and_what_else_is_not_a_tensor_is_refused(tmp_pa
         assert len(tp.GraphStore.write(tmp_path / "left", graphs, levels={"thing": None}, overwrite=True)) == 2
 
 
+@pytest.mark.dgl
+def test_an_item_that_is_no_graph_of_any_kind_is_named(molecules: list[Any], tmp_path: Path) -> None:
+    for gather in (list, iter):
+        with refused(SchemaError, "is NoneType", "a Data or HeteroData of PyG"):
+            tp.GraphStore.write(tmp_path / "store", gather([None, molecules[0]]))
+
+
 def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Path) -> None:
     def refuses(graphs: Any, *parts: str, **settings: Any) -> None:
         for gather in (list, iter):
@@ -114,7 +121,6 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     refuses([good], "levels must be", levels={"y": "graphs"})
     counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
     refuses([counted], "'x' has 2 rows", "3 nodes")
-    refuses([None, good], "is NoneType")
     for label, text in (
         (2**70, "is 1180591620717411303424"),
         (torch.eye(3).to_sparse(), "is tensor(indices=tensor([[0, 1, 2], [0, 1, 2]])"),
