@@ -21,7 +21,7 @@ os.environ.setdefault("DGLBACKEND", "pytorch")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # No deadlines: the first call of a kernel may compile, and this machine may be busy.
-settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("thorough", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 

@@ -1,7 +1,7 @@
 """Which files of the tests need DGL: those that import it, themselves or through another file of the tests.
 
-Where DGL is not installed, they are left out, and so are tests marked ``dgl``. Where it is installed, none of them is:
-there is no other way by which a test may be skipped for want of DGL (`tests/unit/test_needs.py`).
+Where DGL is not installed, they are left out, and so are tests marked ``dgl``. Where it is installed, none of them is.
+Nothing else may skip a test because DGL is absent (`tests/unit/test_needs.py`).
 
 Tests marked ``without_dgl`` hide DGL from their programs, so they say the same in both environments. Where DGL is
 installed they are skipped, unless their file is named on the command line; CI runs them without DGL.

@@ -78,7 +78,8 @@ class BatchBuilder:
 def _columns(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
     """Columns of features of no rows."""
     dgl, _ = dgl_and_formats()
-    return {name: dgl.frame.Column(torch.empty((0, *spec.shape), dtype=spec.dtype)) for name, spec in specs.items()}
+    empty = {name: torch.empty((0, *spec.shape), dtype=spec.dtype, device="cpu") for name, spec in specs.items()}
+    return {name: dgl.frame.Column(tensor) for name, tensor in empty.items()}
 
 
 def _copy(template: Any, **changed: Any) -> Any:

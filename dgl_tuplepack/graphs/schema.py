@@ -45,8 +45,8 @@ class ArraySpec:
 class Schema:
     """Types, features and labels that all graphs of a dataset share.
 
-    `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty if there
-    are no labels. `graph_names` are the names of the graphs of an item, () for one graph without a name; see
+    `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty without
+    labels. `graph_names` has the name of each graph of an item; it is empty if an item is one graph without a name. See
     `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for
     graphs of PyG, whose attributes the features and labels are.
     """

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -412,7 +413,8 @@ def _graph_slots(counts: Mapping[Any, Tensor], masks: Mapping[Any, Tensor]) -> d
         if count.is_cpu and not torch.compiler.is_compiling():
             # A quarter of the time of torch's function.
             slots[t] = torch.empty(number, dtype=torch.int64, device="cpu")
-            if (filled := fill_graph_slots(count.numpy(), slots[t].numpy())) != number:
+            pointers = np.empty(len(count) + 1, np.int64)
+            if (filled := fill_graph_slots(count.numpy(), slots[t].numpy(), pointers)) != number:
                 raise SchemaError(
                     f"the counts of {t!r} in each graph slot were changed: they add up to {filled}, but the batch has "
                     f"{number} slots; change a copy, nodes_per_graph.clone() or edges_per_graph.clone()."

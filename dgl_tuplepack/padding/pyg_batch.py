@@ -20,7 +20,7 @@ from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_attributes import ENDPOINTS, NUMBER
 from dgl_tuplepack.graphs.pyg_layout import Column, PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
-from dgl_tuplepack.kernels.graph_slots import fill_slots_and_pointers
+from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.pyg_names import Names, names_of
 from dgl_tuplepack.sizes import IntArray
@@ -252,7 +252,7 @@ def _batch_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
 
 def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
     slots, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
-    if (filled := fill_slots_and_pointers(counts, slots, pointers)) != number:
+    if (filled := fill_graph_slots(counts, slots, pointers)) != number:
         raise SchemaError(
             f"the counts of nodes in each graph slot were changed: they add up to {filled}, but the batch has "
             f"{number}; change a copy, nodes_per_graph.clone()."

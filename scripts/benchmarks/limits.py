@@ -26,7 +26,7 @@ PLANNERS: dict[str, dict[str, Any]] = {"best_fit product": {"heuristic": "produc
 @app.command()
 def limits(
     repeats: Annotated[
-        int, typer.Option(min=0, help="Runs of which the median counts; the one before them counts if there are none.")
+        int, typer.Option(min=0, help="Runs whose median counts, after one that warms up; 0: that one counts.")
     ] = 7,
     seed: Annotated[int, typer.Option(help="Seed of the histogram.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,

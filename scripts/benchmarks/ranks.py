@@ -6,7 +6,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from benchmarks.loading import SourceOption
 from benchmarks.networks import Network
 from benchmarks.tables import show
 from benchmarks.training import Molecules, networks_of
-from benchmarks.ways import LIMITS, PACKS, loss_of_tensors
+from benchmarks.ways import LIMITS, PACKS, for_ever, loss_of_tensors
 
 app = typer.Typer()
 
@@ -129,6 +129,8 @@ class _Loss(nn.Module):
 
 def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Callable[[], int]:
     """A step of training; returns its graphs."""
+    from dgl.dataloading import GraphDataLoader
+
     torch.manual_seed(0)
     model = Network(layers, width, "dgl", "GINE")
     tp.nn.convert(model, verbose=False)
@@ -139,7 +141,13 @@ def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Calla
     if way.ranks > 1:
         loss = DistributedDataParallel(loss)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    batches = _batches(train, sampler, way.packs)
+    view = train.padded(sampler.limits, way.packs)
+
+    def epoch(number: int) -> Any:
+        sampler.set_epoch(number)
+        return GraphDataLoader(view, sampler=sampler, batch_size=None)
+
+    batches = for_ever(epoch)
 
     def step() -> int:
         torch.set_num_threads(way.threads)
@@ -150,12 +158,3 @@ def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Calla
         return batch.num_real_graphs
 
     return step
-
-
-def _batches(train: Any, sampler: tp.PackBatchSampler, packs: int) -> Iterator[tp.PaddedBatch]:
-    from dgl.dataloading import GraphDataLoader
-
-    view = train.padded(sampler.limits, packs)
-    for epoch in range(10**9):
-        sampler.set_epoch(epoch)
-        yield from GraphDataLoader(view, sampler=sampler, batch_size=None)

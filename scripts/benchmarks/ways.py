@@ -131,7 +131,7 @@ def _plain_dgl(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
         graph, labels = batch
         return losses_of(model(OnDGL(graph), graph.ndata["feat"], graph.edata["feat"]), labels).mean()
 
-    return _for_ever(lambda _: GraphDataLoader(data.items, batch_size=data.size, shuffle=True)), compiled(loss)
+    return for_ever(lambda _: GraphDataLoader(data.items, batch_size=data.size, shuffle=True)), compiled(loss)
 
 
 def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
@@ -146,7 +146,7 @@ def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
         structure = OnPyG(batch.edge_index, batch.batch, batch.num_graphs)
         return losses_of(model(structure, batch.x, batch.edge_attr), batch.y).mean()
 
-    return _for_ever(lambda _: DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
+    return for_ever(lambda _: DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
 
 
 def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
@@ -162,8 +162,8 @@ def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[
 
     if way.tensors:
         step, count = compiled(loss_of_tensors(way.layers, model)), sampler.count_tensor
-        return _for_ever(epoch), lambda batch: step(batch.tensors, count)
-    return _for_ever(epoch), _loss_of_batches(way, model, sampler.graphs_per_batch)
+        return for_ever(epoch), lambda batch: step(batch.tensors, count)
+    return for_ever(epoch), _loss_of_batches(way, model, sampler.graphs_per_batch)
 
 
 def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
@@ -207,7 +207,8 @@ def _loss_of_batches(way: Way, model: nn.Module, count: float) -> Loss:
     return loss
 
 
-def _for_ever(epoch: Callable[[int], Any]) -> Batches:
+def for_ever(epoch: Callable[[int], Any]) -> Batches:
+    """Yield the batches of one epoch after the other."""
     for number in range(10**9):
         yield from epoch(number)
 

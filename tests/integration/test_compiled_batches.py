@@ -158,7 +158,7 @@ def test_a_training_compiles_once(items: list[Any], sort_edges: bool, by_graph: 
     with compiled_once(step_of(net)) as step:
         eager = step_of(plain)
         for name, sampler, loader, empty in ways_of(items, store, sort_edges):
-            for epoch in range(2):
+            for epoch in range(3):
                 sampler.set_epoch(epoch)
                 for batch in [*loader, empty]:
                     sizes.add(batch.num_real_graphs)

@@ -33,7 +33,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.dgl
-@pytest.mark.parametrize("ranks", [3])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_train_as_one_process(ranks: int) -> None:
     """Gradients, losses of nothing, comparison, streams and packed datasets; see the program."""
     done = run("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", PROGRAMS / "ranks.py")

@@ -327,7 +327,7 @@ def groups_step_by_themselves(rank: int, ranks: int) -> None:
 
 def packed_datasets_have_packs_of_their_own(rank: int, ranks: int) -> None:
     """They share a cache, also one that is replaced, and one that fails does not leave the others waiting."""
-    items, limits = dataset_of(10), tp.Limits(nodes=12, edges=24)
+    items, limits = dataset_of(9), tp.Limits(nodes=12, edges=24)
     folder = [tempfile.mkdtemp() if rank == 0 else ""]
     dist.broadcast_object_list(folder)
     checksums = set()

@@ -23,7 +23,7 @@ from dgl_tuplepack.kernels import gather as gather_module
 from dgl_tuplepack.kernels import sort_edges as sort_module
 from dgl_tuplepack.kernels.assemble import EDGE_ORDER, ENDPOINTS, FIELD, ROW_POINTERS, ROWS
 from dgl_tuplepack.kernels.gather import CODES, OTHER
-from dgl_tuplepack.kernels.graph_slots import fill_graph_slots, fill_slots_and_pointers
+from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.kernels.sort_edges import sort_edges
 from dgl_tuplepack.store.rows import address_of
 from tests.graphs import (
@@ -215,16 +215,11 @@ def test_graph_slots_are_repeated_numbers(counts: list[int], number: int) -> Non
     """Also where counts and slots do not agree: then nothing is written behind them."""
     expected = [g for g, count in enumerate(counts) for _ in range(max(count, 0))]
     for kernel in forms(fill_graph_slots):
-        slots = np.full(number + 1, -7)
-        assert kernel(np.array(counts, np.int64), slots[:number]) == len(expected)
-        assert slots[: min(number, len(expected))].tolist() == expected[:number]
-        assert (slots[len(expected) :] == -7).all()
-        assert slots[-1] == -7
-    for kernel in forms(fill_slots_and_pointers):
         slots, pointers = np.full(number + 1, -7), np.full(len(counts) + 2, -7)
         assert kernel(np.array(counts, np.int64), slots[:number], pointers[:-1]) == len(expected)
         assert slots[: min(number, len(expected))].tolist() == expected[:number]
         assert (slots[len(expected) :] == -7).all()
+        assert slots[-1] == -7
         assert pointers.tolist() == [*accumulate((max(count, 0) for count in counts), initial=0), -7]
 
 
