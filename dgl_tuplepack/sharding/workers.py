@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import multiprocessing
 import os
 import signal
@@ -93,7 +92,7 @@ class Workers:
                 # Making the pool starts a helper of Python's, which unblocks interrupts; submitting starts the workers.
                 pool = self._pool = self._pool or self._new_pool()
                 with _interrupts_blocked():
-                    return pool.submit(attempt, task, *arguments)
+                    return pool.submit(_work, task, *arguments)
         except BrokenExecutor as error:
             future: Future[Any] = Future()
             future.set_exception(error)
@@ -174,25 +173,49 @@ def _shown(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+# What a process of the pool knows of itself: whether it works on a task, and whether the run has ended.
+_working, _over = False, False
+
+
 def _begin_worker(theirs: Connection) -> None:
     """Leave Ctrl-C to the run, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # If the run has ended meanwhile, this ends the process without a word: there is nothing to clean up yet.
     threading.Thread(target=_end_with, args=(theirs,), daemon=True).start()
     signal.signal(signal.SIGTERM, _leave)
-    # An exiting process ignores SIGTERM, which would interrupt exit handlers of other packages.
-    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
-
-
-def _leave(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit
 
 
 def _end_with(theirs: Connection) -> None:
+    global _over
     with suppress(EOFError, OSError):
         theirs.recv()
+    _over = True
     # A real signal, which ends waiting as well.
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
     time.sleep(_GRACE_S)
     os._exit(1)
+
+
+def _leave(*_: object) -> None:
+    """End the task, which cleans up; between tasks, leave the pool's queues alone.
+
+    An exception there would leave half a message for the next process. The end of a run sends each process word through
+    them; a broken pool may not be able to, and has nothing to clean up.
+    """
+    if _working:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise SystemExit
+    if not _over:
+        os._exit(1)
+
+
+def _work(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task in a process of the pool."""
+    global _working
+    try:
+        _working = True
+        if _over:
+            raise SystemExit
+        return attempt(task, *arguments)
+    finally:
+        _working = False

@@ -16,7 +16,7 @@ from pathlib import Path
 import dgl
 import pytest
 
-from dgl_tuplepack import GraphStore
+from dgl_tuplepack import GraphStore, LimitsSearch
 from dgl_tuplepack.errors import FormatError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here")
@@ -186,10 +186,14 @@ def _leftovers(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.suffix == ".partial" or path.match(".[!l]*")]
 
 
-def _check_store(folder: Path) -> None:
-    """The store is whole or refused, and without the marks of an unfinished one another run writes it."""
+def _check_whole(folder: Path) -> None:
+    """What a command writes is absent or whole; a store may be refused instead, and another run writes it."""
     with contextlib.suppress(FormatError):
         GraphStore(folder / "out").verify()
+    if (folder / "search.json").exists():
+        LimitsSearch.load(folder / "search.json")
+    if (folder / "report.html").exists():
+        assert (folder / "report.html").read_text(encoding="utf-8").endswith("</html>")
 
 
 INTERRUPTED: dict[str, tuple[Callable[[Path], None], list[str]]] = {
@@ -226,8 +230,9 @@ def interrupted_often(name: str, folder: Path, times: int, seed: int) -> int:
         if interrupt(process, delay):
             hits += 1
             assert _leftovers(place) == []
-            assert {path.name for path in place.iterdir()} - given <= {"numba", "out"}
-            _check_store(place)
+            # An interrupt may come when all is written, just before the command ends.
+            assert {path.name for path in place.iterdir()} - given <= {"numba", "out", "search.json", "report.html"}
+            _check_whole(place)
         else:
             # It ended before: about what a whole run takes on this machine; the next one may be faster.
             whole_s = min(whole_s, 0.9 * (time.monotonic() - start))

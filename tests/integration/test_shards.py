@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack.cli import main
 from dgl_tuplepack.errors import ShardsError
+from dgl_tuplepack.sharding import workers
 from tests.graphs import assert_same_item
 from tests.messages import refused
 from tests.shards import Misbehaving, molecules, write_bin, write_bins
@@ -111,6 +113,35 @@ if __name__ == "__main__":
     }
     assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
     assert_holds(tmp_path / "out", [0, 1, 2, 3])
+
+
+def _end_within_messages(folder: Path, here: bool) -> None:
+    """In one of two processes, let the run end when the length of a message is read, and not yet the message."""
+    (folder / str(os.getpid())).touch()
+    wait_for(lambda: len(list(folder.iterdir())) == 2)
+    if not here:
+        # The other process waits for messages meanwhile, and gets the first.
+        time.sleep(1)
+        return
+    read: Any = Connection._recv  # type: ignore[attr-defined]
+
+    def interrupted(connection: Connection, size: int, *rest: Any) -> Any:
+        found = read(connection, size, *rest)
+        workers._over = True
+        os.kill(os.getpid(), signal.SIGTERM)
+        return found
+
+    Connection._recv = interrupted  # type: ignore[attr-defined]
+
+
+def test_a_process_that_ends_within_a_message_leaves_none_for_the_next(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The next process took the rest of it for a length."""
+    with workers.Workers(2) as pool:
+        done = dict(pool.run(_end_within_messages, {"a": (tmp_path, True), "b": (tmp_path, False)}))
+        assert done == {"a": None, "b": None}
+    assert capfd.readouterr().err == ""
 
 
 def wait_for(condition: Any) -> None:
