@@ -74,8 +74,9 @@ def relation(
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
         # What create_unitgraph_from_coo does, without the layers between; they take longer than DGL's own work.
-        coo = [dgl.ndarray.from_dlpack(to_dlpack(end.contiguous())) for end in (src, dst)]
-        return dgl.heterograph_index._CAPI_DGLHeteroCreateUnitGraphFromCOO(*sizes, *coo, formats, False, False)
+        converted, create = dgl.ndarray.from_dlpack, dgl.heterograph_index._CAPI_DGLHeteroCreateUnitGraphFromCOO
+        rows, columns = converted(to_dlpack(src.contiguous())), converted(to_dlpack(dst.contiguous()))
+        return create(*sizes, rows, columns, formats, False, False)
     # DGL 1.1 fails in sums with edge features without ids of edges, although it says that they are optional.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
     return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
