@@ -103,7 +103,7 @@ class JaxGraphs(_Base):
 
 def jax_graphs(batch: PaddedBatch) -> JaxGraphs:
     """Return the arrays of a batch; see `PaddedBatch.jraph`."""
-    convert = _Conversion(jax.dtypes.canonicalize_dtype(np.int64) == np.int64, batch._reused)
+    convert = _Conversion(jax.config.jax_enable_x64, batch._reused)
     ids, labels = batch.graph_ids, batch.labels
     of_graphs = {} if labels is None else {"labels": convert(labels, "labels")}
     if ids is not None:
@@ -158,10 +158,14 @@ class _Conversion:
     def __call__(self, value: Any, what: str) -> Any:
         if isinstance(value, Mapping):
             return {name: self(inner, f"{what} {name!r}") for name, inner in value.items()}
-        if value.dtype in _AS_THEY_ARE and not self.copy:
-            # Nearly all tensors; it fails where something must be done first.
-            with suppress(RuntimeError, TypeError):
+        # Nearly all tensors, in a few microseconds; it fails where something must be done first.
+        with suppress(RuntimeError, TypeError):
+            if value.dtype in _AS_THEY_ARE and not self.copy:
                 return value.numpy()
+            if value.dtype == torch.int64 and not self.has_64_bits:
+                given = value.numpy()
+                if given.min(initial=0) >= -_MOST - 1 and given.max(initial=0) <= _MOST:
+                    return given.astype(np.int32)
         tensor = value.detach()
         if tensor.is_complex():
             tensor = tensor.resolve_conj()
