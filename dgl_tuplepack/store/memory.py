@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import as_label
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
@@ -25,6 +26,11 @@ from dgl_tuplepack.store.format import ENDS, Key
 ALIGNMENT = 64
 # Whatever the default device is: compiled code writes there.
 _CPU = torch.device("cpu")
+# Bytes of a stretch from which on it is used again: the allocator may give back so much to the system each time, and
+# the pages of new memory cost more than to fill it.
+_LARGE = 2**18
+# Stretches that wait for the next batch; a loop holds one batch while it gets another.
+_WAITING = 2
 
 
 @dataclass(frozen=True)
@@ -75,10 +81,25 @@ def fields_of(shape: PaddedShape, separate: bool = False) -> list[Field]:
 _Piece = tuple[Key, tuple[int, ...] | None]
 
 
-class BatchMemory:
-    """Hands out memory for batches: new each time, or in turn from a ring of buffers, pinned if there is CUDA."""
+class _Loan:
+    """Memory that goes back to `free` when the last tensor in it is gone."""
 
-    def __init__(self, fields: list[Field], ring: int = 0) -> None:
+    def __init__(self, memory: Array, free: list[Array]) -> None:
+        self._memory, self._free = memory, free
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        if len(self._free) < _WAITING:
+            self._free.append(self._memory)
+
+
+class BatchMemory:
+    """Hands out memory for batches: that of batches that are gone, or in turn a ring of buffers, pinned with CUDA.
+
+    Tensors that are `separate` get new memory each, since layers may free it.
+    """
+
+    def __init__(self, fields: list[Field], ring: int = 0, separate: bool = False) -> None:
         # For each stretch: dtype, number of values, lengths of its pieces, and their keys and shapes; None as the shape
         # of flat ones.
         self._stretches: list[tuple[torch.dtype, int, list[int], list[_Piece | None]]] = []
@@ -97,9 +118,17 @@ class BatchMemory:
         # Allocated at first use: a view that is sent to a worker needs no memory.
         self._ring: list[list[Tensor] | None] = [None] * ring
         self._turn = -1
+        # Memory of batches that are gone, for each stretch; None for those that are allocated each time.
+        lends = not (ring or separate)
+        self._free: list[list[Array] | None] = [
+            [] if lends and number * dtype.itemsize >= _LARGE else None for dtype, number, _, _ in self._stretches
+        ]
 
     def _new(self) -> list[Tensor]:
-        return [torch.empty(number, dtype=dtype, device=_CPU) for dtype, number, _, _ in self._stretches]
+        return [
+            torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
+            for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
+        ]
 
     def _next(self) -> list[Tensor]:
         self._turn = (self._turn + 1) % len(self._ring)
@@ -123,6 +152,15 @@ class BatchMemory:
                     key, shape = named
                     tensors[key] = piece if shape is None else piece.view(*shape)
         return np.array([stretch.data_ptr() for stretch in memory], np.int64), tensors
+
+
+def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
+    """Return memory for `number` values, which waits in `free` or is new."""
+    try:
+        memory = free.pop()
+    except IndexError:
+        memory = torch.empty(number * dtype.itemsize, dtype=torch.uint8, device=_CPU).numpy()
+    return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)
 
 
 def batch_of_tensors(

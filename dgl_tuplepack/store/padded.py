@@ -72,7 +72,7 @@ class PaddedStore(Transformable):
 
     def _prepare(self) -> None:
         self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
-        self._memory = BatchMemory(self._tensors, self.ring)
+        self._memory = BatchMemory(self._tensors, self.ring, self.separate)
         self._finder = Finder(self.store)
         # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]

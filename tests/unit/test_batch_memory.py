@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,52 @@ def test_separate_memory_holds_the_same_batches(items: list[Any], ring: int, tmp
             bool(t.numel()) for t in tensors
         )
         assert len({t.untyped_storage().data_ptr() for t in tensors_of(shared[ids])}) < len(tensors)
+
+
+def large_store(folder: Path) -> Any:
+    """A view of a store whose batches are large enough for memory to be used again."""
+    gen = generator(0)
+    features = {"x": ((16,), torch.float32), "n": ((3,), torch.bfloat16)}
+    items = [(random_graph(gen, 40, 80, features), torch.tensor([float(i)])) for i in range(60)]
+    return tp.GraphStore.write(folder, items).padded(tp.Limits(nodes=6000, edges=20_000, graphs=60))
+
+
+def test_memory_is_used_again_when_the_last_tensor_is_gone(tmp_path: Path) -> None:
+    padded = large_store(tmp_path)
+    batch, stretches = padded[[0]], []
+    for i in range(1, 20):
+        stretches.append(
+            {t.untyped_storage().data_ptr() for t in tensors_of(batch) if t.untyped_storage().nbytes() > 2**18}
+        )
+        batch = padded[[i]]
+    assert all(stretches)
+    # The one in use while the next is made, and the next.
+    assert len(set().union(*stretches)) <= 2 * len(stretches[0])
+
+
+def in_a_backward_pass(batch: tp.PaddedBatch) -> tuple[Tensor, Tensor]:
+    x = batch.node_features["x"]
+    weight = torch.ones_like(x, requires_grad=True)
+    return weight, (x * weight).sum()
+
+
+# What may outlive a batch -> how it is taken, and the node feature that it still has to give.
+READERS: dict[str, tuple[Callable[[tp.PaddedBatch], Any], Callable[[Any], Tensor]]] = {
+    "a slice": (lambda batch: batch.node_features["x"][:], lambda kept: kept),
+    "an array": (lambda batch: batch.node_features["x"].numpy(), torch.from_numpy),
+    "a graph": (lambda batch: batch.graph, lambda kept: kept.ndata["x"]),
+    "a backward pass": (in_a_backward_pass, lambda kept: torch.autograd.grad(kept[1], kept[0])[0]),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_memory_is_not_used_again_while_something_reads_it(name: str, tmp_path: Path) -> None:
+    take, feature_of = READERS[name]
+    padded = large_store(tmp_path)
+    kept = [take(padded[[i, 7 - i]]) for i in range(8)]
+    separate = padded.store.padded(padded.shape.limits, separate=True)
+    for i, taken in enumerate(kept):
+        assert feature_of(taken).equal(separate[[i, 7 - i]].node_features["x"])
 
 
 class Layer(nn.Module):
