@@ -92,30 +92,26 @@ def limits(
         "cost": options.named("--cost", cost, options.real) or None, "tolerance": tolerance, "reach": reach,
         "plans": plans,
     }  # fmt: skip
-    heuristic = options.heuristic(heuristic_name)
-    given = [name for name, value in asked.items() if value is not None]
-    if smallest and set(given) - {"tolerance", "reach", "plans"}:
-        raise typer.BadParameter(f"--smallest is a search of its own; leave it, or {', '.join(given)}, out.")
-    by_default = not smallest and set(given) <= {"plans", "packs_per_batch"}
-    if graphs_per_batch is not None or by_default:
-        asked["packs_per_batch"] = packs_per_batch or AUTO
+    settings: dict[str, Any] = {
+        "graphs": graphs, "multiple_of": multiple_of, "method": method,
+        "heuristic": options.heuristic(heuristic_name), "seed": seed, "effort": effort, "oversize": oversize,
+    }  # fmt: skip
+    by_default = _is_default(asked, smallest)
     if by_default:
         asked["graphs_per_batch"] = GRAPHS_PER_BATCH
+    if asked["graphs_per_batch"] is not None:
+        asked["packs_per_batch"] = packs_per_batch or AUTO
+    elif shapes is not None:
+        raise typer.BadParameter("--shapes is for batches of a number of graphs; give --graphs-per-batch.")
     # What is wrong in the options themselves, or for these components, is found before the search.
     with options.usage_errors():
         way = way_of(**asked)
-    if shapes is not None and asked["graphs_per_batch"] is None:
-        raise typer.BadParameter("--shapes is for batches of a number of graphs; give --graphs-per-batch.")
     histogram = read_histogram(source, root, part)
     if by_default:
         asked["graphs_per_batch"] = min(GRAPHS_PER_BATCH, histogram.num_graphs)
         way = way_of(**asked)
     with options.usage_errors():
         way.for_histogram(histogram)
-    settings: dict[str, Any] = {
-        "graphs": graphs, "multiple_of": multiple_of, "method": method, "heuristic": heuristic, "seed": seed,
-        "effort": effort, "oversize": oversize,
-    }  # fmt: skip
     if shapes is not None:
         ladder = search_limits(histogram, shapes=shapes, **asked, **settings)
         save_to(save, ladder.save)
@@ -132,6 +128,14 @@ def limits(
         search = search_limits(histogram, plans=plans, **settings)
     save_to(save, search.save)
     print_result(search.to_dict, search.to_csv, lambda: _show(search, rows), as_json=as_json, as_csv=as_csv)
+
+
+def _is_default(asked: dict[str, Any], smallest: bool) -> bool:
+    """Return whether the options leave open which limits are searched; refuse those that --smallest excludes."""
+    given = [name for name, value in asked.items() if value is not None]
+    if smallest and set(given) - {"tolerance", "reach", "plans"}:
+        raise typer.BadParameter(f"--smallest is a search of its own; leave it, or {', '.join(given)}, out.")
+    return not smallest and set(given) <= {"plans", "packs_per_batch"}
 
 
 def _target(texts: list[str] | None) -> float | dict[str, float] | None:
