@@ -45,6 +45,23 @@ class NewAxis(Data):
         return None if key == "foo" else super().__cat_dim__(key, value, *args, **kwargs)
 
 
+class Pair(Data):
+    """The pair of graphs of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes = {"edge_index_s": "x_s", "edge_index_t": "x_t"}
+        return self[sizes[key]].size(0) if key in sizes else super().__inc__(key, value, *args, **kwargs)
+
+
+class Bipartite(Data):
+    """The bipartite graph of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "edge_index":
+            return torch.tensor([[self.x_s.size(0)], [self.x_t.size(0)]])
+        return super().__inc__(key, value, *args, **kwargs)
+
+
 def ring(nodes: int, **attributes: Any) -> Any:
     """Graph with as many edges as nodes."""
     ends = torch.arange(nodes)

@@ -46,7 +46,7 @@ class Transformed(Source):
         """Read and transform all graphs, and return their sizes."""
         items = self.items()
         first = next(items)
-        size_of = SizeReader(first, "item 0")
+        size_of = SizeReader(first, "item 0", self.levels)
         rows = [size_of(first, "item 0"), *(size_of(item, f"item {1 + i}") for i, item in enumerate(items))]
         return GraphSizes(np.array(rows), size_of.components)
 

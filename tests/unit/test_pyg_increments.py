@@ -1,0 +1,385 @@
+"""PyG's guide to mini-batches, beside its own batches: shifted attributes, and several graphs in one `Data`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, LimitsError, SchemaError
+from tests.messages import refused
+from tests.pyg import Bipartite, InMemory, Pair, assert_same, batch_of, molecule
+from tests.stores import rewrite_metadata
+
+from torch_geometric import nn as gnn  # isort: skip
+from torch_geometric.data import Data, HeteroData  # isort: skip
+
+GATHERED = pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+ORDER = (2, 0, 1)
+
+
+@pytest.fixture
+def gen() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> torch.Tensor:
+    return torch.stack([torch.randint(0, n, (edges,), generator=gen) for n in (sources, targets)])
+
+
+def pair(gen: torch.Generator, nodes: tuple[int, int], edges: tuple[int, int]) -> Any:
+    made = Pair(y=torch.rand(1, generator=gen))
+    for name, n, e in zip("st", nodes, edges, strict=True):
+        made[f"x_{name}"] = torch.rand(n, 2, generator=gen)
+        made[f"edge_index_{name}"] = ends(gen, n, n, e)
+        made[f"edge_attr_{name}"] = torch.rand(e, 3, generator=gen)
+    return made
+
+
+def pairs_of(gen: torch.Generator) -> list[Any]:
+    return [pair(gen, (3, 4), (5, 6)), pair(gen, (5, 2), (1, 7)), pair(gen, (2, 2), (3, 3))]
+
+
+def bipartites_of(gen: torch.Generator) -> list[Any]:
+    return [
+        Bipartite(
+            x_s=torch.rand(s, 3, generator=gen), x_t=torch.rand(t, 4, generator=gen), edge_index=ends(gen, s, t, e)
+        )
+        for s, t, e in ((2, 3, 4), (5, 1, 3), (4, 4, 4))
+    ]
+
+
+def linked(gen: torch.Generator) -> list[Any]:
+    """Graphs with edges to predict, as PyG's RandomLinkSplit makes them, a root and a pair of nodes."""
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2), (4, 4))]
+    for graph, asked in zip(graphs, (5, 1, 4), strict=True):
+        graph.edge_label_index = ends(gen, graph.num_nodes, graph.num_nodes, asked)
+        graph.edge_label = torch.rand(asked, generator=gen)
+        graph.root_index = torch.tensor([graph.num_nodes - 1])
+        graph.both_index = torch.randint(0, graph.num_nodes, (1, 2), generator=gen)
+        graph.next_index = torch.arange(graph.num_nodes).roll(1)
+    return graphs
+
+
+def hetero(gen: torch.Generator) -> list[Any]:
+    graphs = []
+    for a, b, e, k in ((2, 3, 4, 2), (4, 1, 3, 5), (3, 3, 2, 2)):
+        data = HeteroData()
+        data["a"].x, data["b"].x = torch.rand(a, 2, generator=gen), torch.rand(b, 1, generator=gen)
+        for t, (n, m) in {("a", "to", "b"): (a, b), ("a", "is", "a"): (a, a)}.items():
+            data[t].edge_index, data[t].edge_attr = ends(gen, n, m, e), torch.rand(e, 2, generator=gen)
+            data[t].edge_label_index, data[t].edge_label = ends(gen, n, m, k), torch.rand(k, generator=gen)
+        graphs.append(data)
+    return graphs
+
+
+CASES: dict[str, tuple[Callable[[torch.Generator], list[Any]], list[str], tuple[str, ...]]] = {
+    "pairs": (
+        pairs_of, ["x_s", "x_t"],
+        ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index_s:x_s", "edges:x_t:edge_index_t:x_t"),
+    ),
+    "bipartite": (bipartites_of, ["x_s", "x_t"], ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index:x_t")),
+    "linked": (linked, [], ("nodes:_N", "edges:_N:edge_index:_N", "edges:_N:edge_label_index:_N")),
+    "hetero": (
+        hetero, [],
+        ("nodes:a", "nodes:b", "edges:a:is:a", "edges:a:is/edge_label_index:a", "edges:a:to:b",
+         "edges:a:to/edge_label_index:b"),
+    ),
+}  # fmt: skip
+EACH = pytest.mark.parametrize(("make", "follow", "components"), CASES.values(), ids=CASES)
+
+
+def room_for(store: tp.GraphStore) -> tp.Limits:
+    return tp.Limits.from_components({name: n + 2 for name, n in store.sizes.totals().items()}, graphs=5)
+
+
+def guessed(batch: Any) -> set[str]:
+    """What PyG adds to bipartite graphs, since it takes the largest endpoint for a number of nodes."""
+    return {"batch", "ptr"} - set(batch.keys())
+
+
+@GATHERED
+@EACH
+def test_batches_are_those_of_pyg(
+    make: Any, follow: list[str], components: Any, gather: Any, gen: torch.Generator, tmp_path: Path
+) -> None:
+    graphs = make(gen)
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    assert store.sizes.components == components
+    assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist()
+    found = tp.GraphStore(store.path).batched(framework="pyg")[ORDER]
+    expected = batch_of([graphs[i] for i in ORDER], follow_batch=follow)
+    assert_same(found, expected, guessed(found))
+    for one, i in zip(found.to_data_list(), ORDER, strict=True):
+        assert_same(one, graphs[i])
+    assert_same(tp.GraphStore(store.path).as_pyg_dataset()[1], graphs[1])
+
+
+@pytest.mark.parametrize("sort_edges", [False, True], ids=["as given", "sorted"])
+@EACH
+def test_padded_batches_have_the_real_graphs(
+    make: Any, follow: list[str], components: Any, sort_edges: bool, gen: torch.Generator, tmp_path: Path
+) -> None:
+    graphs = make(gen)
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    limits, shapes = room_for(store), set()
+    collate = tp.PaddedCollate(limits, graphs[0], sort_edges=sort_edges)
+    for ids in (ORDER, (1,), ()):
+        padded = store.batch(ids, limits, sort_edges=sort_edges).pyg
+        for batch in (padded, collate([graphs[i] for i in ids]).pyg, pickle.loads(pickle.dumps(padded))):
+            assert (batch.num_graphs, len(batch)) == (6, len(ids))
+            for found, i in zip(batch.to_data_list(), ids, strict=True):
+                assert_same(found, graphs[i])
+            shapes.add(
+                tuple(tuple(v.shape) for s in batch.stores for k, v in s.items() if k not in ("num_nodes", "graph_ids"))
+            )
+    assert len(shapes) == 1
+
+
+@EACH
+def test_what_comes_out_is_joined_and_stored_as_before(
+    make: Any, follow: list[str], components: Any, gen: torch.Generator, tmp_path: Path
+) -> None:
+    # The class of the graphs is not in the store.
+    graphs = make(gen)
+    dataset = tp.GraphStore.write(tmp_path / "store", graphs).as_pyg_dataset()
+    expected = batch_of(graphs, follow_batch=follow)
+    found = batch_of([dataset[i] for i in range(3)], follow_batch=follow)
+    assert_same(found, expected)
+    for one, graph in zip(found.to_data_list(), graphs, strict=True):
+        assert_same(one, graph)
+    copies = pickle.loads(pickle.dumps([dataset[i].clone() for i in range(3)]))
+    assert_same(batch_of(copies, follow_batch=follow), expected)
+    again = tp.GraphStore.write(tmp_path / "again", copies)
+    assert again.schema == dataset.store.schema
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [pair(gen, (n, n), (4, 4)) for n in (3, 5)]
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    # Their names tell which edges the features belong to.
+    assert {t: list(own) for t, own in store.schema.edge_features.items()} == {
+        ("x_s", "edge_index_s", "x_s"): ["edge_attr_s"], ("x_t", "edge_index_t", "x_t"): ["edge_attr_t"]
+    }  # fmt: skip
+    for graph in graphs:
+        graph.w = torch.rand(4, generator=gen)
+    with refused(SchemaError, "the attribute 'w'", 'such as "edge_index_s"'):
+        tp.GraphStore.write(tmp_path / "other", gather(graphs))
+    store = tp.GraphStore.write(tmp_path / "other", gather(graphs), levels={"w": "edge_index_t"})
+    assert sorted(store.schema.edge_features["x_t", "edge_index_t", "x_t"]) == ["edge_attr_t", "w"]
+    with refused(SchemaError, "levels say 'x_r' of the attribute 'w'", "'edge_index_s'", "'x_t'", "'graph'"):
+        tp.GraphStore.write(tmp_path / "third", gather(graphs), levels={"w": "x_r"})
+
+
+def test_limits_count_each_graph_of_a_pair(gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [pair(gen, (2 + i % 3, 1 + i % 4), (i % 5, 3)) for i in range(30)]
+    limits = tp.Limits(nodes={"x_s": 12, "x_t": 10}, edges={"edge_index_s": 14, "edge_index_t": 15})
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    sampler = tp.PackBatchSampler(graphs, limits, seed=1)
+    seen = []
+    for ids in sampler:
+        batch = store.padded(sampler.limits)[ids].pyg
+        assert (len(batch.x_s), len(batch.x_t), batch.edge_index_s.shape[1], batch.edge_index_t.shape[1]) == (
+            13,
+            11,
+            14,
+            15,
+        )
+        seen += batch.graph_ids[batch.graph_mask].tolist()
+        assert int(batch.x_s_mask.sum()) == sum(len(graphs[i].x_s) for i in ids)
+    assert sorted(seen) == list(range(30))
+
+
+class Mesh(Data):
+    """A graph with rows of indices that PyG shifts by what `shifted` says."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.shift(self) if key == "thing" else super().__inc__(key, value, *args, **kwargs)
+
+    def shift(self, data: Any) -> Any:
+        raise NotImplementedError
+
+
+def shifted_by(shift: Callable[[Any], Any]) -> type[Any]:
+    return type("Shifted", (Mesh,), {"shift": lambda self, data: shift(data)})
+
+
+def with_thing(kind: type[Any], things: Sequence[torch.Tensor]) -> list[Any]:
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
+    return [kind(**graph.to_dict(), thing=thing) for graph, thing in zip(graphs, things, strict=True)]
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_indices_of_edges_are_those_of_pyg(gather: Any, gen: torch.Generator, tmp_path: Path) -> None:
+    for number, shift in enumerate((lambda d: d.edge_index.size(1), lambda d: len(d.edge_attr), lambda d: d.num_edges)):
+        graphs = with_thing(shifted_by(shift), [torch.tensor([3]), torch.tensor([1])])
+        store = tp.GraphStore.write(tmp_path / str(number), gather(graphs))
+        assert store.schema.indices == {"thing": "edges"}
+        assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
+        padded = store.batch([1, 0], room_for(store), sort_edges=True).pyg
+        for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
+            assert_same(found, graph)
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> None:
+    one = [torch.tensor([1]), torch.tensor([1])]
+
+    def refuses(shift: Callable[[Any], Any], things: Any, *parts: str) -> None:
+        graphs = with_thing(shifted_by(shift), things)
+        with refused(SchemaError, "'thing'", "__inc__", *parts):
+            tp.GraphStore.write(tmp_path / "store", gather(graphs))
+        assert not (tmp_path / "store").exists()
+        assert len(tp.GraphStore.write(tmp_path / "left", gather(graphs), levels={"thing": None}, overwrite=True)) == 2
+
+    refuses(lambda d: 7, one, "which is 7 here", "number of rows", 'levels={"thing": None}')
+    refuses(lambda d: d.num_nodes + d.num_edges, one, "here", "number of rows")
+    refuses(lambda d: int(d.thing.max()) + 1, one, "which is 2 here")
+    refuses(lambda d: d.missing, one, "fails: AttributeError")
+    refuses(
+        lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "_N", "one type"
+    )
+    floats = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1.0])] * 2)
+    with refused(SchemaError, "indices are int64 or int32", "'thing' is float32"):
+        tp.GraphStore.write(tmp_path / "store", gather(floats))
+    outside = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1]), torch.tensor([6])])
+    with refused(SchemaError, "has the index 6 in the label 'thing'", "only 6 nodes"):
+        tp.GraphStore.write(tmp_path / "store", gather(outside))
+    # A number is indices as well.
+    numbers = with_thing(shifted_by(lambda d: d.num_nodes), [2, 5])  # type: ignore[list-item]
+    found = tp.GraphStore.write(tmp_path / "numbers", gather(numbers)).batched(framework="pyg")[[0, 1]]
+    assert_same(found, batch_of(numbers))
+
+
+def test_a_graph_that_shifts_in_another_way_is_refused(tmp_path: Path) -> None:
+    one = [torch.tensor([1]), torch.tensor([1])]
+    by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
+    collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), by_nodes[0])
+    with refused(SchemaError, "'thing' of item 1", "shifted by [2]", "it counts 6"):
+        collate([by_nodes[0], by_edges[1]])
+    with refused(SchemaError, "'thing' of item 0", "shifted by [4]", "it counts 3"):
+        collate([by_edges[0], by_nodes[1]])
+    unshifted = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), with_thing(Data, one)[0])
+    with refused(SchemaError, "item 0 shifts the attribute 'thing' by 3", "give graphs of one class"):
+        unshifted(by_nodes[:1])
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_rows_that_differ_in_number_are_a_component_where_levels_say_so(
+    gather: Any, gen: torch.Generator, tmp_path: Path
+) -> None:
+    graphs = [molecule(n, 3, n) for n in (3, 5, 4)]
+    for graph, faces in zip(graphs, (4, 2, 6), strict=True):
+        graph.face = torch.randint(0, graph.num_nodes, (3, faces), generator=gen)
+        graph.weight = torch.rand(faces, generator=gen)
+    with refused(SchemaError, "'face' has 4 rows in item 0 and 2 in item 1", 'levels={"face": "face"}'):
+        tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    levels = {"face": "face", "weight": "face"}
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs), levels=levels)
+    assert store.sizes.components == ("nodes:_N", "nodes:face", "edges:_N:edge_index:_N")
+    assert tp.sizes_of(graphs, levels=levels).array[:, 1].tolist() == [4, 2, 6]
+    found = store.batched(framework="pyg")[ORDER]
+    assert_same(found, batch_of([graphs[i] for i in ORDER], follow_batch=["face"]))
+    limits = tp.Limits(nodes={"_N": 15, "face": 14}, edges={"edge_index": 10}, graphs=4)
+    (padded,) = tp.packed_loader(graphs, limits=limits, levels=levels, shuffle=False)
+    assert padded.pyg.face.shape == (3, 15)
+    assert (padded.pyg.face[:, ~padded.pyg.face_mask] == 12).all()  # the first padding node
+    for one, i in zip(padded.pyg.to_data_list(), padded.graph_ids.tolist(), strict=False):
+        assert_same(one, graphs[i])
+
+
+def test_levels_make_other_things_of_edges_to_predict(gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
+    for graph in graphs:
+        graph.edge_label_index = ends(gen, graph.num_nodes, graph.num_nodes, 2)
+    limits = tp.Limits(nodes=20, edges=20, graphs=3)
+    with refused(LimitsError, "edges:_N:edge_label_index:_N"):
+        tp.PackBatchSampler(graphs, limits)
+    for level, left in (("graph", False), (None, True)):
+        store = tp.GraphStore.write(tmp_path / str(level), graphs, levels={"edge_label_index": level})
+        assert (
+            store.sizes.components
+            == tp.sizes_of(graphs, levels={"edge_label_index": level}).components
+            == ("nodes", "edges")
+        )
+        found, expected = store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1])
+        assert_same(found, expected, {"edge_label_index"} if left else set())
+        (padded,) = tp.packed_loader(graphs, limits=limits, levels={"edge_label_index": level}, shuffle=False)
+        for one, i in zip(padded.pyg.to_data_list(), padded.graph_ids.tolist(), strict=False):
+            assert_same(one, graphs[i], {"edge_label_index"} if left else set())
+
+
+def test_stores_of_several_types_are_of_the_second_version_and_checked(gen: torch.Generator, tmp_path: Path) -> None:
+    damages: Sequence[Any] = (
+        {"ends": 3}, {"ends": [["x_s", None, "edge_index_s"]]},
+        {"ends": [[["x_s", "no", "x_s"], None, "edge_index_s"]]},
+        {"ends": [[["x_s", "edge_index_s", "x_s"], "no", "edge_index"]]},
+        {"ends": [[["x_s", "edge_index_s", "x_s"], None, "e"], [["x_t", "edge_index_t", "x_t"], None, "e"]]},
+    )  # fmt: skip
+    for number, damage in enumerate(damages):
+        store = tp.GraphStore.write(tmp_path / str(number), pairs_of(gen))
+        versions = []
+
+        def change(document: Any, damage: Any = damage, versions: Any = versions) -> None:
+            versions.append(document["version"])
+            document["pyg"] = {**document["pyg"], **damage}
+
+        rewrite_metadata(store.path, change)
+        assert versions == [2]
+        with pytest.raises(FormatError):
+            tp.GraphStore(store.path)
+
+
+class PairNetwork(nn.Module):
+    """Encodes both graphs of a pair, by one convolution each, and compares them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = gnn.GINEConv(nn.Linear(2, 2), edge_dim=3), gnn.GCNConv(2, 2)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, batch: Any, number: int) -> Any:
+        s = self.first(batch.x_s, batch.edge_index_s, batch.edge_attr_s).tanh()
+        t = self.second(batch.x_t, batch.edge_index_t).tanh()
+        pooled = [gnn.global_add_pool(s, batch.x_s_batch, number), gnn.global_mean_pool(t, batch.x_t_batch, number)]
+        return self.head(torch.cat(pooled, 1))
+
+
+class BipartiteNetwork(nn.Module):
+    """Passes messages from the nodes of one kind to those of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = gnn.SAGEConv((3, 4), 2), nn.Linear(2, 1)
+
+    def forward(self, batch: Any, number: int) -> Any:
+        h = self.conv((batch.x_s, batch.x_t), batch.edge_index).tanh()
+        return self.head(gnn.global_add_pool(h, batch.x_t_batch, number))
+
+
+@pytest.mark.parametrize(("make", "network"), [(pairs_of, PairNetwork), (bipartites_of, BipartiteNetwork)])
+def test_networks_of_several_graphs_give_the_same_on_padded_batches(
+    make: Any, network: type[nn.Module], gen: torch.Generator, tmp_path: Path
+) -> None:
+    torch.manual_seed(1)
+    graphs, model = make(gen), network()
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+
+    def trained(batch: Any, number: int, real: int) -> Any:
+        model.zero_grad()
+        out = model(batch, number)[:real]
+        (out**2).sum().backward()
+        return out, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    for ids in ([0, 1, 2], [2], [1, 0]):
+        plain = batch_of([graphs[i] for i in ids], follow_batch=["x_s", "x_t"])
+        padded = store.batch(ids, room_for(store)).pyg
+        expected, found = trained(plain, len(ids), len(ids)), trained(padded, padded.num_graphs, len(ids))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
