@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import parts_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.plain_graph import PlainGraph
@@ -88,9 +88,9 @@ class PygGraph:
         ends = {key for storage, key in self.form.edges.values() if storage == t}
         return sorted(keys_of(self.storage(t), ends, levels, left_out, self.where))
 
-    def num_nodes(self, ntype: str = NODE_TYPE) -> int:
-        """Return the number of nodes of a type; SchemaError if nothing tells it."""
-        t, key = self.form.nodes[ntype]
+    def num_nodes(self, ntype: str | None = None) -> int:
+        """Return the number of nodes of a type, or of the only one; SchemaError if nothing tells it."""
+        t, key = self.form.nodes[self.ntypes[0] if ntype is None else ntype]
         storage, what = self.storage(t), self._named(t)
         if key != NUMBER:
             if key not in storage:
@@ -99,14 +99,14 @@ class PygGraph:
         key = check_known(nodes_key(storage), what)
         return whole_nodes(storage[NUMBER] if key == NUMBER else storage.num_nodes, what)
 
-    def endpoints(self, etype: EdgeType = EDGE_TYPE) -> Tensor:
+    def endpoints(self, etype: EdgeType) -> Tensor:
         """Return the endpoints of a type, ``[2, E]``."""
         t, key = self.form.edges[etype]
         return check_endpoints(self.storage(t).get(key), key, self._named(t))
 
-    def num_edges(self, etype: EdgeType = EDGE_TYPE) -> int:
-        """Return the number of edges of a type."""
-        return int(self.endpoints(etype).shape[1])
+    def num_edges(self, etype: EdgeType | None = None) -> int:
+        """Return the number of edges of a type, or of the only one."""
+        return int(self.endpoints(self.canonical_etypes[0] if etype is None else etype).shape[1])
 
     def described(self, place: Place) -> tuple[int | None, ArraySpec, int]:
         """Return the axis, a row, and the number of rows of an attribute."""

@@ -12,10 +12,9 @@ import torch
 from torch import nn
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, LimitsError, SchemaError
+from dgl_tuplepack.errors import LimitsError, SchemaError
 from tests.messages import refused
 from tests.pyg import Bipartite, InMemory, Pair, assert_same, batch_of, molecule
-from tests.stores import rewrite_metadata
 
 from torch_geometric import nn as gnn  # isort: skip
 from torch_geometric.data import Data, HeteroData  # isort: skip
@@ -211,6 +210,16 @@ def shifted_by(shift: Callable[[Any], Any]) -> type[Any]:
     return type("Shifted", (Mesh,), {"shift": lambda self, data: shift(data)})
 
 
+class Linked(Data):
+    """A graph whose edges are called `links`."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.num_nodes if key == "links" else 0
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return -1 if key == "links" else 0
+
+
 def with_thing(kind: type[Any], things: Sequence[torch.Tensor]) -> list[Any]:
     graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
     return [kind(**graph.to_dict(), thing=thing) for graph, thing in zip(graphs, things, strict=True)]
@@ -316,25 +325,19 @@ def test_levels_make_other_things_of_edges_to_predict(gen: torch.Generator, tmp_
             assert_same(one, graphs[i], {"edge_label_index"} if left else set())
 
 
-def test_stores_of_several_types_are_of_the_second_version_and_checked(gen: torch.Generator, tmp_path: Path) -> None:
-    damages: Sequence[Any] = (
-        {"ends": 3}, {"ends": [["x_s", None, "edge_index_s"]]},
-        {"ends": [[["x_s", "no", "x_s"], None, "edge_index_s"]]},
-        {"ends": [[["x_s", "edge_index_s", "x_s"], "no", "edge_index"]]},
-        {"ends": [[["x_s", "edge_index_s", "x_s"], None, "e"], [["x_t", "edge_index_t", "x_t"], None, "e"]]},
-    )  # fmt: skip
-    for number, damage in enumerate(damages):
-        store = tp.GraphStore.write(tmp_path / str(number), pairs_of(gen))
-        versions = []
-
-        def change(document: Any, damage: Any = damage, versions: Any = versions) -> None:
-            versions.append(document["version"])
-            document["pyg"] = {**document["pyg"], **damage}
-
-        rewrite_metadata(store.path, change)
-        assert versions == [2]
-        with pytest.raises(FormatError):
-            tp.GraphStore(store.path)
+def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: torch.Generator, tmp_path: Path) -> None:
+    for number, name in enumerate(("edge_index", "links")):
+        graphs = []
+        for n in (3, 5):
+            data: Any = HeteroData() if name == "edge_index" else Linked()
+            if name == "edge_index":
+                data["a"].x, data["a", "to", "a"].edge_index = torch.rand(n, 1, generator=gen), ends(gen, n, n, 4)
+            else:
+                data.x, data.links = torch.rand(n, 1, generator=gen), ends(gen, n, n, 4)
+            graphs.append(data)
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+        assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
+        assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
 
 
 class PairNetwork(nn.Module):
