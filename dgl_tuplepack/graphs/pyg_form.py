@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_integer, shown
+from dgl_tuplepack._checks import as_integer
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_layout import ENDPOINTS, Levels, Place, PygLayout
@@ -173,22 +173,24 @@ class _Asked:
 
     def _counted(self, t: GraphType | None, key: str) -> list[Place]:
         """Return what an attribute is shifted by; nothing if it is not."""
-        storage = dict(storages_of(self.copy))[t]
+        asked, given = (self._increment(data, t, key) for data in (self.copy, self.data))
+        if not (np.any(asked != 0) or np.any(given != 0)):
+            return []
+        places = [self.places.get(as_integer(number) or 0) for number in asked.reshape(-1).tolist()]
+        found = [place for place in places if place is not None]
+        if not found or len(found) < len(places):
+            self._refuse(t, key, f"is {given.tolist()!s:.100} here")
+        return found
+
+    def _increment(self, data: Any, t: GraphType | None, key: str) -> Any:
+        storage = dict(storages_of(data))[t]
         try:
             with warnings.catch_warnings():
                 # PyG guesses the number of nodes of graphs that do not tell it.
                 warnings.simplefilter("ignore")
-                increment = self.copy.__inc__(key, storage[key], storage)
+                return np.asarray(data.__inc__(key, storage[key], storage))
         except Exception as error:
             self._refuse(t, key, f"fails: {type(error).__name__}: {error!s:.200}")
-        numbers = np.asarray(increment).reshape(-1)
-        if not numbers.any():
-            return []
-        found = [self.places.get(as_integer(number) or 0) for number in numbers.tolist()]
-        if not all(found):
-            increment = self.data.__inc__(key, self._of(t)[key], self._of(t))
-            self._refuse(t, key, f"is {shown(increment)} here")
-        return [place for place in found if place is not None]
 
     def _of(self, t: GraphType | None) -> Any:
         return dict(storages_of(self.data))[t]

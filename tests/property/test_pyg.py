@@ -127,3 +127,5 @@ def test_classes_that_join_graphs_in_their_own_way_are_followed(
     dataset = InMemory(graphs)
     assert (tp.sizes_of(dataset, levels=levels).array == tp.sizes_of(graphs, levels=levels).array).all()
     assert checksums_of(stored(dataset, levels=levels)) == checksums_of(store)
+    part = stored(dataset[ids], levels=levels).batched(framework="pyg")[range(len(ids))]
+    assert_same(part, expected, {"batch", "ptr"} - set(part.keys()))

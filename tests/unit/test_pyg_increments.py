@@ -251,6 +251,7 @@ def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> N
     refuses(lambda d: 7, one, "which is 7 here", "number of rows", 'levels={"thing": None}')
     refuses(lambda d: d.num_nodes + d.num_edges, one, "here", "number of rows")
     refuses(lambda d: int(d.thing.max()) + 1, one, "which is 2 here")
+    refuses(lambda d: d.thing, one, "which is", "here")
     refuses(lambda d: d.missing, one, "fails: AttributeError")
     refuses(
         lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "_N", "one type"
