@@ -8,6 +8,8 @@ nodes. Every graph that is read is compared with the answer (`PygGraph.check_inc
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -104,10 +106,11 @@ def form_of(data: Any, where: str, levels: Levels) -> Form:
     if is_hetero:
         nodes: dict[str, Place] = {t: (t, NUMBER) for t in sorted(data.node_types)}
         usual = Form(True, nodes, {e: (e, ENDPOINTS) for e in sorted(data.edge_types)})
-    own_levels = {key: level for key, level in levels.items() if level not in (NODE, EDGE, GRAPH)}
-    if _is_usual(data) and not any(own_levels.values()):
+    keys = tuple(itertools.chain.from_iterable(storage._mapping for storage in data.stores))
+    kind: Any = type(data)
+    if _is_usual(kind, keys) and not any(level not in (NODE, EDGE, GRAPH, None) for level in levels.values()):
         return usual
-    signature = (type(data), tuple(sorted(levels.items(), key=str)), tuple(_described(data)))
+    signature = (kind, tuple(sorted(levels.items(), key=str)), tuple(_described(data)))
     if signature not in _FORMS:
         if len(_FORMS) >= _MOST_FORMS:
             _FORMS.clear()
@@ -122,13 +125,13 @@ def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
         yield getattr(storage, "_key", None), storage
 
 
-def _is_usual(data: Any) -> bool:
-    """Whether PyG shifts `edge_index` alone, which needs no questions."""
-    base: Any = next(kind for kind in type(data).__mro__ if kind.__module__.startswith("torch_geometric.data."))
-    if type(data).__inc__ is not base.__inc__ or base.__name__ not in ("Data", "HeteroData"):
+@functools.lru_cache(_MOST_FORMS)
+def _is_usual(kind: Any, keys: tuple[str, ...]) -> bool:
+    """Whether graphs of a class, with these attributes, shift `edge_index` alone, which needs no questions."""
+    base: Any = next(each for each in kind.__mro__ if each.__module__.startswith("torch_geometric.data."))
+    if base.__name__ not in ("Data", "HeteroData") or kind.__inc__ is not base.__inc__:
         return False
-    keys = (key for _, storage in storages_of(data) for key in storage.keys() if key != ENDPOINTS)  # noqa: SIM118
-    return not any("index" in key or "batch" in key or key == "face" for key in keys)
+    return not any("index" in key or "batch" in key or key == "face" for key in keys if key != ENDPOINTS)
 
 
 def _described(data: Any) -> Iterator[Any]:

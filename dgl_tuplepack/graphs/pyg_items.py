@@ -50,9 +50,10 @@ class PygGraph:
         if form is None or form.is_hetero != self.is_hetero:
             form = form_of(data, where, levels or {})
         self.form = form
-        self.ntypes: list[str] = sorted(data.node_types) if self.is_hetero else list(form.nodes)
-        own = data.edge_types if self.is_hetero else ()
-        self.canonical_etypes: list[EdgeType] = sorted({*own, *form.edges} if own or not self.is_hetero else ())
+        self.ntypes, self.canonical_etypes = list(form.nodes), list(form.edges)
+        if self.is_hetero:
+            own = set(data.edge_types)
+            self.ntypes, self.canonical_etypes = sorted(data.node_types), sorted(own | {*form.ends} if own else ())
         if not self.canonical_etypes:
             raise SchemaError(
                 f"{where} has no edge types; set the edge_index of one, for no edges "

@@ -268,6 +268,30 @@ def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> N
     assert_same(found, batch_of(numbers))
 
 
+class Seven(Mesh):
+    """A graph with an attribute that is shifted by what counts nothing."""
+
+    def shift(self, data: Any) -> Any:
+        return 7
+
+
+def shortened(graph: Any) -> Any:
+    assert "thing" in graph
+    graph.edge_index, graph.edge_attr = graph.edge_index[:, 1:], graph.edge_attr[1:]
+    return graph
+
+
+def test_transforms_get_what_is_left_out(tmp_path: Path) -> None:
+    graphs = with_thing(Seven, [torch.tensor([1]), torch.tensor([1])])
+    limits, levels = tp.Limits(nodes=20, edges=20, graphs=3), {"thing": None}
+    batch = tp.PaddedCollate(limits, graphs[0], levels=levels, transform=shortened)(graphs).pyg
+    store = tp.GraphStore.write(tmp_path / "store", graphs, levels=levels, pre_transform=shortened)
+    settings: Any = {"limits": limits, "levels": levels, "pre_transform": shortened, "workers": 1}
+    shards = tp.preprocess_shards({"a": graphs}, tmp_path / "shards", **settings).store
+    for found in (batch, store.batch([0, 1], limits).pyg, shards.batch([0, 1], limits).pyg):
+        assert_same(found[1], shortened(graphs[1].clone()), {"thing"})
+
+
 def test_a_graph_that_shifts_in_another_way_is_refused(tmp_path: Path) -> None:
     one = [torch.tensor([1]), torch.tensor([1])]
     by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
