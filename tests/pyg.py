@@ -97,6 +97,36 @@ def molecule(nodes: int, edges: int, seed: int = 0) -> Any:
     )
 
 
+def ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> torch.Tensor:
+    """Endpoints of edges between so many nodes."""
+    return torch.stack([torch.randint(0, n, (edges,), generator=gen) for n in (sources, targets)])
+
+
+def pair(gen: torch.Generator, nodes: tuple[int, int], edges: tuple[int, int]) -> Any:
+    """Pair of graphs of these sizes, with features and a label."""
+    made = Pair(y=torch.rand(1, generator=gen))
+    for name, n, e in zip("st", nodes, edges, strict=True):
+        made[f"x_{name}"] = torch.rand(n, 2, generator=gen)
+        made[f"edge_index_{name}"] = ends(gen, n, n, e)
+        made[f"edge_attr_{name}"] = torch.rand(e, 3, generator=gen)
+    return made
+
+
+def pairs_of(gen: torch.Generator) -> list[Any]:
+    """Three pairs of different sizes."""
+    return [pair(gen, (3, 4), (5, 6)), pair(gen, (5, 2), (1, 7)), pair(gen, (2, 2), (3, 3))]
+
+
+def bipartites_of(gen: torch.Generator) -> list[Any]:
+    """Three bipartite graphs of different sizes."""
+    return [
+        Bipartite(
+            x_s=torch.rand(s, 3, generator=gen), x_t=torch.rand(t, 4, generator=gen), edge_index=ends(gen, s, t, e)
+        )
+        for s, t, e in ((2, 3, 4), (5, 1, 3), (4, 4, 4))
+    ]
+
+
 def random_data(
     gen: torch.Generator,
     nodes: int,
@@ -257,3 +287,8 @@ def stored(source: Any, **others: Any) -> tp.GraphStore:
     # Nobody cuts the power here; a wait for the disk would be most of the time.
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
         return tp.GraphStore.write(folder + "/store", source, **others)
+
+
+def room_for(store: tp.GraphStore) -> tp.Limits:
+    """Limits with room for all graphs of a store, and for two more of everything."""
+    return tp.Limits.from_components({name: n + 2 for name, n in store.sizes.totals().items()}, graphs=5)

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import LimitsError, SchemaError
 from tests.messages import refused
-from tests.pyg import Bipartite, InMemory, Pair, assert_same, batch_of, molecule
+from tests.pyg import InMemory, assert_same, batch_of, bipartites_of, ends, molecule, pair, pairs_of, room_for
 
-from torch_geometric import nn as gnn  # isort: skip
 from torch_geometric.data import Data, HeteroData  # isort: skip
+from torch_geometric.transforms import RandomLinkSplit  # isort: skip
 
 GATHERED = pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
 ORDER = (2, 0, 1)
@@ -26,32 +25,6 @@ ORDER = (2, 0, 1)
 @pytest.fixture
 def gen() -> torch.Generator:
     return torch.Generator().manual_seed(0)
-
-
-def ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> torch.Tensor:
-    return torch.stack([torch.randint(0, n, (edges,), generator=gen) for n in (sources, targets)])
-
-
-def pair(gen: torch.Generator, nodes: tuple[int, int], edges: tuple[int, int]) -> Any:
-    made = Pair(y=torch.rand(1, generator=gen))
-    for name, n, e in zip("st", nodes, edges, strict=True):
-        made[f"x_{name}"] = torch.rand(n, 2, generator=gen)
-        made[f"edge_index_{name}"] = ends(gen, n, n, e)
-        made[f"edge_attr_{name}"] = torch.rand(e, 3, generator=gen)
-    return made
-
-
-def pairs_of(gen: torch.Generator) -> list[Any]:
-    return [pair(gen, (3, 4), (5, 6)), pair(gen, (5, 2), (1, 7)), pair(gen, (2, 2), (3, 3))]
-
-
-def bipartites_of(gen: torch.Generator) -> list[Any]:
-    return [
-        Bipartite(
-            x_s=torch.rand(s, 3, generator=gen), x_t=torch.rand(t, 4, generator=gen), edge_index=ends(gen, s, t, e)
-        )
-        for s, t, e in ((2, 3, 4), (5, 1, 3), (4, 4, 4))
-    ]
 
 
 def linked(gen: torch.Generator) -> list[Any]:
@@ -92,10 +65,6 @@ CASES: dict[str, tuple[Callable[[torch.Generator], list[Any]], list[str], tuple[
     ),
 }  # fmt: skip
 EACH = pytest.mark.parametrize(("make", "follow", "components"), CASES.values(), ids=CASES)
-
-
-def room_for(store: tp.GraphStore) -> tp.Limits:
-    return tp.Limits.from_components({name: n + 2 for name, n in store.sizes.totals().items()}, graphs=5)
 
 
 def guessed(batch: Any) -> set[str]:
@@ -350,6 +319,19 @@ def test_levels_make_other_things_of_edges_to_predict(gen: torch.Generator, tmp_
             assert_same(one, graphs[i], {"edge_label_index"} if left else set())
 
 
+def test_links_that_pyg_splits_off_are_edges_of_their_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    split = RandomLinkSplit(num_val=0.2, num_test=0.2, add_negative_train_samples=False)
+    train, _, test = ([split(molecule(n, 3 * n, n))[part] for n in (5, 9, 6)] for part in range(3))
+    for number, graphs in enumerate((train, test)):
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+        assert list(store.schema.edge_features["_N", "edge_label_index", "_N"]) == ["edge_label"]
+        assert_same(store.batched(framework="pyg")[ORDER], batch_of([graphs[i] for i in ORDER]))
+        batch = store.batch(ORDER, room_for(store)).pyg
+        labels = torch.cat([graphs[i].edge_label for i in ORDER])
+        assert torch.equal(batch.edge_label[batch.edge_label_index_mask], labels)
+
+
 def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: torch.Generator, tmp_path: Path) -> None:
     for number, name in enumerate(("edge_index", "links")):
         graphs = []
@@ -363,51 +345,3 @@ def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: to
         store = tp.GraphStore.write(tmp_path / str(number), graphs)
         assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
         assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
-
-
-class PairNetwork(nn.Module):
-    """Encodes both graphs of a pair, by one convolution each, and compares them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = gnn.GINEConv(nn.Linear(2, 2), edge_dim=3), gnn.GCNConv(2, 2)
-        self.head = nn.Linear(4, 1)
-
-    def forward(self, batch: Any, number: int) -> Any:
-        s = self.first(batch.x_s, batch.edge_index_s, batch.edge_attr_s).tanh()
-        t = self.second(batch.x_t, batch.edge_index_t).tanh()
-        pooled = [gnn.global_add_pool(s, batch.x_s_batch, number), gnn.global_mean_pool(t, batch.x_t_batch, number)]
-        return self.head(torch.cat(pooled, 1))
-
-
-class BipartiteNetwork(nn.Module):
-    """Passes messages from the nodes of one kind to those of the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = gnn.SAGEConv((3, 4), 2), nn.Linear(2, 1)
-
-    def forward(self, batch: Any, number: int) -> Any:
-        h = self.conv((batch.x_s, batch.x_t), batch.edge_index).tanh()
-        return self.head(gnn.global_add_pool(h, batch.x_t_batch, number))
-
-
-@pytest.mark.parametrize(("make", "network"), [(pairs_of, PairNetwork), (bipartites_of, BipartiteNetwork)])
-def test_networks_of_several_graphs_give_the_same_on_padded_batches(
-    make: Any, network: type[nn.Module], gen: torch.Generator, tmp_path: Path
-) -> None:
-    torch.manual_seed(1)
-    graphs, model = make(gen), network()
-    store = tp.GraphStore.write(tmp_path / "store", graphs)
-
-    def trained(batch: Any, number: int, real: int) -> Any:
-        model.zero_grad()
-        out = model(batch, number)[:real]
-        (out**2).sum().backward()
-        return out, [p.grad.clone() for p in model.parameters() if p.grad is not None]
-
-    for ids in ([0, 1, 2], [2], [1, 0]):
-        plain = batch_of([graphs[i] for i in ids], follow_batch=["x_s", "x_t"])
-        padded = store.batch(ids, room_for(store)).pyg
-        expected, found = trained(plain, len(ids), len(ids)), trained(padded, padded.num_graphs, len(ids))
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
