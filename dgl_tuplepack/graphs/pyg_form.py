@@ -101,7 +101,7 @@ def nodes_key(storage: Any) -> str | None:
 
 def form_of(data: Any, where: str, levels: Levels) -> Form:
     """Return the form of a graph; SchemaError if PyG shifts an attribute by something that is not a number of rows."""
-    is_hetero = hasattr(data, "node_types")
+    is_hetero = hasattr(type(data), "node_types")
     usual = PLAIN
     if is_hetero:
         nodes: dict[str, Place] = {t: (t, NUMBER) for t in sorted(data.node_types)}

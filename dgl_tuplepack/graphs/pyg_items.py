@@ -44,9 +44,9 @@ class PygGraph:
 
     def __init__(self, data: Any, where: str, levels: Levels | None = None, form: Form | None = None) -> None:
         self.data, self.where = data, where
-        if hasattr(data, "to_data_list"):
+        if hasattr(type(data), "to_data_list"):
             raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
-        self.is_hetero = hasattr(data, "node_types")
+        self.is_hetero = hasattr(type(data), "node_types")
         if form is None or form.is_hetero != self.is_hetero:
             form = form_of(data, where, levels or {})
         self.form = form
