@@ -12,6 +12,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
+from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
@@ -105,6 +106,8 @@ def preprocess(
     out, seconds = as_path(out), dict[str, float]()
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     opened, chosen = resolve(source), None
+    if levels is not None:
+        opened = opened.with_levels(checked_levels(levels))
     if opened.knows_sizes and pre_transform is None:
         with writing_to(out):
             check_place(out, true_or_false("overwrite", overwrite))
@@ -124,7 +127,6 @@ def preprocess(
             transform_seed=transform_seed,
             ties=ties,
             indices=indices,
-            levels=levels,
         )
     try:
         if chosen is None:

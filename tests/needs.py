@@ -34,6 +34,7 @@ WITHOUT = (
     "unit/test_nn.py",
     "unit/test_norm_paths.py",
     "unit/test_pyg.py",
+    "unit/test_pyg_increments.py",
     "unit/test_sampler_plans.py",
 )
 

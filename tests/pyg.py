@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
@@ -45,6 +45,41 @@ class NewAxis(Data):
         return None if key == "foo" else super().__cat_dim__(key, value, *args, **kwargs)
 
 
+class Pair(Data):
+    """The pair of graphs of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        sizes = {"edge_index_s": "x_s", "edge_index_t": "x_t"}
+        return self[sizes[key]].size(0) if key in sizes else super().__inc__(key, value, *args, **kwargs)
+
+
+class Bipartite(Data):
+    """The bipartite graph of PyG's guide."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if key == "edge_index":
+            return torch.tensor([[self.x_s.size(0)], [self.x_t.size(0)]])
+        return super().__inc__(key, value, *args, **kwargs)
+
+
+class Told(Data):
+    """A graph whose class tells the axis of each attribute, and what its rows are shifted by."""
+
+    axes: ClassVar[dict[str, int | None]] = {}
+    counted: ClassVar[dict[str, list[str]]] = {}
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        numbers = [self.number(name) for name in self.counted.get(key, [])]
+        return torch.tensor(numbers).view(-1, 1) if len(numbers) > 1 else sum(numbers)
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.axes.get(key, 0)
+
+    def number(self, name: str) -> int:
+        """Number of the rows of an attribute, or of the nodes."""
+        return int(self.num_nodes if name == "num_nodes" else self[name].size(self.axes.get(name, 0)))
+
+
 def ring(nodes: int, **attributes: Any) -> Any:
     """Graph with as many edges as nodes."""
     ends = torch.arange(nodes)
@@ -60,6 +95,36 @@ def molecule(nodes: int, edges: int, seed: int = 0) -> Any:
         edge_attr=torch.randint(0, 4, (edges, 2), generator=gen),
         y=torch.randn(1, 2, generator=gen),
     )
+
+
+def ends(gen: torch.Generator, sources: int, targets: int, edges: int) -> torch.Tensor:
+    """Endpoints of edges between so many nodes."""
+    return torch.stack([torch.randint(0, n, (edges,), generator=gen) for n in (sources, targets)])
+
+
+def pair(gen: torch.Generator, nodes: tuple[int, int], edges: tuple[int, int]) -> Any:
+    """Pair of graphs of these sizes, with features and a label."""
+    made = Pair(y=torch.rand(1, generator=gen))
+    for name, n, e in zip("st", nodes, edges, strict=True):
+        made[f"x_{name}"] = torch.rand(n, 2, generator=gen)
+        made[f"edge_index_{name}"] = ends(gen, n, n, e)
+        made[f"edge_attr_{name}"] = torch.rand(e, 3, generator=gen)
+    return made
+
+
+def pairs_of(gen: torch.Generator) -> list[Any]:
+    """Three pairs of different sizes."""
+    return [pair(gen, (3, 4), (5, 6)), pair(gen, (5, 2), (1, 7)), pair(gen, (2, 2), (3, 3))]
+
+
+def bipartites_of(gen: torch.Generator) -> list[Any]:
+    """Three bipartite graphs of different sizes."""
+    return [
+        Bipartite(
+            x_s=torch.rand(s, 3, generator=gen), x_t=torch.rand(t, 4, generator=gen), edge_index=ends(gen, s, t, e)
+        )
+        for s, t, e in ((2, 3, 4), (5, 1, 3), (4, 4, 4))
+    ]
 
 
 def random_data(
@@ -137,6 +202,52 @@ def hetero_lists(draw: st.DrawFn) -> list[Any]:
     ]  # fmt: skip
 
 
+@st.composite
+def told_lists(draw: st.DrawFn) -> tuple[list[Any], dict[str, str]]:
+    """Graphs of a class that joins them in a way of its own, and the levels of their attributes."""
+    gen, few = generator(draw(st.integers(0, 2**31))), st.integers(1, 4)
+    groups = draw(st.lists(st.sampled_from(["num_nodes", "x_a", "x_b"]), min_size=1, unique=True))
+    of_groups = st.sampled_from(groups)
+    edges = draw(
+        st.dictionaries(st.sampled_from(["edge_index", "e_b", "links"]), st.tuples(of_groups, of_groups), min_size=1)
+    )
+    homes = [*groups, *edges, "graph"]
+    attributes = draw(st.dictionaries(
+        st.sampled_from(["p", "q_index", "r", "s"]),
+        st.tuples(
+            st.sampled_from(homes), st.sampled_from([0, 1, -1, None]), st.sampled_from(FULL_SHAPES),
+            st.sampled_from(DTYPES), st.none() | st.sampled_from(homes[:-1]), st.integers(1, 2),
+        ),
+    ))  # fmt: skip
+    axes: dict[str, int | None] = dict.fromkeys(edges, -1)
+    counted = {key: list(ends) for key, ends in edges.items()}
+    for key, (home, axis, shape, _, target, _) in attributes.items():
+        axes[key] = axis if home == "graph" or axis is not None else 0
+        axes[key] = 0 if axes[key] is not None and not shape else axes[key]
+        counted |= {} if target is None else {key: [target]}
+    kind = type("Joined", (Told,), {"axes": axes, "counted": counted})
+    graphs = []
+    for _ in range(draw(st.integers(2, 4))):
+        sizes = {name: draw(few) for name in homes[:-1]}
+        data = kind()
+        for name in groups:
+            data[name] = sizes[name] if name == "num_nodes" else torch.rand(sizes[name], 2, generator=gen)
+        for key, (source, target) in edges.items():
+            ends = [torch.randint(0, sizes[t], (sizes[key],), generator=gen) for t in (source, target)]
+            data[key] = torch.stack(ends)
+        for key, (home, _, shape, dtype, target, rows) in attributes.items():
+            axis, rows = axes[key], rows if home == "graph" else sizes[home]
+            full = tuple(shape) if axis is None else (rows, *shape)
+            if target is None:
+                value = random_tensor(gen, full, dtype)
+            else:
+                value = torch.randint(0, sizes[target], full, generator=gen)
+            data[key] = value if axis is None else value.movedim(0, axis)
+        graphs.append(data)
+    levels = {name: name for name in groups if name != "num_nodes"}
+    return graphs, levels | {key: home for key, (home, *_) in attributes.items()}
+
+
 def contents(data: Any, without: set[str] | frozenset[str] = frozenset()) -> dict[Any, Any]:
     """All attributes of a graph or batch, by storage and name."""
     return {
@@ -176,3 +287,8 @@ def stored(source: Any, **others: Any) -> tp.GraphStore:
     # Nobody cuts the power here; a wait for the disk would be most of the time.
     with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
         return tp.GraphStore.write(folder + "/store", source, **others)
+
+
+def room_for(store: tp.GraphStore) -> tp.Limits:
+    """Limits with room for all graphs of a store, and for two more of everything."""
+    return tp.Limits.from_components({name: n + 2 for name, n in store.sizes.totals().items()}, graphs=5)

@@ -41,7 +41,7 @@ def graph_blocks(
         from dgl_tuplepack.graphs.pyg_items import settled
 
         schema, every = settled(first, iterator, levels or {})
-        return (schema := schema.with_relations(ties, indices)), _blocks(every, schema)
+        return (schema := schema.with_declared(ties, indices)), _blocks(every, schema)
     schema = Schema.of(first, ties, indices, levels)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 

@@ -1,11 +1,11 @@
-"""Attributes of PyG's graphs: what they are, and whether they belong to nodes, edges or graphs."""
+"""Attributes of PyG's graphs: which ones there are, and what their values must be."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,34 +13,20 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
-from dgl_tuplepack.graphs.pyg_layout import Levels as Levels
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.pyg_form import NUMBER, RESERVED
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import INDEX_TYPES
+from dgl_tuplepack.graphs.schema import ArraySpec
 from dgl_tuplepack.sizes import IntArray
-
-NODE, EDGE, GRAPH = "node", "edge", "graph"
-# PyG takes the number of nodes, or edges, from these attributes (torch_geometric.data.storage).
-NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
-EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
-# Attributes that are read on their own.
-ENDPOINTS, NUMBER = "edge_index", "num_nodes"
-# Attributes that batches have beside those of their graphs.
-RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
-# What to do with several graphs in one Data.
-SEVERAL = (
-    "give several graphs, or a bipartite one, as HeteroData with a node type for each kind of nodes, such as "
-    'data["s"].x, data["t"].x and data["s", "to", "t"].edge_index'
-)
-_CONTENTS = {NODE: "node_feature", EDGE: "edge_feature", GRAPH: "label"}
 
 
 @dataclass(frozen=True)
 class Attribute:
     """An attribute of some graphs: where it stands, and the number of its rows in each of them.
 
-    `type` is None for what a `Data`, or a `HeteroData` as a whole, has. `dim` is the axis of the rows, None if PyG adds
-    one; `spec` tells a row.
+    `type` is the key of its storage: None for what a `Data`, or a `HeteroData` as a whole, has. `dim` is the axis of
+    the rows, None if PyG adds one; `spec` tells a row.
     """
 
     type: GraphType | None
@@ -54,16 +40,15 @@ class Attribute:
 
 
 def checked_levels(levels: Any) -> Levels:
-    """Return the setting `levels`; SchemaError if it is not a dict of names to levels."""
-    allowed = (NODE, EDGE, GRAPH, None)
+    """Return the setting `levels`; SchemaError if it is not a dict of names to texts or None."""
     good = isinstance(levels, Mapping) and all(
-        isinstance(key, str) and (level is None or isinstance(level, str)) and level in allowed
-        for key, level in levels.items()
+        isinstance(key, str) and (level is None or (isinstance(level, str) and level)) for key, level in levels.items()
     )
     if not good:
         raise SchemaError(
-            'levels must be a dict of names of attributes to "node", "edge", "graph", or None to leave one out, but is '
-            f'{shown(levels)}; give one, such as {{"w": "edge"}}.'
+            'levels must be a dict of names of attributes to "node", "edge", "graph", the name of an attribute that '
+            f"counts nodes or is endpoints of edges, or None to leave one out, but is {shown(levels)}; give one, such "
+            'as {"w": "edge"}.'
         )
     return dict(levels)
 
@@ -75,10 +60,13 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def keys_of(storage: Any, levels: Levels, left_out: set[str], where: str) -> Iterator[str]:
-    """Yield the names of the attributes of a storage that are read, and add the others to `left_out`."""
+def keys_of(storage: Any, ends: Collection[str], levels: Levels, left_out: set[str], where: str) -> Iterator[str]:
+    """Yield the names of the attributes of a storage that are read, and add the others to `left_out`.
+
+    Those in `ends`, which are endpoints, and `num_nodes` are read on their own.
+    """
     for key, value in storage.items():
-        if key in (ENDPOINTS, NUMBER):
+        if key in ends or key == NUMBER:
             continue
         if key in levels and levels[key] is None:
             left_out.add(key)
@@ -116,17 +104,10 @@ def plain_tensor(value: Any, what: str) -> Tensor:
 
 
 def described(data: Any, storage: Any, key: str, value: Tensor, what: str) -> tuple[int | None, ArraySpec]:
-    """Return the axis of the rows of an attribute, and a row of it; SchemaError for indices."""
+    """Return the axis of the rows of an attribute, and a row of it."""
     dim = data.__cat_dim__(key, value, storage)
     if dim is not None and not isinstance(dim, int):
         raise SchemaError(f"{what} is joined along {shown(dim)} by __cat_dim__; it must be one axis, or None.")
-    increment = data.__inc__(key, value, storage)
-    if np.any(np.asarray(increment) != 0):
-        raise SchemaError(
-            f"{what} counts nodes or other things (__inc__ is {shown(increment)}), so that batches must renumber it, "
-            f'which they do for edge_index alone; leave it out by levels={{"{key}": None}}, or keep what it says as a '
-            "feature of nodes or edges."
-        )
     shape = tuple(value.shape)
     if value.ndim == 0 or dim is None:
         return (0 if value.ndim == 0 and dim is not None else dim), ArraySpec(shape, value.dtype)
@@ -136,36 +117,30 @@ def described(data: Any, storage: Any, key: str, value: Tensor, what: str) -> tu
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), value.dtype)
 
 
-def check_single(storage: Any, where: str) -> None:
-    """Refuse a storage without `edge_index` that has other attributes like it: a pair of graphs, for instance."""
-    others = [key for key, _ in storage.items() if ENDPOINTS in key and key != ENDPOINTS]
-    if others and ENDPOINTS not in storage:
-        raise SchemaError(f"{where} has {', '.join(map(repr, others))} instead of one edge_index; {SEVERAL}.")
-
-
-def check_endpoints(value: Any, what: str) -> Tensor:
-    """Return `edge_index`; SchemaError if it is not ``[2, E]`` of integers."""
+def check_endpoints(value: Any, key: str, what: str) -> Tensor:
+    """Return the endpoints of edges; SchemaError if they are not ``[2, E]`` of integers."""
     if value is None:
         raise SchemaError(
-            f"{what} has no edge_index; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
+            f"{what} has no {key}; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
             "torch.stack(adj_t.coo()[:2][::-1])."
         )
-    ends = plain_tensor(value, f"the edge_index of {what}")
-    if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in (torch.int64, torch.int32):
+    ends = plain_tensor(value, f"the {key} of {what}")
+    if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
         raise SchemaError(
-            f"the edge_index of {what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be "
-            "int64 or int32 [2, E]; convert it."
+            f"the {key} of {what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or "
+            "int32 [2, E]; convert it."
         )
     return ends
 
 
-def nodes_key(storage: Any) -> str | None:
-    """Return the attribute that the number of nodes is taken from, as PyG does; None if there is none."""
-    if NUMBER in storage:
-        return NUMBER
-    keys = [key for key, value in storage.items() if isinstance(value, Tensor)]
-    named = [key for key in keys if key in NODE_KEYS] or [key for key in keys if "node" in key]
-    return named[0] if named else None
+def check_increment(data: Any, storage: Any, key: str, counts: Sequence[int], what: str) -> None:
+    """Refuse a graph that shifts an attribute by something else than `counts`: one number, or one for each end."""
+    found = np.asarray(data.__inc__(key, storage[key], storage)).reshape(-1).tolist()
+    if set(found) != set(counts) or (len(set(counts)) > 1 and found != [*counts]):
+        raise SchemaError(
+            f"{what} is shifted by {found}, which __inc__ of {type(data).__name__} returns, but it counts "
+            f'{" and ".join(map(str, counts))}; correct __inc__, or leave it out: levels={{"{key}": None}}.'
+        )
 
 
 def check_known(key: str | None, what: str) -> str:
@@ -173,7 +148,8 @@ def check_known(key: str | None, what: str) -> str:
     if key is None:
         raise SchemaError(
             f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
-            f"num_nodes (PyG itself would count up to the last node that has an edge), or {SEVERAL}."
+            "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
+            "a class whose __inc__ tells which nodes each of them counts, as in PyG's guide, or one HeteroData."
         )
     return key
 
@@ -192,118 +168,6 @@ class Sizes:
     def where(self, position: int) -> str:
         """Return what messages call a graph."""
         return f"item {position}" if self._where is None else self._where[position]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the graphs are of the class `Data`."""
-        return tuple(self.nodes) == (NODE_TYPE,) and tuple(self.edges) == (EDGE_TYPE,)
-
-
-def level_of(attribute: Attribute, sizes: Sizes, levels: Levels) -> str | None:
-    """Return the level of an attribute in the light of all graphs; None if several are possible."""
-    rows, t, key = attribute.rows, attribute.type, attribute.key
-    if t is not None:
-        level = NODE if isinstance(t, str) else EDGE
-        counts: IntArray = sizes.nodes[t] if isinstance(t, str) else sizes.edges[t]
-        return _agreeing(attribute, level, counts, sizes, levels)
-    if attribute.dim is None:
-        return _chosen(attribute, GRAPH, levels)
-    possible = {GRAPH: np.ones_like(rows)}
-    if sizes.is_plain:
-        possible = {NODE: sizes.nodes[NODE_TYPE], EDGE: sizes.edges[EDGE_TYPE], **possible}
-    named = NODE if key in NODE_KEYS else EDGE if key in EDGE_KEYS else None
-    named = levels.get(key) or (named if named in possible else None)
-    if named == GRAPH or not sizes.is_plain:
-        _check_constant(attribute, sizes)
-        return _chosen(attribute, GRAPH, levels)
-    if named is not None:
-        return _agreeing(attribute, named, possible[named], sizes, levels)
-    fitting = [level for level, counts in possible.items() if np.array_equal(rows, counts)]
-    if not fitting:
-        _check_constant(attribute, sizes)
-        return GRAPH
-    # PyG tells nodes from edges in the same way, where a graph has as many of both.
-    hinted = [level for level in fitting if level in key or (level == GRAPH and key == LABEL)]
-    return fitting[0] if len(fitting) == 1 else hinted[0] if len(hinted) == 1 else None
-
-
-def _chosen(attribute: Attribute, level: str, levels: Levels) -> str:
-    if levels.get(attribute.key, level) != level:
-        raise SchemaError(
-            f"levels say {levels[attribute.key]!r} of {attribute}, but it belongs to each {level}; correct levels."
-        )
-    return level
-
-
-def _agreeing(attribute: Attribute, level: str, counts: IntArray, sizes: Sizes, levels: Levels) -> str:
-    differ = np.flatnonzero(attribute.rows != counts) if attribute.dim is not None else np.arange(len(counts))
-    if len(differ):
-        i = int(differ[0])
-        raise SchemaError(
-            f"{attribute} has {attribute.rows[i]} rows in {sizes.where(i)}, which has {counts[i]} {level}s, but it "
-            f"belongs to {level}s by its name, its place or levels; correct it, or move what belongs to the graph to "
-            "another attribute of the graph."
-        )
-    return _chosen(attribute, level, levels)
-
-
-def _check_constant(attribute: Attribute, sizes: Sizes) -> None:
-    differ = np.flatnonzero(attribute.rows != attribute.rows[0])
-    if len(differ):
-        i = int(differ[0])
-        raise SchemaError(
-            f"{attribute} has {attribute.rows[0]} rows in {sizes.where(0)} and {attribute.rows[i]} in "
-            f"{sizes.where(i)}: neither one for each node or edge, nor equally many for each graph; pad it, make it a "
-            f'feature, or leave it out: levels={{"{attribute.key}": None}}.'
-        )
-
-
-def schema_of_attributes(
-    attributes: Sequence[Attribute], sizes: Sizes, levels: Levels, idtype: torch.dtype, counted: tuple[str, ...],
-    left_out: set[str], has_ids: bool,
-) -> tuple[Schema, list[Attribute]]:  # fmt: skip
-    """Return the schema of graphs, and the attributes whose level is not certain, which the schema lacks."""
-    unknown = set(levels) - {attribute.key for attribute in attributes} - left_out
-    if unknown:
-        names = sorted({attribute.key for attribute in attributes} | left_out)
-        raise SchemaError(f"levels name {sorted(unknown)}, but the graphs have {names}; correct the names.")
-    found = [(attribute, level_of(attribute, sizes, levels)) for attribute in attributes]
-    open_ones = [attribute for attribute, level in found if level is None]
-    features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
-        NODE: {t: {} for t in sizes.nodes}, EDGE: {e: {} for e in sizes.edges}
-    }  # fmt: skip
-    of_graphs = [attribute.key for attribute, level in found if level == GRAPH]
-    labels: dict[str, ArraySpec] = {}
-    dims: dict[Column, int | None] = {}
-    rows: dict[Column, int] = {}
-    for attribute, level in found:
-        if level is None:
-            continue
-        spec, name, t = attribute.spec, attribute.key, attribute.type
-        if level == GRAPH:
-            name, t = "" if of_graphs == [LABEL] else name, None
-            number = int(attribute.rows[0])
-            if number != 1:
-                rows["label", None, name] = number
-                spec = ArraySpec((number, *spec.shape), spec.dtype)
-            labels[name] = spec
-        else:
-            t = t or (NODE_TYPE if level == NODE else EDGE_TYPE)
-            features[level][t][name] = spec
-        if attribute.dim != 0:
-            dims[_CONTENTS[level], t, name] = attribute.dim
-    layout = PygLayout(dims, rows, counted, tuple(sorted(left_out)))
-    types = tuple(sizes.nodes), tuple(sizes.edges)
-    return Schema(*types, features[NODE], features[EDGE], labels, idtype, has_ids, pyg=layout), open_ones
-
-
-def refuse_open(attributes: Sequence[Attribute], number: int) -> NoReturn:
-    """Raise the error for attributes whose level the `number` graphs that were read do not tell."""
-    key = attributes[0].key
-    raise SchemaError(
-        f"{attributes[0]} may belong to nodes, edges or graphs: each fits the {number} graphs that were read; say "
-        f'which, by levels={{"{key}": "node"}}, "edge" or "graph".'
-    )
 
 
 def whole_nodes(value: Any, what: str) -> int:

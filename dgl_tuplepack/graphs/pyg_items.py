@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -10,30 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import parts_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.plain_graph import PlainGraph
 from dgl_tuplepack.graphs.pyg_attributes import (
-    ENDPOINTS,
-    NUMBER,
-    SEVERAL,
     Attribute,
-    Levels,
     Sizes,
     check_endpoints,
+    check_increment,
     check_known,
-    check_single,
     described,
     keys_of,
-    nodes_key,
     plain_tensor,
-    refuse_open,
-    schema_of_attributes,
     whole_nodes,
 )
-from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, PygLayout
+from dgl_tuplepack.graphs.pyg_form import NUMBER, Form, form_of, nodes_key
+from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, Levels, Place, PygLayout
+from dgl_tuplepack.graphs.pyg_levels import refuse_open, schema_of_attributes
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 
 # Graphs that are read at most until the levels of all attributes are certain.
@@ -41,15 +37,23 @@ _MOST_READ = 10_000
 
 
 class PygGraph:
-    """The part of the interface of a DGLGraph that sizes are read by, of a graph of PyG that messages call `where`."""
+    """The part of the interface of a DGLGraph that sizes are read by, of a graph of PyG that messages call `where`.
 
-    def __init__(self, data: Any, where: str) -> None:
+    `form` is that of the graphs before it, with which it is compared.
+    """
+
+    def __init__(self, data: Any, where: str, levels: Levels | None = None, form: Form | None = None) -> None:
         self.data, self.where = data, where
-        if hasattr(data, "to_data_list"):
+        if hasattr(type(data), "to_data_list"):
             raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
-        self.is_hetero = hasattr(data, "node_types")
-        self.ntypes: list[str] = sorted(data.node_types) if self.is_hetero else [NODE_TYPE]
-        self.canonical_etypes: list[EdgeType] = sorted(data.edge_types) if self.is_hetero else [EDGE_TYPE]
+        self.is_hetero = hasattr(type(data), "node_types")
+        if form is None or form.is_hetero != self.is_hetero:
+            form = form_of(data, where, levels or {})
+        self.form = form
+        self.ntypes, self.canonical_etypes = list(form.nodes), list(form.edges)
+        if self.is_hetero:
+            own = set(data.edge_types)
+            self.ntypes, self.canonical_etypes = sorted(data.node_types), sorted(own | {*form.ends} if own else ())
         if not self.canonical_etypes:
             raise SchemaError(
                 f"{where} has no edge types; set the edge_index of one, for no edges "
@@ -63,75 +67,91 @@ class PygGraph:
             )
 
     def storage(self, t: GraphType | None) -> Any:
-        """Return the attributes of a type; for None those of the graph. A `Data` has one storage for all."""
+        """Return the storage with a key; None is that of the graph. A `Data` has one storage for all."""
         if not self.is_hetero:
             return self.data._store
         return self.data._global_store if t is None else self.data[t]
 
     @property
     def types(self) -> list[GraphType | None]:
-        """The types that have a storage, and None for the graph."""
-        return [None, *self.ntypes, *self.canonical_etypes] if self.is_hetero else [None]
+        """The keys of all storages."""
+        return [None, *sorted(self.data.node_types), *sorted(self.data.edge_types)] if self.is_hetero else [None]
 
-    def num_nodes(self, ntype: str = NODE_TYPE) -> int:
-        """Return the number of nodes of a type; SchemaError if nothing tells it."""
-        storage, what = self.storage(ntype), self._named(ntype)
-        if nodes_key(storage) is None:
-            check_single(storage, self.where)
+    def place_of(self, column: Column) -> Place:
+        """Return the storage and the name of the attribute that a feature or label is."""
+        _, t, name = column
+        if t is None:
+            return None, name or LABEL
+        return (self.form.nodes[t] if isinstance(t, str) else self.form.edges[t])[0], name
+
+    def keys(self, t: GraphType | None, levels: Levels, left_out: set[str]) -> list[str]:
+        """Return the names of the attributes of a storage that are read, sorted; others are added to `left_out`."""
+        ends = {key for storage, key in self.form.edges.values() if storage == t}
+        return sorted(keys_of(self.storage(t), ends, levels, left_out, self.where))
+
+    def num_nodes(self, ntype: str | None = None) -> int:
+        """Return the number of nodes of a type, or of the only one; SchemaError if nothing tells it."""
+        t, key = self.form.nodes[self.ntypes[0] if ntype is None else ntype]
+        storage, what = self.storage(t), self._named(t)
+        if key != NUMBER:
+            if key not in storage:
+                raise SchemaError(f"{what} has no attribute {key!r}, which counts nodes of the graphs before; set it.")
+            return self.described((t, key))[2]
         key = check_known(nodes_key(storage), what)
         return whole_nodes(storage[NUMBER] if key == NUMBER else storage.num_nodes, what)
 
-    def endpoints(self, etype: EdgeType = EDGE_TYPE) -> Tensor:
-        """Return `edge_index` of a type."""
-        storage = self.storage(etype)
-        if ENDPOINTS not in storage:
-            check_single(storage, self.where)
-        return check_endpoints(storage.get(ENDPOINTS), self._named(etype))
+    def endpoints(self, etype: EdgeType) -> Tensor:
+        """Return the endpoints of a type, ``[2, E]``."""
+        t, key = self.form.edges[etype]
+        return check_endpoints(self.storage(t).get(key), key, self._named(t))
 
-    def check_joining(self, etype: EdgeType, nodes: tuple[int, int]) -> None:
-        """Refuse a class that joins `edge_index` in another way; `nodes` are those of the two ends."""
-        ends, storage = self.endpoints(etype), self.storage(etype)
-        dim = self.data.__cat_dim__(ENDPOINTS, ends, storage)
-        step = np.asarray(self.data.__inc__(ENDPOINTS, ends, storage)).reshape(-1)
-        if dim not in (-1, 1) or not np.array_equal(np.broadcast_to(step, 2), nodes):
-            raise SchemaError(
-                f"{type(self.data).__name__} joins edge_index in a way of its own (__inc__ is {step.tolist()} where "
-                f"the ends have {list(nodes)} nodes, __cat_dim__ is {dim}), which batches do not follow; {SEVERAL}."
+    def num_edges(self, etype: EdgeType | None = None) -> int:
+        """Return the number of edges of a type, or of the only one."""
+        return int(self.endpoints(self.canonical_etypes[0] if etype is None else etype).shape[1])
+
+    def described(self, place: Place) -> tuple[int | None, ArraySpec, int]:
+        """Return the axis, a row, and the number of rows of an attribute."""
+        storage, what = self.storage(place[0]), f"the attribute {place[1]!r} of {self.where}"
+        value = plain_tensor(storage[place[1]], what)
+        dim, spec = described(self.data, storage, place[1], value, what)
+        return dim, spec, 1 if dim is None or value.ndim == 0 else int(value.shape[dim])
+
+    def check_joining(self, counts: Mapping[GraphType, int], indices: Mapping[Place, GraphType]) -> None:
+        """Refuse a graph that PyG would shift in another way than by the `counts` of its nodes and edges."""
+        for e, (t, key) in self.form.edges.items():
+            what = f"the {key} of {self._named(t)}"
+            dim = self.data.__cat_dim__(key, self.endpoints(e), self.storage(t))
+            if dim not in (-1, 1):
+                raise SchemaError(
+                    f"{what} is joined along {dim} by __cat_dim__, but edges along the last axis; correct it."
+                )
+            check_increment(self.data, self.storage(t), key, (counts[e[0]], counts[e[2]]), what)
+        for (t, key), target in indices.items():
+            check_increment(
+                self.data, self.storage(t), key, (counts[target],), f"the attribute {key!r} of {self._named(t)}"
             )
 
-    def num_edges(self, etype: EdgeType = EDGE_TYPE) -> int:
-        """Return the number of edges of a type."""
-        return int(self.endpoints(etype).shape[1])
-
-    def _named(self, t: GraphType) -> str:
-        return f"{self.where}, type {t!r}" if self.is_hetero else self.where
+    def _named(self, t: GraphType | None) -> str:
+        return self.where if t is None else f"{self.where}, type {t!r}"
 
 
 def _attributes(graphs: Sequence[PygGraph], levels: Levels, left_out: set[str]) -> list[Attribute]:
     """Return all attributes of graphs, which must have the same ones."""
     first = graphs[0]
     attributes = []
-    names = [[sorted(keys_of(g.storage(t), levels, left_out, g.where)) for t in g.types] for g in graphs]
+    names = [[g.keys(t, levels, left_out) for t in g.types] for g in graphs]
     for graph, found in zip(graphs, names, strict=True):
         if found != names[0]:
             _refuse_names(graph.where, [*chain(*found)], [*chain(*names[0])])
     for t, keys in zip(first.types, names[0], strict=True):
         for key in keys:
-            dim, spec, rows = _of_one(first, t, key)
-            others = [_of_one(graph, t, key) for graph in graphs[1:]]
+            dim, spec, rows = first.described((t, key))
+            others = [graph.described((t, key)) for graph in graphs[1:]]
             for graph, (_, found_spec, _) in zip(graphs[1:], others, strict=True):
                 _check_spec(found_spec, spec, key, graph.where)
             counts = np.array([rows, *(number for _, _, number in others)], np.int64)
             attributes.append(Attribute(t, key, dim, spec, counts))
     return attributes
-
-
-def _of_one(graph: PygGraph, t: GraphType | None, key: str) -> tuple[int | None, ArraySpec, int]:
-    """Return the axis, a row, and the number of rows of an attribute of one graph."""
-    storage, what = graph.storage(t), f"the attribute {key!r} of {graph.where}"
-    value = plain_tensor(storage[key], what)
-    dim, spec = described(graph.data, storage, key, value, what)
-    return dim, spec, 1 if dim is None or value.ndim == 0 else int(value.shape[dim])
 
 
 def _refuse_names(where: str, found: Sequence[str], expected: Sequence[str]) -> None:
@@ -163,17 +183,19 @@ def schema_of(
     )
     attributes = _attributes(graphs, levels, left_out)
     for i, graph in enumerate(graphs):
-        for e in first.canonical_etypes:
-            graph.check_joining(e, (int(sizes.nodes[e[0]][i]), int(sizes.nodes[e[2]][i])))
+        counts: dict[GraphType, int] = {t: int(own[i]) for t, own in sizes.nodes.items()}
+        graph.check_joining(counts | {e: int(own[i]) for e, own in sizes.edges.items()}, first.form.indices)
     idtypes = {first.endpoints(e).dtype for e in first.canonical_etypes}
     idtype = torch.int32 if idtypes == {torch.int32} else torch.int64
-    counted = tuple(t for t in first.ntypes if NUMBER in first.storage(t))
-    return schema_of_attributes(attributes, sizes, levels, idtype, counted, left_out, has_ids)
+    counted = tuple(
+        t for t, (storage, key) in first.form.nodes.items() if key == NUMBER and key in first.storage(storage)
+    )
+    return schema_of_attributes(attributes, first.form, sizes, levels, idtype, counted, left_out, has_ids)
 
 
 def example_schema(data: Any, levels: Levels, has_ids: bool) -> Schema:
     """Return the schema of one graph; SchemaError if it does not tell the level of an attribute."""
-    schema, open_ones = schema_of([PygGraph(data, "the example")], levels, has_ids, set())
+    schema, open_ones = schema_of([PygGraph(data, "the example", levels)], levels, has_ids, set())
     if open_ones:
         refuse_open(open_ones, 1)
     return schema
@@ -183,7 +205,8 @@ def settled(first: Any, others: Iterator[Any], levels: Levels) -> tuple[Schema, 
     """Return the schema of items, which is certain after as many items as it needs, and all items again."""
     read, more, left_out = [first], 15, set[str]()
     while True:
-        graphs = [_graph_of(item, f"item {i}") for i, item in enumerate(read)]
+        graphs = [_graph_of(first, "item 0", levels, None)]
+        graphs += [_graph_of(item, f"item {i}", levels, graphs[0].form) for i, item in enumerate(read) if i]
         has_ids = parts_of(first, "item 0").id is not None
         schema, open_ones = schema_of(graphs[:1] if len(read) == 1 else graphs, levels, has_ids, left_out)
         if len(read) > 1 and not open_ones:
@@ -196,11 +219,11 @@ def settled(first: Any, others: Iterator[Any], levels: Levels) -> tuple[Schema, 
         read, more = read + following, 2 * more
 
 
-def _graph_of(item: Any, where: str) -> PygGraph:
+def _graph_of(item: Any, where: str, levels: Levels, form: Form | None) -> PygGraph:
     data = parts_of(item, where).graph
     if not is_pyg(data):
         _refuse_mixed(where, data)
-    return PygGraph(data, where)
+    return PygGraph(data, where, levels, form)
 
 
 def _refuse_mixed(where: str, graph: Any) -> None:
@@ -225,11 +248,13 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         if is_pyg(graph) != (layout is not None):
             _refuse_mixed(place, graph)
     assert layout is not None
-    views = [PygGraph(data, place) for data, place in zip(graphs, where, strict=True)]
+    form = Form.of_layout(schema.node_types, schema.edge_types, layout)
+    views = [PygGraph(data, place, form=form) for data, place in zip(graphs, where, strict=True)]
     _check_names(schema, layout, views)
     nodes = {t: _counted([view.num_nodes(t) for view in views], views) for t in schema.node_types}
     edges = {e: _counted([view.num_edges(e) for view in views], views) for e in schema.edge_types}
     counts: dict[Any, Tensor] = {**nodes, **edges}
+    _check_joining(schema, views, counts)
     columns = {column: _rows(column, spec, layout, views, counts) for column, spec in schema.columns()}
     return PlainGraph(
         (nodes, edges),
@@ -249,9 +274,28 @@ def _check_names(schema: Schema, layout: PygLayout, views: Sequence[PygGraph]) -
     levels: Levels = dict.fromkeys(layout.left_out)
     for view in views:
         _check_types(view, schema.node_types, schema.edge_types)
-        found = sorted(key for t in view.types for key in keys_of(view.storage(t), levels, set(), view.where))
+        found = sorted(key for t in view.types for key in view.keys(t, levels, set()))
         if found != expected:
             _refuse_names(view.where, found, expected)
+
+
+def _check_joining(schema: Schema, views: Sequence[PygGraph], counts: Mapping[GraphType, Tensor]) -> None:
+    """Refuse graphs that PyG would shift in another way than batches are."""
+    each = {t: own.tolist() for t, own in counts.items()}
+    columns = [(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
+    for i, view in enumerate(views):
+        indices = {}
+        for column, target in columns:
+            t, key = place = view.place_of(column)
+            increment = view.data.__inc__(key, view.storage(t)[key], view.storage(t))
+            if np.any(np.asarray(increment) != 0):
+                if target is None:
+                    raise SchemaError(
+                        f"{view.where} shifts the attribute {key!r} by {shown(increment)}, but the graphs before do "
+                        "not; give graphs of one class, or correct __inc__."
+                    )
+                indices[place] = target
+        view.check_joining({t: own[i] for t, own in each.items()}, indices)
 
 
 def _rows(
@@ -269,9 +313,11 @@ def _rows(
     expected = [number] * len(views) if is_label else counts[t].tolist()
     values = []
     for view, rows in zip(views, expected, strict=True):
-        if name not in (storage := view.storage(None if is_label else t)) and key not in storage:
+        place = view.place_of(column)
+        storage = view.storage(place[0])
+        if key not in storage:
             _refuse_names(view.where, list(storage.keys()), [key])
-        found_dim, found, found_rows = _of_one(view, None if is_label else t, key)
+        found_dim, found, found_rows = view.described(place)
         value = plain_tensor(storage[key], key)
         if (found_dim is None) != (dim is None):
             raise SchemaError(f"{view.where}: the attribute {key!r} is joined along {found_dim}, before along {dim}.")
@@ -280,7 +326,7 @@ def _rows(
             raise SchemaError(
                 f"{view.where}: the attribute {key!r} has {found_rows} rows, but must have {rows}, one for each "
                 f"{content.partition('_')[0]}, as the graphs before tell; correct it, or say what it belongs to: "
-                f'levels={{"{key}": "node"}}, "edge" or "graph".'
+                f'levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
         whole = dim is None or value.ndim == 0
         values.append(value if whole else value.movedim(dim or 0, 0))
@@ -302,7 +348,7 @@ def _joined_ends(
             i = int(torch.searchsorted(edges.cumsum(0), edge, right=True))
             raise SchemaError(
                 f"{views[i].where} has an edge at node {int(end[edge])}, but its nodes are 0..{int(nodes[t][i]) - 1}; "
-                "correct edge_index, or num_nodes."
+                f"correct {views[i].form.edges[edge_type][1]}, or num_nodes."
             )
         first = torch.repeat_interleave(nodes[t].cumsum(0) - nodes[t], edges)
         shifted.append(end + first.to(idtype))

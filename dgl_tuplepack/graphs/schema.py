@@ -84,7 +84,7 @@ class Schema:
         if is_pyg(graphs):
             from dgl_tuplepack.graphs.pyg_items import example_schema
 
-            return example_schema(graphs, levels or {}, graph_id is not None).with_relations(ties, indices)
+            return example_schema(graphs, levels or {}, graph_id is not None).with_declared(ties, indices)
         refuse_levels(levels, "the example")
         graph, labels = joined(graphs, "the example"), as_tensors(label)
         return cls(
@@ -133,6 +133,10 @@ class Schema:
         return replace(
             self, ties=self.ties if ties is None else ties, indices=self.indices if indices is None else indices
         )
+
+    def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
+        """Return a schema with ties and indices beside those that it has already."""
+        return self.with_relations(_beside(self.ties, ties), _beside(self.indices, indices))
 
     def check_types(self, graph: Any, where: str) -> None:
         """Refuse a graph, or named graphs, of other types or names."""
@@ -189,6 +193,10 @@ class Schema:
         for edge_type, specs in self.edge_features.items():
             if graph.num_edges(edge_type):
                 yield _specs(graph.edges[edge_type].data), specs, "edge"
+
+
+def _beside(own: Any, declared: Any) -> Any:
+    return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
 def refuse_levels(levels: Levels | None, what: str) -> None:

@@ -15,6 +15,7 @@ from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.items import Parts
 from dgl_tuplepack.graphs.named import by_name, counts_of, is_graph, is_pyg, name_of_type, names_of, own_type
+from dgl_tuplepack.graphs.pyg_layout import Levels
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
 _GRAPHS = 5
@@ -34,11 +35,16 @@ class GraphTransform:
         0..2**64-1.
     may_grow
         Whether graphs may get more nodes or edges, or other types: not once sizes were taken.
+    levels
+        What attributes of graphs of PyG belong to.
     """
 
-    def __init__(self, transform: Callable[[Any], Any], seed: int, *, may_grow: bool = False) -> None:
+    def __init__(
+        self, transform: Callable[[Any], Any], seed: int, *, may_grow: bool = False, levels: Levels | None = None
+    ) -> None:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
+        self.levels = levels
         # Types whose nodes (edges) a label numbers: they may not become fewer.
         self.numbered: Mapping[GraphType, str] = {}
 
@@ -64,7 +70,7 @@ class GraphTransform:
         is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
         graph = _copied(part.graph) if copies else part.graph
-        counts = _counts(graph, where)
+        counts = _counts(graph, where, self.levels)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -116,7 +122,7 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        now = _counts(found, where)
+        now = _counts(found, where, self.levels)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
             "writes a store, or apply it to the dataset before sizes are read."
@@ -183,10 +189,10 @@ def _copied(graph: Any) -> Any:
     return shared
 
 
-def _counts(graph: Any, where: str) -> dict[Any, int]:
+def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
     """Nodes and edges of each type."""
     if is_pyg(graph):
         from dgl_tuplepack.graphs.pyg_items import PygGraph
 
-        graph = PygGraph(graph, where)
+        graph = PygGraph(graph, where, levels)
     return counts_of(graph)

@@ -113,7 +113,8 @@ def packed_loader(
     asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
     _, graphs = opened(source)
-    return _loaders({"": (graphs, sizes_of(graphs))}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
+    sizes = sizes_of(graphs, levels=sorted_settings.batch.get("levels"))
+    return _loaders({"": (graphs, sizes)}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
 
 
 def packed_loaders(
@@ -180,15 +181,15 @@ def packed_loaders(
         raise InputError(f"plans must be a mapping of names of parts to plans, but are {shown(plans)}.")
     asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
-    parts = _parts(source, splits)
+    parts = _parts(source, splits, sorted_settings.batch.get("levels"))
     unknown = [name for name in plans if name not in parts]
     if unknown:
         raise InputError(f"plans has {shown(unknown[0])}, but the parts are {', '.join(map(repr, parts))}.")
     return _loaders(parts, _shuffled(shuffle, parts), padded, asked, sorted_settings)
 
 
-def _parts(source: Any, splits: Mapping[str, Any] | None) -> dict[str, Part]:
-    """Return the graphs and sizes of each part."""
+def _parts(source: Any, splits: Mapping[str, Any] | None, levels: Any) -> dict[str, Part]:
+    """Return the graphs and sizes of each part; of graphs of PyG, `levels` say what attributes belong to."""
     if isinstance(source, Mapping):
         if splits is not None:
             raise InputError("splits are for one source, but a mapping of sources was given; leave one of them out.")
@@ -198,7 +199,7 @@ def _parts(source: Any, splits: Mapping[str, Any] | None) -> dict[str, Part]:
         if wrong:
             raise InputError(f"names of parts must be texts, but one is {shown(wrong[0])}.")
         parts = {name: opened(each)[1] for name, each in source.items()}
-        sized = {name: (graphs, sizes_of(graphs)) for name, graphs in parts.items()}
+        sized = {name: (graphs, sizes_of(graphs, levels=levels)) for name, graphs in parts.items()}
         _check_same(sized)
         return sized
     found, graphs = opened(source)
@@ -208,7 +209,7 @@ def _parts(source: Any, splits: Mapping[str, Any] | None) -> dict[str, Part]:
             f"{found.title} has no splits; give splits={{'train': ids, ...}}, a mapping of names to sources, or use "
             "packed_loader for all graphs."
         )
-    sizes = sizes_of(graphs)
+    sizes = sizes_of(graphs, levels=levels)
     rows = {name: as_ids(ids, len(sizes)) for name, ids in chosen.items()}
     empty = [name for name, ids in rows.items() if not len(ids)]
     if empty:

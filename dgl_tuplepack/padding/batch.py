@@ -272,9 +272,10 @@ class PaddedBatch:
 
         It has the attributes of the graphs, `edge_index`, `batch` and `ptr`, and `node_mask`, `edge_mask`,
         `graph_mask` and `graph_ids`. `num_graphs` is the number of graph slots; `to_data_list`, `get_example` and
-        indices cover the real graphs alone. Of graphs of DGL, the node feature "feat" is `x`, the edge feature "feat"
-        is `edge_attr`, and a single label is `y`; other names stay. Named graphs are one `HeteroData`, whose node types
-        carry their names.
+        indices cover the real graphs alone. Of several graphs in one `Data` it has what `follow_batch` gives, such as
+        `x_s_batch` and `x_s_ptr`, and `x_s_mask` and `edge_index_s_mask`. Of graphs of DGL, the node feature "feat" is
+        `x`, the edge feature "feat" is `edge_attr`, and a single label is `y`; other names stay. Named graphs are one
+        `HeteroData`, whose node types carry their names.
 
         Every access makes a new one: keep it.
         """

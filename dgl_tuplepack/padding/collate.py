@@ -83,8 +83,9 @@ class PaddedCollate:
         0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
         number of workers; they need items from ``with_ids(dataset)``.
     levels
-        What attributes of graphs of PyG belong to: "node", "edge", "graph", or None to leave one out, by name,
-        ``{"w": "edge"}``. It is needed where the example does not tell it.
+        What attributes of graphs of PyG belong to: "node", "edge", "graph", the name of an attribute that counts nodes
+        or is endpoints of edges, or None to leave one out, by name, ``{"w": "edge"}``. It is needed where the example
+        does not tell it. An attribute whose level is its own name is a component of its own, which limits count.
 
     Raises
     ------
@@ -130,8 +131,8 @@ class PaddedCollate:
         levels: Levels | None = None,
     ) -> None:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
-        self._transform = None if transform is None else GraphTransform(transform, transform_seed)
         levels = None if levels is None else checked_levels(levels)
+        self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
         self.schema = Schema.of(self._example(example), ties, indices, levels)
         if self._transform is not None:
             self._transform.numbered = self.schema.numbered_by_labels

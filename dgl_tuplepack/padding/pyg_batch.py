@@ -17,11 +17,12 @@ from torch_geometric.data import Batch, Data, HeteroData
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_attributes import ENDPOINTS, NUMBER
+from dgl_tuplepack.graphs.pyg_form import NUMBER
 from dgl_tuplepack.graphs.pyg_layout import Column, PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.pyg_data import Joining, StoredData, joining_of
 from dgl_tuplepack.padding.pyg_names import Names, names_of
 from dgl_tuplepack.sizes import IntArray
 
@@ -41,6 +42,11 @@ class Origin:
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
     _bounds: dict[GraphType, list[int]] | None = None
+
+    @functools.cached_property
+    def joining(self) -> Joining | None:
+        """How PyG joins the graphs, where it is not as any `Data`."""
+        return joining_of(self.names, self.indices)
 
     @property
     def bounds(self) -> dict[GraphType, list[int]]:
@@ -106,11 +112,11 @@ class Template:
     """An empty batch. Copies take a fraction of the time of PyG's own, which go through each attribute in Python."""
 
     def __init__(self, names: Names) -> None:
-        empty = PygBatch(_base_cls=Data if names.is_plain else HeteroData)
+        empty = PygBatch(_base_cls=Data if names.is_flat else HeteroData)
         for t in names.storages[1:]:
             empty[t]  # makes the storage
         self.names, self._class = names, type(empty)
-        self._is_plain, self._number = names.is_plain, len(names.node_types)
+        self._is_flat, self._number = names.is_flat, len(names.node_types)
         found = [storage.__dict__ for storage in empty.stores]
         kinds = [type(storage) for storage in empty.stores]
         own = [{key: value for key, value in inside.items() if key not in ("_mapping", "_parent")} for inside in found]
@@ -130,7 +136,7 @@ class Template:
             mapping: dict[str, Any] = {}
             storage.__dict__.update(own, _mapping=mapping, _parent=parent)
             attributes.append(mapping)
-        if self._is_plain:
+        if self._is_flat:
             inside["_store"] = storages[None]
         else:
             inside["_global_store"] = storages.pop(None)
@@ -161,18 +167,15 @@ def pyg_batch(batch: PaddedBatch) -> Any:
     )  # fmt: skip
     made, storages = template.new(origin)
     _set_columns(template.names, storages, values)
-    # Nodes and edges of a `Data` are in one storage.
-    step, at = (0, 0) if template.names.is_plain else (1, 1)
-    later = at + step * len(batch.node_types)
-    for e, mask in batch._edge_masks.items():
-        storage, later = storages[later], later + step
-        storage[ENDPOINTS] = joined_ends(batch._src[e], batch._dst[e])
-        storage["edge_mask"] = mask
-    for t, mask in batch._node_masks.items():
-        storage, at = storages[at], at + step
-        number = mask.shape[0]
-        storage["batch"], storage["ptr"] = _batch_and_pointers(batch._nodes_per_graph[t], number)
-        storage["node_mask"], storage[NUMBER] = mask, number
+    for (at, ends, mask), e in zip(template.names.edge_places, batch.edge_types, strict=True):
+        storages[at][ends] = joined_ends(batch._src[e], batch._dst[e])
+        storages[at][mask] = batch._edge_masks[e]
+    for (at, slots, pointers, mask, number), t in zip(template.names.node_places, batch.node_types, strict=True):
+        storage, nodes = storages[at], batch._node_masks[t].shape[0]
+        storage[slots], storage[pointers] = _batch_and_pointers(batch._nodes_per_graph[t], nodes)
+        storage[mask] = batch._node_masks[t]
+        if number is not None:
+            storage[number] = nodes
     storages[0]["graph_mask"] = graph_mask
     if batch.graph_ids is not None:
         storages[0]["graph_ids"] = batch.graph_ids
@@ -189,19 +192,17 @@ def plain_batch(
     number of graphs. `ends`, ``[2, E]``, are those of each edge type, and `values` the columns.
     """
     names = template.names
-    nodes, edges = len(names.node_types), len(names.edge_types)
+    nodes = len(names.node_types)
     of_nodes = dict(zip(names.node_types, counts, strict=False))
     of_edges = dict(zip(names.edge_types, counts[nodes:], strict=True))
     made, storages = template.new(Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices))
     _set_columns(names, storages, values)
-    step = 0 if names.is_plain else 1
-    for number in range(edges):
-        storages[step * (1 + nodes + number)][ENDPOINTS] = ends[number]
-    for number, t in enumerate(names.node_types):
-        storage = storages[step * (1 + number)]
-        storage["batch"], storage["ptr"] = _slots_and_pointers(counts[number], totals[number])
-        if t in names.counted:
-            storage[NUMBER] = totals[number]
+    for number, (at, key, _) in enumerate(names.edge_places):
+        storages[at][key] = ends[number]
+    for number, (at, slots, pointers, _, _) in enumerate(names.node_places):
+        storages[at][slots], storages[at][pointers] = _slots_and_pointers(counts[number], totals[number])
+        if names.node_types[number] in names.counted:
+            storages[at][NUMBER] = totals[number]
     return made
 
 
@@ -263,10 +264,13 @@ def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
 def _example(batch: Any, origin: Origin, i: int) -> Any:
     """Return graph `i` of a batch."""
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
-    data = Data() if names.is_plain else HeteroData()
+    joining = origin.joining
+    data = HeteroData() if not names.is_flat else Data() if joining is None else StoredData()
+    if joining is not None:
+        data.__dict__["_joining"] = joining
 
     def storage(of: Any, t: GraphType | None) -> Any:
-        return of._store if names.is_plain else of._global_store if t is None else of[t]
+        return of._store if names.is_flat else of._global_store if t is None else of[t]
 
     # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
@@ -295,10 +299,10 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         if target is not None and found.dtype in INDEX_TYPES:
             found = counted(found, target)
         storage(data, t)[key] = found
-    for e in names.edge_types:
-        found = storage(batch, names.storage_of(e))[ENDPOINTS][:, spans[e]]
+    for e, (_, key, _) in zip(names.edge_types, names.edge_places, strict=True):
+        found = storage(batch, names.storage_of(e))[key][:, spans[e]]
         found = torch.stack([counted(end, t) for end, t in zip(found, (e[0], e[2]), strict=True)])
-        storage(data, names.storage_of(e))[ENDPOINTS] = in_order(found, e, 1)
+        storage(data, names.storage_of(e))[key] = in_order(found, e, 1)
     for node_type in names.node_types:
         if node_type in names.counted:
             span = spans[node_type]

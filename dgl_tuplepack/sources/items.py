@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -53,9 +54,10 @@ class Items(Source):
             )
         if not self._number:
             raise SizesError("the dataset has no graphs; at least one is needed.")
+        read = functools.partial(_read_sizes, self.levels)
         if cache is None:
-            return _read_sizes(self._given, self._number)
-        return cached_sizes(cache, self._given, self._number, _read_sizes)
+            return read(self._given, self._number)
+        return cached_sizes(cache, self._given, self._number, read)
 
     def num_graphs(self) -> int | None:
         """Return the length, if there is one."""
@@ -88,11 +90,12 @@ class Items(Source):
 class SizeReader:
     """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
 
-    `components` are the names of the components of a size.
+    `levels` tell what attributes of graphs of PyG belong to. `components` are the names of the components of a size.
     """
 
-    def __init__(self, first: Any, where: str) -> None:
-        graph = _sized(first, where)
+    def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
+        self._levels = levels
+        graph = _sized(first, where, levels)
         self._where, self._types, self._names = where, types_in(graph), names_of(graph)
         node_types, edge_types = self._types
         named = bool(self._names)
@@ -100,7 +103,7 @@ class SizeReader:
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""
-        graph = _sized(item, where)
+        graph = _sized(item, where, self._levels)
         check_types(types_in(graph), self._types, where, self._where, (names_of(graph), self._names))
         if self.components is HOMOGENEOUS:
             return graph.num_nodes(), graph.num_edges()
@@ -111,19 +114,21 @@ class SizeReader:
         )
 
 
-def _sized(item: Any, where: str) -> Any:
+def _sized(item: Any, where: str, levels: Mapping[str, str | None] | None) -> Any:
     """Return the graph of an item, or a view of one of PyG with the same methods."""
     graph = parts_of(item, where).graph
     if not is_pyg(graph):
         return graph
     from dgl_tuplepack.graphs.pyg_items import PygGraph
 
-    return PygGraph(graph, where)
+    return PygGraph(graph, where, levels)
 
 
-def _read_sizes(source: Any, number: int, ids: Sequence[int] | None = None) -> GraphSizes:
+def _read_sizes(
+    levels: Mapping[str, str | None] | None, source: Any, number: int, ids: Sequence[int] | None = None
+) -> GraphSizes:
     """Return the sizes of all items of a dataset, or of the items `ids`."""
-    size_of = SizeReader(source[0], "item 0")
+    size_of = SizeReader(source[0], "item 0", levels)
     chosen = range(number) if ids is None else ids
     rows = np.empty((len(chosen), len(size_of.components)), dtype=np.int64)
     items = progress_bar(chosen, desc="sizes", unit=" graphs", hidden=len(chosen) < _PROGRESS_FROM)

@@ -56,6 +56,8 @@ class Source(ABC):
         `PreTransform` of the graphs, if they were transformed before.
     ties, indices
         What is declared about the graphs, see `graphs.relations`.
+    own_indices
+        Indices that the graphs tell themselves, once their `blocks` are read; `indices` are beside them.
     """
 
     knows_sizes = False
@@ -65,6 +67,7 @@ class Source(ABC):
     pre_transform: Any = None
     ties: Mapping[str, str] = {}
     indices: Mapping[str, str] = {}
+    own_indices: Mapping[str, str] = {}
     files: Path | None = None
     settings: Mapping[str, str] = {}
 

@@ -14,23 +14,11 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
-from dgl_tuplepack.graphs.pyg_attributes import (
-    ENDPOINTS,
-    NUMBER,
-    Attribute,
-    Levels,
-    Sizes,
-    check_endpoints,
-    check_known,
-    described,
-    keys_of,
-    nodes_key,
-    plain_tensor,
-    refuse_open,
-    schema_of_attributes,
-)
+from dgl_tuplepack.graphs.pyg_attributes import Attribute, Sizes, check_known, plain_tensor
+from dgl_tuplepack.graphs.pyg_form import NUMBER, nodes_key
 from dgl_tuplepack.graphs.pyg_items import PygGraph
-from dgl_tuplepack.graphs.pyg_layout import LABEL
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.pyg_levels import refuse_open, schema_of_attributes
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -63,13 +51,20 @@ class PygDataset(Items):
         found = _in_memory(given)
         return None if found is None else cls(given, *found)
 
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same graphs, whose attributes belong to what `levels` say."""
+        other = super().with_levels(levels)
+        other._graphs = _Collated(self._graphs.dataset, self._graphs.ids, levels)  # type: ignore[attr-defined]
+        return other
+
     def sizes(self, cache: Path | None = None) -> GraphSizes:
         """Return the sizes, from the slices."""
         return self._graphs.sizes
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield runs of the collated tensors; of a subset, gathered rows."""
-        self.schema = self._graphs.schema(self.levels or {})
+        self.schema = self._graphs.schema()
+        self.own_indices = self.schema.indices
         return self._graphs.blocks(self.schema)
 
 
@@ -94,8 +89,6 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
         return None
     if given.transform is not None or given._data is None or not isinstance(given.slices, Mapping):
         return None
-    if ENDPOINTS not in given.slices and not hasattr(given._data, "node_types"):
-        return None
     ids = None if given._indices is None else np.asarray(given._indices, np.int64).reshape(-1)
     return given, ids
 
@@ -103,13 +96,17 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 class _Collated:
     """The graphs `ids`, or all, of a dataset that holds them in one."""
 
-    def __init__(self, dataset: Any, ids: IntArray | None) -> None:
-        self._data, self._slices, self._ids = dataset._data, dataset.slices, ids
-        # A view of the collated graph, for its types and storages.
-        self._view = PygGraph(self._data, "the dataset")
+    def __init__(self, dataset: Any, ids: IntArray | None, levels: Levels | None = None) -> None:
+        self.dataset, self.ids, self._levels = dataset, ids, levels or {}
+        self._data, self._slices = dataset._data, dataset.slices
+
+    @functools.cached_property
+    def _view(self) -> PygGraph:
+        """A view of the collated graph, for its types and storages."""
+        return PygGraph(self._data, "the dataset", self._levels)
 
     def __len__(self) -> int:
-        return int(self._data_length()) if self._ids is None else len(self._ids)
+        return int(self._data_length()) if self.ids is None else len(self.ids)
 
     def _data_length(self) -> int:
         inner = next(iter(self._slices.values()))
@@ -124,17 +121,19 @@ class _Collated:
 
     def _counts(self, offsets: _Offsets) -> IntArray:
         counts: IntArray = np.diff(offsets)
-        return counts if self._ids is None else counts[self._ids]
+        return counts if self.ids is None else counts[self.ids]
 
     def _all_nodes(self, t: str) -> IntArray:
         """Nodes of a type in each graph of the whole dataset."""
-        storage = self._view.storage(t)
-        if "_num_nodes" in storage.__dict__:
-            return np.asarray(storage.__dict__["_num_nodes"], np.int64)
-        key = check_known(nodes_key(storage), "the dataset" if not self._view.is_hetero else f"type {t!r}")
+        of_type, key = self._view.form.nodes[t]
+        storage = self._view.storage(of_type)
+        if key == NUMBER:
+            if "_num_nodes" in storage.__dict__:
+                return np.asarray(storage.__dict__["_num_nodes"], np.int64)
+            key = check_known(nodes_key(storage), "the dataset" if of_type is None else f"type {t!r}")
         if key == NUMBER:
             return np.asarray(storage[NUMBER], np.int64).reshape(-1)
-        counts: IntArray = np.diff(self._offsets(t if self._view.is_hetero else None, key))
+        counts: IntArray = np.diff(self._offsets(of_type, key))
         return counts
 
     @functools.cached_property
@@ -146,18 +145,11 @@ class _Collated:
                     f"the dataset tells {len(counts)} numbers of nodes of type {t!r}, but has {self._data_length()} "
                     "graphs; give its items, list(dataset)."
                 )
-        return every if self._ids is None else {t: counts[self._ids] for t, counts in every.items()}
-
-    def _collated_nodes(self, e: EdgeType) -> tuple[int, int]:
-        """Nodes of the ends of an edge type, as the collated graph itself tells them."""
-        return int(self._view.storage(e[0]).num_nodes), int(self._view.storage(e[2]).num_nodes)
+        return every if self.ids is None else {t: counts[self.ids] for t, counts in every.items()}
 
     @functools.cached_property
     def _edges(self) -> dict[EdgeType, IntArray]:
-        return {
-            e: self._counts(self._offsets(e if self._view.is_hetero else None, ENDPOINTS))
-            for e in self._view.canonical_etypes
-        }
+        return {e: self._counts(self._offsets(*self._view.form.edges[e])) for e in self._view.canonical_etypes}
 
     @functools.cached_property
     def sizes(self) -> GraphSizes:
@@ -167,31 +159,29 @@ class _Collated:
         columns = [*self._nodes.values(), *self._edges.values()]
         return GraphSizes(np.stack(columns, axis=1), components_of(self._view.ntypes, self._view.canonical_etypes))
 
-    def schema(self, levels: Levels) -> Schema:
+    def schema(self) -> Schema:
         """Return the schema; all graphs tell the levels of attributes."""
         if not len(self):
             raise SizesError("the dataset has no graphs; at least one is needed.")
         left_out: set[str] = set()
         attributes = []
-        for t in self._view.types:
-            storage = self._view.storage(t)
-            for key in sorted(keys_of(storage, levels, left_out, "the dataset")):
-                what = f"the attribute {key!r} of the dataset"
-                value = plain_tensor(storage[key], what)
-                dim, spec = described(self._data, storage, key, value, what)
+        view, form = self._view, self._view.form
+        for t in view.types:
+            for key in view.keys(t, self._levels, left_out):
+                dim, spec, _ = view.described((t, key))
                 rows = self._counts(self._offsets(t, key))
                 if dim is None:
                     # PyG's axis is in the collated tensor already.
                     spec = type(spec)(spec.shape[1:], spec.dtype)
                 attributes.append(Attribute(t, key, dim, spec, rows))
-        view = self._view
-        ends = [check_endpoints(view.storage(e).get(ENDPOINTS), "the dataset") for e in view.canonical_etypes]
-        for e in view.canonical_etypes:
-            view.check_joining(e, self._collated_nodes(e))
-        idtype = torch.int32 if {end.dtype for end in ends} == {torch.int32} else torch.int64
-        counted = tuple(t for t in view.ntypes if NUMBER in view.storage(t))
+        # As one graph, the collated ones have the nodes and edges of all of them.
+        counts: dict[GraphType, int] = {t: view.num_nodes(t) for t in view.ntypes}
+        view.check_joining(counts | {e: view.num_edges(e) for e in view.canonical_etypes}, form.indices)
+        idtypes = {view.endpoints(e).dtype for e in view.canonical_etypes}
+        idtype = torch.int32 if idtypes == {torch.int32} else torch.int64
+        counted = tuple(t for t, (storage, key) in form.nodes.items() if key == NUMBER and key in view.storage(storage))
         schema, open_ones = schema_of_attributes(
-            attributes, Sizes(self._nodes, self._edges), levels, idtype, counted, left_out, True
+            attributes, form, Sizes(self._nodes, self._edges), self._levels, idtype, counted, left_out, True
         )
         if open_ones:
             refuse_open(open_ones, len(self))
@@ -215,25 +205,23 @@ class _Collated:
 
     def _reader(self, column: Any, schema: Schema) -> Any:
         """Return a function that reads the rows of a feature or label of a run of graphs."""
-        content, t, name = column
-        t, key = None if content == "label" or not self._view.is_hetero else t, name or LABEL
+        t, key = self._view.place_of(column)
         assert schema.pyg is not None
-        dim, number = schema.pyg.dim(column), schema.pyg.rows.get(column, 1)
+        dim, number, is_label = schema.pyg.dim(column), schema.pyg.rows.get(column, 1), column[0] == "label"
         value = plain_tensor(self._view.storage(t)[key], key)
         rows = value if not dim else value.movedim(dim, 0)
         offsets = self._offsets(t, key)
 
         def read(block: slice) -> Array:
             found = as_array(rows[self._rows(offsets, block)])
-            if content != "label" or number == 1:
+            if not is_label or number == 1:
                 return found
             return found.reshape(block.stop - block.start, number, *found.shape[1:])
 
         return read
 
     def _end_reader(self, e: EdgeType) -> Any:
-        t = e if self._view.is_hetero else None
-        ends, offsets = self._view.endpoints(e), self._offsets(t, ENDPOINTS)
+        ends, offsets = self._view.endpoints(e), self._offsets(*self._view.form.edges[e])
 
         def read(block: slice) -> list[Array]:
             chosen = self._rows(offsets, block)
@@ -243,9 +231,9 @@ class _Collated:
 
     def _rows(self, offsets: _Offsets, block: slice) -> slice | Tensor:
         """Return the rows of a run of the graphs."""
-        if self._ids is None:
+        if self.ids is None:
             return slice(int(offsets[block.start]), int(offsets[block.stop]))
-        ids = self._ids[block]
+        ids = self.ids[block]
         first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
         before = np.cumsum(lengths) - lengths
         return torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from dgl_tuplepack._checks import as_path
@@ -11,7 +12,12 @@ from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import resolve
 
 
-def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> GraphSizes:
+def sizes_of(
+    source: Any,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    levels: Mapping[str, str | None] | None = None,
+) -> GraphSizes:
     """Return the sizes of all graphs of a source, in its order.
 
     Parameters
@@ -27,6 +33,9 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     cache
         File that keeps the sizes of a dataset whose graphs are fetched one by one; it is written if it does not exist.
         Sources that know their sizes neither read nor write it. See Notes.
+    levels
+        Of graphs of PyG: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
+        `edge_label_index`, have a component unless it says otherwise.
 
     Returns
     -------
@@ -58,7 +67,12 @@ def sizes_of(source: Any, *, cache: str | os.PathLike[str] | None = None) -> Gra
     >>> sizes_of(([3, 2], [4, 2])).array.tolist()
     [[3, 4], [2, 2]]
     """
-    return resolve(source).sizes(None if cache is None else as_path(cache))
+    found = resolve(source)
+    if levels is not None:
+        from dgl_tuplepack.graphs.pyg_attributes import checked_levels
+
+        found = found.with_levels(checked_levels(levels))
+    return found.sizes(None if cache is None else as_path(cache))
 
 
 def histogram_of(source: Any) -> SizeHistogram:

@@ -171,7 +171,8 @@ class StoreMetadata:
     @property
     def version(self) -> int:
         """Version of the file."""
-        return 2 if any(getattr(self, key) for key in _OF_VERSION_2) else 1
+        has_ends = self.pyg is not None and bool(self.pyg.ends)
+        return 2 if has_ends or any(getattr(self, key) for key in _OF_VERSION_2) else 1
 
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
@@ -286,6 +287,8 @@ class StoreMetadata:
                 self.num_rows(content, t)
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the layout of PyG names arrays that the store does not have")
+        if self.pyg is not None:
+            self.pyg.check_types(self.node_types, self.edge_types)
         if any(entry.shape[:1] != (self.num_graphs,) for entry in self.of_content("label")):
             raise ValueError("there is not one label for each graph")
         if any(len(entry.shape) != 1 for entry in self.of_content("split")):

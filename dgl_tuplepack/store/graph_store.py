@@ -225,8 +225,8 @@ class GraphStore(StoredGraphs):
             As in `PaddedCollate`; the store keeps them, and its batches need not be told. Checked for each graph. None:
             those of the source, if it is a store.
         levels
-            What attributes of graphs of PyG belong to: "node", "edge", "graph", or None to leave one out, by name,
-            ``{"w": "edge"}``. It is needed where the graphs do not tell it.
+            What attributes of graphs of PyG belong to, as in `PaddedCollate`. It is needed where the graphs do not tell
+            it.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -27,12 +28,19 @@ class Transformed(Source):
 
     def __init__(self, source: Source, transform: Callable[[Any], Any], seed: int, part: str = "") -> None:
         super().__init__(source.title)
-        self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True)
         self.levels = source.levels
+        self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
         # Described before it is used, since it may keep what it has computed.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
         self.ties, self.indices = source.ties, source.indices
+
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same graphs, whose attributes belong to what `levels` say."""
+        other = super().with_levels(levels)
+        other._transform = copy.copy(self._transform)  # type: ignore[attr-defined]
+        other._transform.levels = levels  # type: ignore[attr-defined]
+        return other
 
     def num_graphs(self) -> int | None:
         """Return the number of graphs, if it is known before they are read."""
@@ -46,7 +54,7 @@ class Transformed(Source):
         """Read and transform all graphs, and return their sizes."""
         items = self.items()
         first = next(items)
-        size_of = SizeReader(first, "item 0")
+        size_of = SizeReader(first, "item 0", self.levels)
         rows = [size_of(first, "item 0"), *(size_of(item, f"item {1 + i}") for i, item in enumerate(items))]
         return GraphSizes(np.array(rows), size_of.components)
 

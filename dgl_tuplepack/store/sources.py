@@ -21,7 +21,7 @@ def blocks_of(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema and all graphs of a source as blocks; errors may also come while iterating.
 
-    `ties` and `indices` take the place of those of the source.
+    `ties` and `indices` take the place of those that were declared for the source.
     """
     blocks = source.blocks()
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
@@ -30,7 +30,7 @@ def blocks_of(
     if source.schema is None or source.schema.pyg is None:
         refuse_levels(source.levels, source.title)
     if source.schema is not None:
-        return source.schema.with_relations(ties, indices), blocks
+        return source.schema.with_relations(ties, {**source.own_indices, **indices}), blocks
     first = next(blocks, None)
     if first is None:
         raise SizesError(f"{source.title} has no graphs; at least one is needed.")

@@ -9,17 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from tests.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, stored
+from tests.pyg import LISTS, InMemory, assert_same, batch_of, contents, few, stored, told_lists
 
 
 def limits_for(graphs: Any) -> tp.Limits:
     """Limits with room for one more graph, two nodes and two edges."""
-    totals = {name: int(total) + 2 for name, total in tp.sizes_of(graphs).totals().items()}
-    if set(totals) == {"nodes", "edges"}:
-        return tp.Limits(**totals, graphs=len(graphs) + 1)
-    nodes = {name.removeprefix("nodes:"): n for name, n in totals.items() if name.startswith("nodes:")}
-    edges = {tuple(name.split(":")[1:]): n for name, n in totals.items() if name.startswith("edges:")}
-    return tp.Limits(nodes=nodes, edges=edges, graphs=len(graphs) + 1)
+    sizes = tp.sizes_of(graphs)
+    return tp.Limits.from_components({name: n + 2 for name, n in sizes.totals().items()}, graphs=len(sizes) + 1)
+
+
+def checksums_of(store: tp.GraphStore) -> dict[Any, str]:
+    """Checksums of the arrays of a store."""
+    return {key: entry.sha256 for key, entry in store.parts[0].entries.items()}
 
 
 @few
@@ -41,9 +42,7 @@ def test_a_dataset_in_memory_gives_the_store_of_its_items(graphs: list[Any]) -> 
         return
     found, expected = stored(dataset), stored(graphs)
     assert found.schema == expected.schema
-    assert {k: e.sha256 for k, e in found.parts[0].entries.items()} == {
-        k: e.sha256 for k, e in expected.parts[0].entries.items()
-    }
+    assert checksums_of(found) == checksums_of(expected)
     assert (tp.sizes_of(dataset).array == tp.sizes_of(graphs).array).all()
 
 
@@ -102,3 +101,31 @@ def test_batches_without_padding_are_those_of_pyg(graphs: list[Any], data: st.Da
     for one, i in zip(found.to_data_list(), ids, strict=True):
         assert_same(one, graphs[i])
     assert_same(view[ids[0]], graphs[ids[0]])
+
+
+@few
+@given(told_lists(), st.data(), st.booleans())
+def test_classes_that_join_graphs_in_their_own_way_are_followed(
+    told: tuple[list[Any], dict[str, str]], data: st.DataObject, sort_edges: bool
+) -> None:
+    graphs, levels = told
+    store = stored(graphs, levels=levels)
+    ids = data.draw(st.lists(st.sampled_from(range(len(graphs))), min_size=1, max_size=5))
+    chosen, groups = [graphs[i] for i in ids], [name for name in ("x_a", "x_b") if name in graphs[0]]
+    expected = batch_of(chosen, follow_batch=groups)
+    found = store.batched(framework="pyg")[ids]
+    assert_same(found, expected, {"batch", "ptr"} - set(found.keys()))
+    # What comes out has another class, but is joined in the same way.
+    dataset = store.as_pyg_dataset()
+    assert_same(batch_of([dataset[i] for i in ids], follow_batch=groups), expected)
+    every, limits = range(len(graphs)), limits_for(store)
+    padded = store.batch(every, limits, sort_edges=sort_edges).pyg
+    collate = tp.PaddedCollate(limits, graphs[0], levels=levels, sort_edges=sort_edges)
+    assert_same(collate(graphs).pyg, padded, {"graph_ids"})
+    for one, graph in zip(padded.to_data_list(), graphs, strict=True):
+        assert_same(one, graph)
+    dataset = InMemory(graphs)
+    assert (tp.sizes_of(dataset, levels=levels).array == tp.sizes_of(graphs, levels=levels).array).all()
+    assert checksums_of(stored(dataset, levels=levels)) == checksums_of(store)
+    part = stored(dataset[ids], levels=levels).batched(framework="pyg")[range(len(ids))]
+    assert_same(part, expected, {"batch", "ptr"} - set(part.keys()))

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from tests.pyg import RELATIONS, batch_of, random_heterodata
+from tests.pyg import RELATIONS, batch_of, bipartites_of, pairs_of, random_heterodata, room_for, stored
 
 from torch_geometric import nn as gnn  # isort: skip
 from torch_geometric.data import Data  # isort: skip
@@ -207,3 +207,49 @@ def test_heterogeneous_models_of_to_hetero_give_the_same_on_padded_batches() -> 
             torch.testing.assert_close(
                 pooled[: len(ids)], gnn.global_mean_pool(value, plain[t].batch, plain.num_graphs)
             )
+
+
+class PairNetwork(nn.Module):
+    """Encodes both graphs of a pair, by one convolution each, and compares them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = gnn.GINEConv(nn.Linear(2, 2), edge_dim=3), gnn.GCNConv(2, 2)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, batch: Any, number: int) -> Any:
+        s = self.first(batch.x_s, batch.edge_index_s, batch.edge_attr_s).tanh()
+        t = self.second(batch.x_t, batch.edge_index_t).tanh()
+        pooled = [gnn.global_add_pool(s, batch.x_s_batch, number), gnn.global_mean_pool(t, batch.x_t_batch, number)]
+        return self.head(torch.cat(pooled, 1))
+
+
+class BipartiteNetwork(nn.Module):
+    """Passes messages from the nodes of one kind to those of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = gnn.SAGEConv((3, 4), 2), nn.Linear(2, 1)
+
+    def forward(self, batch: Any, number: int) -> Any:
+        h = self.conv((batch.x_s, batch.x_t), batch.edge_index).tanh()
+        return self.head(gnn.global_add_pool(h, batch.x_t_batch, number))
+
+
+@pytest.mark.parametrize(("make", "network"), [(pairs_of, PairNetwork), (bipartites_of, BipartiteNetwork)])
+def test_networks_of_several_graphs_give_the_same_on_padded_batches(make: Any, network: type[nn.Module]) -> None:
+    torch.manual_seed(1)
+    graphs, model = make(torch.Generator().manual_seed(0)), network()
+    store = stored(graphs)
+
+    def trained(batch: Any, number: int, real: int) -> Any:
+        model.zero_grad()
+        out = model(batch, number)[:real]
+        (out**2).sum().backward()
+        return out, [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    for ids in ([0, 1, 2], [2], [1, 0]):
+        plain = batch_of([graphs[i] for i in ids], follow_batch=["x_s", "x_t"])
+        padded = store.batch(ids, room_for(store)).pyg
+        expected, found = trained(plain, len(ids), len(ids)), trained(padded, padded.num_graphs, len(ids))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)

@@ -164,65 +164,11 @@ def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_p
     assert torch.equal(found.w, torch.cat([many[0].w, graphs[1].w]))
 
 
-class Pair(Data):
-    """The pair of graphs of PyG's guide."""
-
-    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        sizes = {"edge_index_s": "x_s", "edge_index_t": "x_t"}
-        return self[sizes[key]].size(0) if key in sizes else super().__inc__(key, value, *args, **kwargs)
-
-
-class Bipartite(Data):
-    """The bipartite graph of PyG's guide."""
-
-    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if key == "edge_index":
-            return torch.tensor([[self.x_s.size(0)], [self.x_t.size(0)]])
-        return super().__inc__(key, value, *args, **kwargs)
-
-
 class Turned(Data):
     """A graph whose attribute `bar` has its nodes along the second axis."""
 
     def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
         return 1 if key == "bar" else super().__cat_dim__(key, value, *args, **kwargs)
-
-
-def test_pairs_of_graphs_are_heterogeneous_graphs(tmp_path: Path) -> None:
-    ends = torch.tensor([[0, 0, 0], [1, 2, 1]])
-    pair = Pair(x_s=torch.rand(5, 2), edge_index_s=ends, x_t=torch.rand(4, 2), edge_index_t=ends)
-    with refused(SchemaError, "'edge_index_s', 'edge_index_t'", "HeteroData"):
-        tp.GraphStore.write(tmp_path / "store", [pair, pair])
-    graphs = []
-    for number in (5, 3):
-        data = HeteroData()
-        data["s"].x, data["t"].x = torch.rand(number, 2), torch.rand(4, 2)
-        data["s", "to", "s"].edge_index = data["t", "to", "t"].edge_index = ends
-        graphs.append(data)
-    store = tp.GraphStore.write(tmp_path / "store", graphs)
-    pairs = [Pair(x_s=g["s"].x, edge_index_s=ends, x_t=g["t"].x, edge_index_t=ends) for g in graphs]
-    expected, found = batch_of(pairs, follow_batch=["x_s", "x_t"]), store.batched(framework="pyg")[[0, 1]]
-    for t in "st":
-        assert torch.equal(found[t].x, expected[f"x_{t}"])
-        assert torch.equal(found[t].batch, expected[f"x_{t}_batch"])
-        assert torch.equal(found[t].ptr, expected[f"x_{t}_ptr"])
-        assert torch.equal(found[t, "to", t].edge_index, expected[f"edge_index_{t}"])
-
-
-def test_bipartite_graphs_are_heterogeneous_graphs(tmp_path: Path) -> None:
-    ends = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 2]])
-    graph = Bipartite(x_s=torch.rand(2, 3), x_t=torch.rand(3, 4), edge_index=ends)
-    with refused(SchemaError, "HeteroData"):
-        tp.GraphStore.write(tmp_path / "store", [graph, graph])
-    counted = Bipartite(x_s=torch.rand(2, 3), x_t=torch.rand(3, 4), edge_index=ends, num_nodes=3)
-    with refused(SchemaError, "Bipartite joins edge_index in a way of its own", "HeteroData"):
-        tp.GraphStore.write(tmp_path / "store", [counted, counted])
-    data = HeteroData()
-    data["s"].x, data["t"].x, data["s", "to", "t"].edge_index = graph.x_s, graph.x_t, ends
-    found = tp.GraphStore.write(tmp_path / "store", [data, data]).batched(framework="pyg")[[0, 1]]
-    expected = batch_of([graph, graph])
-    assert torch.equal(found["s", "to", "t"].edge_index, expected.edge_index)
-    assert torch.equal(found["t"].x, expected.x_t)
 
 
 @pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
@@ -243,16 +189,6 @@ def test_new_batch_dimensions_and_other_axes_are_those_of_pyg(gather: Any, tmp_p
         assert torch.equal(found.get_example(0)[attribute], graphs[2][attribute])
         padded = tp.GraphStore(store.path).batch([2, 0], LIMITS).pyg
         assert torch.equal(padded.get_example(1)[attribute], graphs[0][attribute])
-
-
-def test_attributes_that_count_something_are_refused(tmp_path: Path) -> None:
-    graphs = [molecule(3, 4), molecule(4, 5)]
-    for graph in graphs:
-        graph.center_index = torch.tensor([1])
-    with refused(SchemaError, "'center_index'", "__inc__", 'levels={"center_index": None}'):
-        tp.GraphStore.write(tmp_path / "store", graphs)
-    with refused(SchemaError, "'center_index'", "__inc__"):
-        tp.GraphStore.write(tmp_path / "store", InMemory(graphs))
 
 
 def test_a_label_of_several_rows_is_joined_as_pyg_joins_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, SchemaError
 from tests.messages import refused
-from tests.pyg import InMemory, NewAxis, assert_same, molecule, ring
+from tests.pyg import InMemory, NewAxis, Pair, assert_same, molecule, ring
 from tests.stores import rewrite_metadata
 
 LIMITS = tp.Limits(nodes=12, edges=14, graphs=4)
@@ -155,6 +156,35 @@ def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:
         rewrite_metadata(store.path, change)
         with pytest.raises(FormatError):
             tp.GraphStore(store.path)
+
+
+def test_stores_of_pairs_have_graphs_of_dgl_and_a_checked_layout_of_the_second_version(tmp_path: Path) -> None:
+    ends, edge_type = torch.tensor([[0, 1], [1, 0]]), ["x_s", "edge_index_s", "x_s"]
+    pairs = [Pair(x_s=torch.rand(n, 1), edge_index_s=ends, x_t=torch.rand(2, 1), edge_index_t=ends) for n in (3, 5)]
+    graph = tp.GraphStore.write(tmp_path / "store", pairs)[1]
+    assert (graph.num_nodes("x_s"), graph.num_edges("edge_index_t")) == (5, 2)
+    assert torch.equal(graph.nodes["x_s"].data["x_s"], pairs[1].x_s)
+    damages: Any = (
+        3, [["x_s", None, "edge_index_s"]], [[["x_s", "no", "x_s"], None, "edge_index_s"]],
+        [[edge_type, "no", "edge_index"]], [[edge_type, None, "e"], [["x_t", "edge_index_t", "x_t"], None, "e"]],
+    )  # fmt: skip
+    for number, damage in enumerate(damages):
+        store, versions = tp.GraphStore.write(tmp_path / str(number), pairs), list[int]()
+
+        def change(document: Any, damage: Any = damage, versions: list[int] = versions) -> None:
+            versions.append(document["version"])
+            document["pyg"]["ends"] = damage
+
+        rewrite_metadata(store.path, change)
+        assert versions == [2]
+        with pytest.raises(FormatError):
+            tp.GraphStore(store.path)
+
+
+def test_stores_of_plain_graphs_have_no_endpoints_in_their_layout(tmp_path: Path) -> None:
+    path = tp.GraphStore.write(tmp_path / "store", [molecule(3, 4)]).path
+    document = json.loads((path / "metadata.json").read_text())
+    assert (document["version"], sorted(document["pyg"])) == (1, ["counted", "dims", "rows"])
 
 
 def test_packs_of_graphs_of_pyg_are_a_dataset_of_dgl_that_is_kept(tmp_path: Path) -> None:
