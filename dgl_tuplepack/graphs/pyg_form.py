@@ -136,7 +136,7 @@ def told(data: Any, method: str, key: str, storage: Any, what: str) -> Any:
     except Exception as error:
         raise SchemaError(
             f"{what} cannot be joined, since {method} of {type(data).__name__} fails: {type(error).__name__}: "
-            f"{error!s:.200}; correct {method}, or set num_nodes{or_left_out(key)}."
+            f"{error!s:.200}; correct {method} or set num_nodes{or_left_out(key)}."
         ) from error
 
 
@@ -244,7 +244,7 @@ class _Asked:
     def _refuse(self, t: GraphType | None, key: str, what: str) -> Any:
         raise SchemaError(
             f"{self._named(t, key)} is shifted by __inc__, which {what}, but must be the number of rows of an "
-            "attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__, or set num_nodes"
+            "attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
             f"{or_left_out(key)}."
         )
 

@@ -191,7 +191,7 @@ def schema_of(
     for i, graph in enumerate(graphs):
         counts: dict[GraphType, int] = {t: int(own[i]) for t, own in sizes.nodes.items()}
         graph.check_joining(counts | {e: int(own[i]) for e, own in sizes.edges.items()}, first.form.indices)
-    idtypes = {first.endpoints(e).dtype for e in first.canonical_etypes}
+    idtypes = {graph.endpoints(e).dtype for graph in graphs for e in graph.canonical_etypes}
     idtype = torch.int32 if idtypes == {torch.int32} else torch.int64
     counted = tuple(
         t for t, (storage, key) in first.form.nodes.items() if key == NUMBER and key in first.storage(storage)

@@ -136,6 +136,15 @@ def test_endpoints_beyond_32_bits_are_refused_beside_graphs_of_32_bits() -> None
 
 
 @GATHERED
+def test_endpoints_of_32_and_64_bits_together_have_64_as_in_pyg(gather: Any) -> None:
+    graphs = [
+        Data(x=torch.rand(n, 1), edge_index=torch.zeros(2, 2 * n, dtype=dtype))
+        for n, dtype in ((2, torch.int32), (3, torch.int64))
+    ]
+    assert_same(stored(gather(graphs)).batched(framework="pyg")[[0, 1]], batch_of(graphs))
+
+
+@GATHERED
 def test_labels_of_links_of_one_number_belong_to_the_links_of_their_name(gather: Any, gen: torch.Generator) -> None:
     split = RandomLinkSplit(num_val=0.3, num_test=0.0, split_labels=True)
     graphs = [split(molecule(9, 20 + i, i))[0] for i in range(3)]
