@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.pyg_form import NUMBER, RESERVED
+from dgl_tuplepack.graphs.pyg_form import NUMBER, RESERVED, increment_of, or_left_out, told
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.graphs.schema import ArraySpec
@@ -66,7 +65,8 @@ def keys_of(storage: Any, ends: Collection[str], levels: Levels, left_out: set[s
     Those in `ends`, which are endpoints, and `num_nodes` are read on their own.
     """
     for key, value in storage.items():
-        if key in ends or key == NUMBER:
+        is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
+        if key in ends or is_number:
             continue
         if key in levels and levels[key] is None:
             left_out.add(key)
@@ -80,7 +80,7 @@ def keys_of(storage: Any, ends: Collection[str], levels: Levels, left_out: set[s
             left_out.add(key)
         elif not key:
             raise SchemaError(f"{where} has an attribute without a name; give it one.")
-        elif key in RESERVED:
+        elif key in (*RESERVED, NUMBER):
             raise SchemaError(
                 f"{where} has the attribute {key!r}, a name that batches use themselves; rename it, or leave it out: "
                 f'levels={{"{key}": None}}.'
@@ -105,8 +105,8 @@ def plain_tensor(value: Any, what: str) -> Tensor:
 
 def described(data: Any, storage: Any, key: str, value: Tensor, what: str) -> tuple[int | None, ArraySpec]:
     """Return the axis of the rows of an attribute, and a row of it."""
-    dim = data.__cat_dim__(key, value, storage)
-    if dim is not None and not isinstance(dim, int):
+    dim = told(data, "__cat_dim__", key, storage, what)
+    if dim is not None and type(dim) is not int:
         raise SchemaError(f"{what} is joined along {shown(dim)} by __cat_dim__; it must be one axis, or None.")
     shape = tuple(value.shape)
     if value.ndim == 0 or dim is None:
@@ -135,11 +135,14 @@ def check_endpoints(value: Any, key: str, what: str) -> Tensor:
 
 def check_increment(data: Any, storage: Any, key: str, counts: Sequence[int], what: str) -> None:
     """Refuse a graph that shifts an attribute by something else than `counts`: one number, or one for each end."""
-    found = np.asarray(data.__inc__(key, storage[key], storage)).reshape(-1).tolist()
-    if set(found) != set(counts) or (len(set(counts)) > 1 and found != [*counts]):
+    found = increment_of(data, storage, key, what)
+    # A row for each end: PyG would add [2] to the columns.
+    expected, flat = [[number] for number in counts], found.reshape(-1).tolist()
+    if {*flat} != {*counts} or (len({*counts}) > 1 and found.tolist() != expected):
+        by_row = f", a row for each end: {expected}" if len({*counts}) > 1 else ""
         raise SchemaError(
-            f"{what} is shifted by {found}, which __inc__ of {type(data).__name__} returns, but it counts "
-            f'{" and ".join(map(str, counts))}; correct __inc__, or leave it out: levels={{"{key}": None}}.'
+            f"{what} is shifted by {shown(flat)}, which __inc__ of {type(data).__name__} returns, but it counts "
+            f"{' and '.join(map(str, counts))}{by_row}; correct __inc__{or_left_out(key)}."
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_integer
+from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.pyg_layout import ENDPOINTS, Levels, Place, PygLayout
@@ -104,6 +104,11 @@ def form_of(data: Any, where: str, levels: Levels) -> Form:
     is_hetero = hasattr(type(data), "node_types")
     usual = PLAIN
     if is_hetero:
+        if [*data.node_types, *data.edge_types] == [NODE_TYPE, EDGE_TYPE]:
+            raise SchemaError(
+                f"{where} is a HeteroData whose types are {NODE_TYPE!r} and {EDGE_TYPE}, which a Data has; give "
+                "a Data, or rename the types."
+            )
         nodes: dict[str, Place] = {t: (t, NUMBER) for t in sorted(data.node_types)}
         usual = Form(True, nodes, {e: (e, ENDPOINTS) for e in sorted(data.edge_types)})
     keys = tuple(itertools.chain.from_iterable(storage._mapping for storage in data.stores))
@@ -119,19 +124,51 @@ def form_of(data: Any, where: str, levels: Levels) -> Form:
     return _FORMS[signature]
 
 
+def or_left_out(key: str) -> str:
+    """Return the end of a remedy; edges need their endpoints."""
+    return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
+
+
+def told(data: Any, method: str, key: str, storage: Any, what: str) -> Any:
+    """Return what `__inc__` or `__cat_dim__` of a graph tells of an attribute; SchemaError if the method fails."""
+    try:
+        return getattr(data, method)(key, storage[key], storage)
+    except Exception as error:
+        raise SchemaError(
+            f"{what} cannot be joined, since {method} of {type(data).__name__} fails: {type(error).__name__}: "
+            f"{error!s:.200}; correct {method} or set num_nodes{or_left_out(key)}."
+        ) from error
+
+
+def increment_of(data: Any, storage: Any, key: str, what: str) -> Any:
+    """Return what PyG shifts an attribute by, as an array; SchemaError if that is not an array of numbers."""
+    found = told(data, "__inc__", key, storage, what)
+    try:
+        return found.numpy(force=True) if isinstance(found, Tensor) else np.asarray(found)
+    except ValueError as error:
+        raise SchemaError(
+            f"{what} is shifted by {shown(found)}, which __inc__ of {type(data).__name__} returns, but it must be a "
+            f"number, or one number for each end; correct __inc__{or_left_out(key)}."
+        ) from error
+
+
 def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
     """Yield the storages of a graph with their keys; None is the key of what belongs to the graph as a whole."""
     for storage in data.stores:
         yield getattr(storage, "_key", None), storage
 
 
+def shifts_as_pyg(kind: Any) -> bool:
+    """Whether a class of graphs has the `__inc__` of PyG's `Data` or `HeteroData`."""
+    base: Any = next(each for each in kind.__mro__ if each.__module__.startswith("torch_geometric.data."))
+    return base.__name__ in ("Data", "HeteroData") and kind.__inc__ is base.__inc__
+
+
 @functools.lru_cache(_MOST_FORMS)
 def _is_usual(kind: Any, keys: tuple[str, ...]) -> bool:
     """Whether graphs of a class, with these attributes, shift `edge_index` alone, which needs no questions."""
-    base: Any = next(each for each in kind.__mro__ if each.__module__.startswith("torch_geometric.data."))
-    if base.__name__ not in ("Data", "HeteroData") or kind.__inc__ is not base.__inc__:
-        return False
-    return not any("index" in key or "batch" in key or key == "face" for key in keys if key != ENDPOINTS)
+    others = [key for key in keys if key != ENDPOINTS]
+    return shifts_as_pyg(kind) and not any("index" in key or "batch" in key or key == "face" for key in others)
 
 
 def _described(data: Any) -> Iterator[Any]:
@@ -152,12 +189,13 @@ class _Asked:
         self.copy = copy.copy(data)
         for t, storage in storages_of(self.copy):
             for key, value in list(storage.items()):
-                storage[key] = self._resized(value, data.__cat_dim__(key, value, storage), (t, key))
+                dim = told(data, "__cat_dim__", key, dict(storages_of(data))[t], self._named(t, key))
+                storage[key] = self._resized(value, dim, (t, key))
         # Attributes that are shifted -> what the increment of each row counts.
         self.shifted: dict[Place, list[Place]] = {}
         for t, storage in storages_of(data):
             for key, value in storage.items():
-                is_read = isinstance(value, Tensor | int) and key not in {NUMBER, *RESERVED}
+                is_read = isinstance(value, Tensor | int | float) and key not in {NUMBER, *RESERVED}
                 if is_read and levels.get(key, key) is not None and (counted := self._counted(t, key)):
                     self.shifted[t, key] = counted
 
@@ -183,26 +221,31 @@ class _Asked:
         found = [place for place in places if place is not None]
         if not found or len(found) < len(places):
             self._refuse(t, key, f"is {given.tolist()!s:.100} here")
+        for of_type, name in found:
+            storage = self._of(of_type)
+            if (of_type is None and hasattr(type(self.data), "node_types")) or not (
+                name == NUMBER or isinstance(storage[name], Tensor)
+            ):
+                self._refuse(t, key, f"is the value of {name!r}")
         return found
 
     def _increment(self, data: Any, t: GraphType | None, key: str) -> Any:
-        storage = dict(storages_of(data))[t]
-        try:
-            with warnings.catch_warnings():
-                # PyG guesses the number of nodes of graphs that do not tell it.
-                warnings.simplefilter("ignore")
-                return np.asarray(data.__inc__(key, storage[key], storage))
-        except Exception as error:
-            self._refuse(t, key, f"fails: {type(error).__name__}: {error!s:.200}")
+        with warnings.catch_warnings():
+            # PyG guesses the number of nodes of graphs that do not tell it.
+            warnings.simplefilter("ignore")
+            return increment_of(data, dict(storages_of(data))[t], key, self._named(t, key))
 
     def _of(self, t: GraphType | None) -> Any:
         return dict(storages_of(self.data))[t]
 
+    def _named(self, t: GraphType | None, key: str) -> str:
+        return f"the attribute {key!r} of {self.where}{'' if t is None else f', type {t!r}'}"
+
     def _refuse(self, t: GraphType | None, key: str, what: str) -> Any:
         raise SchemaError(
-            f"the attribute {key!r} of {self.where}{'' if t is None else f', type {t!r}'} is shifted by __inc__, which "
-            f"{what}, but must be the number of rows of an attribute, such as self.num_nodes or self.x_s.size(0); "
-            f'correct __inc__, set num_nodes, or leave the attribute out: levels={{"{key}": None}}.'
+            f"{self._named(t, key)} is shifted by __inc__, which {what}, but must be the number of rows of an "
+            "attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
+            f"{or_left_out(key)}."
         )
 
     def _is_ends(self, place: Place) -> bool:
@@ -228,11 +271,8 @@ class _Asked:
         edges = dict(usual.edges)
 
         def node_type(place: Place) -> GraphType:
-            t, key = place
-            if t is None or (key != NUMBER and not isinstance(self._of(t)[key], Tensor)):
-                self._refuse(t, key, f"is the value of {key!r}")
-            assert t is not None
-            return t
+            assert place[0] is not None
+            return place[0]
 
         indices: dict[Place, GraphType] = {}
         for place, counted in self.shifted.items():
@@ -266,8 +306,6 @@ class _Asked:
             key = place[1]
             if of_nodes is not None and (key in (NUMBER, of_nodes, *NODE_KEYS) or levels.get(key) == NODE):
                 return NODE_TYPE
-            if not isinstance(storage[key], Tensor):
-                self._refuse(None, key, "is the value of an attribute")
             name = levels.get(key, key)
             name = name if name in storage and name not in ends else key
             assert name is not None

@@ -27,7 +27,7 @@ from dgl_tuplepack.graphs.pyg_attributes import (
     plain_tensor,
     whole_nodes,
 )
-from dgl_tuplepack.graphs.pyg_form import NUMBER, Form, form_of, nodes_key
+from dgl_tuplepack.graphs.pyg_form import NUMBER, Form, form_of, increment_of, nodes_key, told
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, Levels, Place, PygLayout
 from dgl_tuplepack.graphs.pyg_levels import refuse_open, schema_of_attributes
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
@@ -98,7 +98,12 @@ class PygGraph:
                 raise SchemaError(f"{what} has no attribute {key!r}, which counts nodes of the graphs before; set it.")
             return self.described((t, key))[2]
         key = check_known(nodes_key(storage), what)
-        return whole_nodes(storage[NUMBER] if key == NUMBER else storage.num_nodes, what)
+        if key == NUMBER:
+            return whole_nodes(storage[NUMBER], what)
+        shape, dim = storage[key].shape, told(self.data, "__cat_dim__", key, storage, f"the {key} of {what}")
+        if type(dim) is not int or not -len(shape) <= dim < len(shape):
+            check_known(None, what)
+        return int(shape[dim])
 
     def endpoints(self, etype: EdgeType) -> Tensor:
         """Return the endpoints of a type, ``[2, E]``."""
@@ -120,7 +125,8 @@ class PygGraph:
         """Refuse a graph that PyG would shift in another way than by the `counts` of its nodes and edges."""
         for e, (t, key) in self.form.edges.items():
             what = f"the {key} of {self._named(t)}"
-            dim = self.data.__cat_dim__(key, self.endpoints(e), self.storage(t))
+            self.endpoints(e)
+            dim = told(self.data, "__cat_dim__", key, self.storage(t), what)
             if dim not in (-1, 1):
                 raise SchemaError(
                     f"{what} is joined along {dim} by __cat_dim__, but edges along the last axis; correct it."
@@ -185,7 +191,7 @@ def schema_of(
     for i, graph in enumerate(graphs):
         counts: dict[GraphType, int] = {t: int(own[i]) for t, own in sizes.nodes.items()}
         graph.check_joining(counts | {e: int(own[i]) for e, own in sizes.edges.items()}, first.form.indices)
-    idtypes = {first.endpoints(e).dtype for e in first.canonical_etypes}
+    idtypes = {graph.endpoints(e).dtype for graph in graphs for e in graph.canonical_etypes}
     idtype = torch.int32 if idtypes == {torch.int32} else torch.int64
     counted = tuple(
         t for t, (storage, key) in first.form.nodes.items() if key == NUMBER and key in first.storage(storage)
@@ -283,16 +289,17 @@ def _check_joining(schema: Schema, views: Sequence[PygGraph], counts: Mapping[Gr
     """Refuse graphs that PyG would shift in another way than batches are."""
     each = {t: own.tolist() for t, own in counts.items()}
     columns = [(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
+    shifted = () if schema.pyg is None else schema.pyg.shifted
     for i, view in enumerate(views):
         indices = {}
         for column, target in columns:
             t, key = place = view.place_of(column)
-            increment = view.data.__inc__(key, view.storage(t)[key], view.storage(t))
-            if np.any(np.asarray(increment) != 0):
+            increment = increment_of(view.data, view.storage(t), key, f"the attribute {key!r} of {view.where}")
+            if column in shifted or np.any(increment != 0):
                 if target is None:
                     raise SchemaError(
-                        f"{view.where} shifts the attribute {key!r} by {shown(increment)}, but the graphs before do "
-                        "not; give graphs of one class, or correct __inc__."
+                        f"{view.where} shifts the attribute {key!r} by {shown(increment.tolist())}, but the graphs "
+                        "before do not; give graphs of one class, or correct __inc__."
                     )
                 indices[place] = target
         view.check_joining({t: own[i] for t, own in each.items()}, indices)
@@ -338,7 +345,7 @@ def _rows(
 def _joined_ends(
     edge_type: EdgeType, idtype: torch.dtype, views: Sequence[PygGraph], nodes: dict[str, Tensor], edges: Tensor
 ) -> tuple[Tensor, Tensor]:
-    ends = torch.cat([view.endpoints(edge_type).to(idtype) for view in views], dim=1)
+    ends = torch.cat([view.endpoints(edge_type) for view in views], dim=1)
     shifted = []
     for end, t in zip(ends, (edge_type[0], edge_type[2]), strict=True):
         number = torch.repeat_interleave(nodes[t], edges)
@@ -351,5 +358,5 @@ def _joined_ends(
                 f"correct {views[i].form.edges[edge_type][1]}, or num_nodes."
             )
         first = torch.repeat_interleave(nodes[t].cumsum(0) - nodes[t], edges)
-        shifted.append(end + first.to(idtype))
+        shifted.append(end.to(idtype) + first.to(idtype))
     return shifted[0], shifted[1]

@@ -37,6 +37,8 @@ class PygLayout:
         them, apart from the one that `num_nodes` counts.
     left_out
         Attributes that were left out.
+    shifted
+        Attributes that `__inc__` shifts, besides endpoints; files do not keep it.
     """
 
     dims: Mapping[Column, int | None] = field(default_factory=dict)
@@ -44,6 +46,7 @@ class PygLayout:
     counted: tuple[str, ...] = ()
     ends: Mapping[EdgeType, Place] = field(default_factory=dict)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    shifted: tuple[Column, ...] = field(default=(), compare=False)
 
     def dim(self, column: Column) -> int | None:
         """Return the axis along which an attribute is joined."""

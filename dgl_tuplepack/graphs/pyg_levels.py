@@ -46,7 +46,7 @@ def home_of(attribute: Attribute, form: Form, sizes: Sizes, levels: Levels) -> H
     if not fitting:
         _check_rows(attribute, chosen[0], possible[chosen[0]], sizes, levels)
     # PyG tells nodes from edges by the name, too, where a graph has as many of both.
-    for is_hinted in (_is_called, _is_alike):
+    for is_hinted in (_is_called, _is_namesake, _is_alike):
         hinted = [home for home in fitting if is_hinted(home, key, form)]
         fitting = hinted or fitting
     return fitting[0] if len(fitting) == 1 else None
@@ -84,12 +84,15 @@ def _is_called(home: Home, key: str, form: Form) -> bool:
     return _CALLED[home[0]] in key or (home == _GRAPH and key == LABEL)
 
 
+def _is_namesake(home: Home, key: str, form: Form) -> bool:
+    """Whether an attribute is called as the one that counts a type, apart from "_index": `edge_label`."""
+    return not form.is_plain and key == _place_of(home, form)[1].replace("_index", "")
+
+
 def _is_alike(home: Home, key: str, form: Form) -> bool:
-    """Whether an attribute is called as the one that counts a type: `z_s` as `x_s`, `edge_label` as its indices."""
+    """Whether an attribute ends as the one that counts a type: `z_s` as `x_s`."""
     name = _place_of(home, form)[1].replace("_index", "")
-    return not form.is_plain and (
-        key == name or ("_" in name and "_" in key and key.split("_")[-1] == name.split("_")[-1])
-    )
+    return not form.is_plain and "_" in name and "_" in key and key.split("_")[-1] == name.split("_")[-1]
 
 
 def _check_rows(attribute: Attribute, home: Home, counts: IntArray, sizes: Sizes, levels: Levels) -> None:
@@ -125,6 +128,12 @@ def schema_of_attributes(
         raise SchemaError(
             f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
         )
+    for _, key in form.edges.values():
+        if levels.get(key, key) not in (key, EDGE):
+            raise SchemaError(
+                f"levels say {levels[key]!r} of {key!r}, but it is the endpoints of edges, which graphs need; leave it "
+                "out of levels."
+            )
     found = [(attribute, home_of(attribute, form, sizes, levels)) for attribute in attributes]
     open_ones = [attribute for attribute, home in found if home is None]
     features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in (*sizes.nodes, *sizes.edges)}
@@ -150,7 +159,7 @@ def schema_of_attributes(
             dims[*home, name] = attribute.dim
         if (target := form.indices.get((attribute.type, attribute.key))) is not None:
             indexed[*home, name] = target
-    layout = PygLayout(dims, rows, counted, form.ends, tuple(sorted(left_out)))
+    layout = PygLayout(dims, rows, counted, form.ends, tuple(sorted(left_out)), tuple(indexed))
     types = tuple(sizes.nodes), tuple(sizes.edges)
     by_type = {t: features[t] for t in types[0]}, {t: features[t] for t in types[1]}
     indices = _indices(indexed, types)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,11 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_attributes import Attribute, Sizes, check_known, plain_tensor
-from dgl_tuplepack.graphs.pyg_form import NUMBER, nodes_key
-from dgl_tuplepack.graphs.pyg_items import PygGraph
-from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.pyg_form import NUMBER, nodes_key, shifts_as_pyg, storages_of
+from dgl_tuplepack.graphs.pyg_items import PygGraph, joined_data
+from dgl_tuplepack.graphs.pyg_layout import Levels, Place
 from dgl_tuplepack.graphs.pyg_levels import refuse_open, schema_of_attributes
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_array
@@ -27,6 +29,8 @@ from dgl_tuplepack.sources.kind import Source
 
 # Graphs of a block.
 _GRAPHS = 16_384
+# Graphs that are read one by one, of a class with its own `__inc__`.
+_CHECKED = 64
 # Rows before each graph, and of all of them, [N + 1], where rows stand one after the other.
 _Offsets = IntArray
 # Methods that decide which graphs an InMemoryDataset has: a class with others is read item by item.
@@ -87,7 +91,11 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
         return inner[0], chosen if inner[1] is None else inner[1][chosen]
     if not isinstance(given, base) or any(getattr(type(given), name) is not getattr(base, name) for name in _OWN):
         return None
-    if given.transform is not None or given._data is None or not isinstance(given.slices, Mapping):
+    if (
+        given.transform is not None
+        or not is_pyg(given._data)
+        or not (given.slices and isinstance(given.slices, Mapping))
+    ):
         return None
     ids = None if given._indices is None else np.asarray(given._indices, np.int64).reshape(-1)
     return given, ids
@@ -98,7 +106,23 @@ class _Collated:
 
     def __init__(self, dataset: Any, ids: IntArray | None, levels: Levels | None = None) -> None:
         self.dataset, self.ids, self._levels = dataset, ids, levels or {}
-        self._data, self._slices = dataset._data, dataset.slices
+        self._slices = dataset.slices
+        self._data = self._read_by_pyg(dataset._data)
+        self._known_offsets: dict[Place, _Offsets] = {}
+
+    def _read_by_pyg(self, data: Any) -> Any:
+        """Return the collated graph without attributes that no slices belong to, which its graphs do not have."""
+        alone = [
+            (t, key) for t, storage in storages_of(data) for key in {*storage.keys()} - {NUMBER, *self._slices_of(t)}
+        ]
+        data = copy.copy(data) if alone else data
+        for t, key in alone:
+            del dict(storages_of(data))[t][key]
+        return data
+
+    def _slices_of(self, t: GraphType | None) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._slices if t is None else self._slices.get(t, {})
+        return found
 
     @functools.cached_property
     def _view(self) -> PygGraph:
@@ -114,10 +138,26 @@ class _Collated:
             inner = next(iter(inner.values()))
         return len(inner) - 1
 
-    def _offsets(self, t: GraphType | None, key: str) -> _Offsets:
-        slices = self._slices if not self._view.is_hetero else self._slices.get("_global_store" if t is None else t, {})
-        found = slices[key] if key in slices else self._slices[key]
-        return np.asarray(found, np.int64)
+    def _check_number(self, found: int, what: str) -> None:
+        if found != (number := self._data_length()):
+            raise SchemaError(
+                f"the dataset tells {found} numbers of {what}, but has {number} graphs; give its items, list(dataset)."
+            )
+
+    def _offsets(self, t: GraphType | None, key: str, what: str = "") -> _Offsets:
+        if (t, key) not in self._known_offsets:
+            found = np.asarray(self._slices_of(t)[key], np.int64)
+            self._check_number(len(found) - 1, what or f"rows of {key!r}" + ("" if t is None else f" of type {t!r}"))
+            dim = self._view.described((t, key))[0]
+            # PyG's own axis is the first one of the collated tensor.
+            rows = (self._view.storage(t)[key].shape or (1,))[dim or 0]
+            if found[0] < 0 or (np.diff(found) < 0).any() or found[-1] > rows:
+                raise SchemaError(
+                    f"the slices of {key!r}{'' if t is None else f' of type {t!r}'} of the dataset do not divide its "
+                    f"{rows} rows among the graphs; correct them, or collate the graphs again."
+                )
+            self._known_offsets[t, key] = found
+        return self._known_offsets[t, key]
 
     def _counts(self, offsets: _Offsets) -> IntArray:
         counts: IntArray = np.diff(offsets)
@@ -133,18 +173,14 @@ class _Collated:
             key = check_known(nodes_key(storage), "the dataset" if of_type is None else f"type {t!r}")
         if key == NUMBER:
             return np.asarray(storage[NUMBER], np.int64).reshape(-1)
-        counts: IntArray = np.diff(self._offsets(of_type, key))
+        counts: IntArray = np.diff(self._offsets(of_type, key, f"nodes of type {t!r}"))
         return counts
 
     @functools.cached_property
     def _nodes(self) -> dict[str, IntArray]:
         every = {t: self._all_nodes(t) for t in self._view.ntypes}
         for t, counts in every.items():
-            if len(counts) != self._data_length():
-                raise SchemaError(
-                    f"the dataset tells {len(counts)} numbers of nodes of type {t!r}, but has {self._data_length()} "
-                    "graphs; give its items, list(dataset)."
-                )
+            self._check_number(len(counts), f"nodes of type {t!r}")
         return every if self.ids is None else {t: counts[self.ids] for t, counts in every.items()}
 
     @functools.cached_property
@@ -185,7 +221,15 @@ class _Collated:
         )
         if open_ones:
             refuse_open(open_ones, len(self))
+        self._check_graphs(schema)
         return schema
+
+    def _check_graphs(self, schema: Schema) -> None:
+        """Refuse graphs, of a class with its own `__inc__`, that PyG shifts alone in another way than all together."""
+        if not shifts_as_pyg(type(self._data)):
+            number = self._data_length()
+            ids = [i * number // min(number, _CHECKED) for i in range(min(number, _CHECKED))]
+            joined_data(schema, [self.dataset.get(i) for i in ids], [f"item {i}" for i in ids])
 
     def blocks(self, schema: Schema) -> Iterator[GraphBlock]:
         """Yield the graphs in blocks."""
