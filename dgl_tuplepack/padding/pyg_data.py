@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -72,11 +73,13 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
     counted = {key: () if target is None else (keys[target],) for key, target in targets.items()}
     for e, place in zip(names.edge_types, names.edge_places, strict=True):
         axes[place.ends], counted[place.ends] = -1, (keys[e[0]], keys[e[2]])  # type: ignore[assignment]
+    is_plain = all((axes[key], {*counted[key]}) == _joined_by_any(key) for key in axes)
+    return None if is_plain else Joining(axes, counted)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _joined_by_any(key: str) -> tuple[int | None, set[None]]:
+    """Return the axis of an attribute of any `Data`, and what counts the numbers in it."""
     plain: Any = Data(num_nodes=1)
     one = torch.ones(1, dtype=torch.long)
-    is_plain = all(
-        axes[key] == plain.__cat_dim__(key, one) and set(counted[key]) <= {None}
-        and bool(counted[key]) == bool(plain.__inc__(key, one))
-        for key in axes
-    )  # fmt: skip
-    return None if is_plain else Joining(axes, counted)  # type: ignore[arg-type]
+    return plain.__cat_dim__(key, one), {None} if plain.__inc__(key, one) else set()
