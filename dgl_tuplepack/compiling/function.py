@@ -279,7 +279,7 @@ class CompiledFunction:
                     f"{path} of {self._name} is a {kind.__name__}, which cannot be compiled; give batch.tensors, "
                     f"whose .graph takes its place in the layers of DGL (or tp.TensorGraph from its endpoints)."
                 )
-            if hasattr(kind, "row_masks") and hasattr(kind, "pin_memory"):
+            if hasattr(kind, "row_masks") and hasattr(kind, "tensors"):
                 raise CompileError(
                     f"{path} of {self._name} is a {kind.__name__}, whose counts differ between batches, so that each "
                     f"would be compiled again; give {path}.tensors, which holds tensors alone and a .graph of them."

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from dgl_tuplepack._checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
@@ -22,6 +23,7 @@ Model = TypeVar("Model", bound=nn.Module)
 # row, or graph by graph (with `batch=`), need none.
 _ACROSS_ROWS = {
     "torch_geometric.nn.norm": {"PairNorm", "MeanSubtractionNorm", "HeteroBatchNorm"},
+    "torch_geometric.nn.aggr": {"EquilibriumAggregation"},
 }
 
 
@@ -57,9 +59,10 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Warns
     -----
     UserWarning
-        Some layers mix rows in other ways and are left as they are: PyG's PairNorm, MeanSubtractionNorm and
-        HeteroBatchNorm, scripted norms, lazy norms that have not seen a batch, and subclasses with a forward pass of
-        their own. Norms called as functions (`torch.nn.functional.batch_norm`) cannot be seen.
+        Some layers mix rows in other ways and are left as they are: PyG's PairNorm, MeanSubtractionNorm,
+        HeteroBatchNorm, EquilibriumAggregation and InstanceNorm with running statistics, scripted norms, lazy norms
+        that have not seen a batch, and subclasses with a forward pass of their own. Norms called as functions
+        (`torch.nn.functional.batch_norm`) cannot be seen.
 
     Examples
     --------
@@ -119,6 +122,9 @@ def _mixes_rows(module: nn.Module) -> bool:
         return True
     if isinstance(module, _BatchNorm) and not isinstance(module, MaskedBatchNorm1d):
         return True
+    # Graph by graph, but its running statistics are means over the graphs, and padding among them.
+    if isinstance(module, _InstanceNorm) and kind.__module__.startswith("torch_geometric"):
+        return module.track_running_stats
     return any(
         kind.__module__.startswith(package) and kind.__name__ in names for package, names in _ACROSS_ROWS.items()
     )

@@ -47,8 +47,8 @@ class masked:
     Parameters
     ----------
     batch
-        The `PaddedBatch` that the model is applied to, or its `tensors`; None where nothing is padding, as in a batch
-        of ``dgl.batch``.
+        The `PaddedBatch` that the model is applied to, its `tensors` or its `pyg`; None where nothing is padding, as in
+        a batch of ``dgl.batch``.
 
     Notes
     -----

@@ -16,11 +16,13 @@ from torch_geometric.data import Batch, Data, HeteroData
 
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.named import key_of
 from dgl_tuplepack.graphs.pyg_form import NUMBER
 from dgl_tuplepack.graphs.pyg_layout import Column, PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
+from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.pyg_data import Joining, StoredData, joining_of
 from dgl_tuplepack.padding.pyg_names import Names, names_of
@@ -41,6 +43,9 @@ class Origin:
     # Node types that are the edges of another type, and columns with the type that they index.
     ties: Mapping[str, EdgeType] = field(default_factory=dict)
     indices: Mapping[Column, GraphType] = field(default_factory=dict)
+    # Whether there is padding, and types are those of named graphs. Compiled code reads these, not numbers that vary.
+    is_padded: bool = False
+    is_named: bool = False
     _bounds: dict[GraphType, list[int]] | None = None
 
     @functools.cached_property
@@ -80,6 +85,23 @@ class PygBatch(Batch):  # type: ignore[misc]
 
     def __len__(self) -> int:
         return self.num_real_graphs
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks by the names of components: what ``tp.nn.masked(data)`` reads; none where nothing is padding."""
+        origin = self.__dict__.get("_origin")
+        if origin is None:
+            raise SchemaError(
+                "PyG made this batch of others, so which rows are padding is not known; give masked() the batch that "
+                "the model is applied to, or None where nothing is padding."
+            )
+        if not origin.is_padded:
+            return {}
+        names = origin.names
+        edge_types: Any = list(map(key_of, names.edge_types)) if origin.is_named else names.edge_types
+        rows = components_of(names.node_types, edge_types, origin.is_named)
+        places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
+        masks = [_storage(self, names, t)[mask] for t, mask in (*places, (None, "graph_mask"))]
+        return {name: RowMask(mask, None) for name, mask in zip((*rows, "graphs"), masks, strict=True)}
 
     def get_example(self, idx: Any) -> Any:
         """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
@@ -163,7 +185,8 @@ def pyg_batch(batch: PaddedBatch) -> Any:
     orders, graph_mask = batch._edge_orders or {}, batch.graph_mask
     origin = Origin(
         template.names, graph_mask.shape[0], batch.num_real_graphs,
-        (batch._nodes_per_graph, batch._edges_per_graph), orders, batch._ties, batch._indices,
+        (batch._nodes_per_graph, batch._edges_per_graph), orders, batch._ties, batch._indices, True,
+        bool(batch.graph_names),
     )  # fmt: skip
     made, storages = template.new(origin)
     _set_columns(template.names, storages, values)
@@ -261,16 +284,23 @@ def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(slots), torch.from_numpy(pointers)
 
 
+def _storage(of: Any, names: Names, t: GraphType | None) -> Any:
+    """Return a storage of a batch; an empty one where a user has removed it, which PyG would make again."""
+    if names.is_flat:
+        return of._store
+    return of._global_store if t is None else of._node_store_dict.get(t, of._edge_store_dict.get(t, {}))
+
+
 def _example(batch: Any, origin: Origin, i: int) -> Any:
-    """Return graph `i` of a batch."""
+    """Return graph `i` of a batch, with those of its attributes that the batch still has."""
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
     joining = origin.joining
     data = HeteroData() if not names.is_flat else Data() if joining is None else StoredData()
     if joining is not None:
         data.__dict__["_joining"] = joining
 
-    def storage(of: Any, t: GraphType | None) -> Any:
-        return of._store if names.is_flat else of._global_store if t is None else of[t]
+    def target_of(t: GraphType | None) -> Any:
+        return data._store if names.is_flat else data._global_store if t is None else data[t]
 
     # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
@@ -285,26 +315,65 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         values = values - spans[t].start
         return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
 
+    def part(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
+        """Return the rows of the graph; each graph has `each` rows of a label."""
+        first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
+        _check_rows(values, key, dim, origin, t, each)
+        return values.narrow(dim, first, last - first)
+
     for column, t, key in names.columns:
         content, of_type, _ = column
-        value, dim, rows = storage(batch, t)[key], names.layout.dim(column), names.layout.rows.get(column, 1)
+        found = _storage(batch, names, t)
+        if key not in found:
+            continue
+        dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
+        value = part(found[key], of_type if content != "label" else None, key, dim or 0, rows)
         if content == "label":
-            found = value[i] if dim is None else value.narrow(dim, i * rows, rows)
+            value = value[0] if dim is None else value
         else:
             assert of_type is not None
-            span = spans[of_type]
-            found = in_order(value.narrow(dim or 0, span.start, span.stop - span.start), of_type, dim or 0)
+            value = in_order(value, of_type, dim or 0)
         target = origin.indices.get(column)
         # A user may have put something else in their place.
-        if target is not None and found.dtype in INDEX_TYPES:
-            found = counted(found, target)
-        storage(data, t)[key] = found
+        if target is not None and value.dtype in INDEX_TYPES:
+            value = counted(value, target)
+        target_of(t)[key] = value
     for e, (_, key, _) in zip(names.edge_types, names.edge_places, strict=True):
-        found = storage(batch, names.storage_of(e))[key][:, spans[e]]
-        found = torch.stack([counted(end, t) for end, t in zip(found, (e[0], e[2]), strict=True)])
-        storage(data, names.storage_of(e))[key] = in_order(found, e, 1)
+        found = _storage(batch, names, names.storage_of(e))
+        if key in found:
+            ends = part(found[key], e, key, 1)
+            # As many edges as before may be others.
+            _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
+            ends = torch.stack([counted(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
+            target_of(names.storage_of(e))[key] = in_order(ends, e, 1)
     for node_type in names.node_types:
         if node_type in names.counted:
             span = spans[node_type]
-            storage(data, names.storage_of(node_type))[NUMBER] = span.stop - span.start
+            target_of(names.storage_of(node_type))[NUMBER] = span.stop - span.start
     return data
+
+
+def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
+    """Refuse rows that are not those of the slots of a batch, nor of its real graphs: which are whose is not known."""
+    number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
+    if t is None:
+        slots, real = origin.num_graphs * each, origin.num_real_graphs * each
+    else:
+        slots, real = origin.bounds[t][-1], origin.bounds[t][origin.num_real_graphs]
+    if number not in (slots, real):
+        raise _changed(key, f"has {number} rows, not {slots}" if number >= 0 else "is no such tensor")
+
+
+def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
+    """Refuse edges that lead to nodes of other graphs."""
+    if ends.shape[1]:
+        first, last = (each.tolist() for each in ends.aminmax(dim=1))
+        if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
+            raise _changed(key, "has edges of other graphs where those of a graph were")
+
+
+def _changed(key: str, how: str) -> SchemaError:
+    return SchemaError(
+        f"{key!r} of the batch was changed and {how} now, so what belongs to a graph is not known; take single graphs "
+        "before the change, or change a clone()."
+    )

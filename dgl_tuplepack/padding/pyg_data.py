@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch_geometric.data import Data
 
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.blocks import NODE_TYPE, GraphType
 from dgl_tuplepack.graphs.pyg_layout import Column
 from dgl_tuplepack.padding.pyg_names import Names
@@ -45,6 +47,14 @@ class StoredData(Data):  # type: ignore[misc]
             self.__dict__["_joining"] = data.__dict__["_joining"]
         return super().stores_as(data)
 
+    @classmethod
+    def from_dict(cls, mapping: Any) -> Any:
+        """Refuse a dict, which lacks how attributes are joined; `InMemoryDataset.load` calls this."""
+        raise InputError(
+            "a dict of a graph that came out of a store does not say how PyG joins its attributes; use your own class, "
+            "MyData.from_dict(graph.to_dict()), also before such graphs are collated and saved."
+        )
+
     def _number(self, counted: str | None) -> int:
         if counted is None:
             return int(self.num_nodes)
@@ -63,4 +73,13 @@ def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | N
     counted = {key: () if target is None else (keys[target],) for key, target in targets.items()}
     for e, place in zip(names.edge_types, names.edge_places, strict=True):
         axes[place.ends], counted[place.ends] = -1, (keys[e[0]], keys[e[2]])  # type: ignore[assignment]
-    return Joining(axes, counted)  # type: ignore[arg-type]
+    is_plain = all((axes[key], {*counted[key]}) == _joined_by_any(key) for key in axes)
+    return None if is_plain else Joining(axes, counted)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _joined_by_any(key: str) -> tuple[int | None, set[None]]:
+    """Return the axis of an attribute of any `Data`, and what counts the numbers in it."""
+    plain: Any = Data(num_nodes=1)
+    one = torch.ones(1, dtype=torch.long)
+    return plain.__cat_dim__(key, one), {None} if plain.__inc__(key, one) else set()

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import TransformError
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import InputError, TransformError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
@@ -107,8 +108,13 @@ class DeviceStore:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
-    def batched(self, *, as_stored: bool = False) -> DeviceBatchedStore:
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> DeviceBatchedStore:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
+        if framework != "dgl":
+            raise InputError(
+                f"framework is {shown(framework)}, but batches without padding on {self.device} are those of DGL; move "
+                'each batch of store.batched(framework="pyg") there, batch.to(device), or take padded ones.'
+            )
         return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
 
     def with_transform(self, transform: Any, seed: int = 0) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ class PygBatched(BatchedStore):
     def __getitem__(self, ids: Any) -> Any:
         if is_one_id(ids):
             number = int(ids)
-            return self[[number + len(self) if number < 0 else number]].get_example(0)
+            return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
         graphs, totals = self._found(ids)
         # Sources and destinations are the rows of one tensor. They come first.
         last = 2 * len(self._schema.edge_types)
@@ -44,6 +45,9 @@ class PygBatched(BatchedStore):
         self._fill(graphs, addresses + [value.data_ptr() for value in values])
         counts = list(graphs.rows[:-1, 1])
         return plain_batch(self._builder, counts, totals, ends, values, self._schema.index_columns)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
 
 
 class PygStoreDataset(Dataset):  # type: ignore[misc]

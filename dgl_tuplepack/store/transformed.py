@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_ids
+from dgl_tuplepack._checks import as_ids, shown
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.items import BatchItems, Identified, Parts, epoch_of, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batches_of
@@ -68,6 +68,12 @@ class WithTransform:
         (2, [[3, 3]])
         """
         return TransformedStore(cast(Selection, self), GraphTransform(transform, seed))
+
+
+_GIVES_DGL = (
+    "the transform of a store takes and gives DGLGraphs; give one of PyG to store.as_pyg_dataset(transform=...), or as "
+    "pre_transform to what writes the store."
+)
 
 
 class TransformedStore:
@@ -129,9 +135,21 @@ class TransformedStore:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
         return self.padded(limits, packs_per_batch, **settings)[ids]
 
-    def batched(self) -> TransformedBatched:
+    def batched(self, *, framework: str = "dgl") -> TransformedBatched:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)``, as `GraphStore.batched` does."""
+        if framework != "dgl":
+            raise InputError(f"framework is {shown(framework)}, but {_GIVES_DGL}")
         return TransformedBatched(self)
+
+    def as_pyg_dataset(self) -> NoReturn:
+        """Refuse a dataset of PyG, which has a transform of its own.
+
+        Raises
+        ------
+        InputError
+            Always; says what to do instead.
+        """
+        raise InputError(_GIVES_DGL)
 
     def as_dgl_dataset(self) -> Any:
         """Return the view as a `dgl.data.DGLDataset`, for code that needs one."""
