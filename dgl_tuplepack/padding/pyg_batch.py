@@ -24,7 +24,7 @@ from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.pyg_data import Joining, StoredData, joining_of
+from dgl_tuplepack.padding.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.padding.pyg_names import Names, names_of
 from dgl_tuplepack.sizes import IntArray
 
@@ -294,10 +294,7 @@ def _storage(of: Any, names: Names, t: GraphType | None) -> Any:
 def _example(batch: Any, origin: Origin, i: int) -> Any:
     """Return graph `i` of a batch, with those of its attributes that the batch still has."""
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
-    joining = origin.joining
-    data = HeteroData() if not names.is_flat else Data() if joining is None else StoredData()
-    if joining is not None:
-        data.__dict__["_joining"] = joining
+    data = new_graph(names, origin.joining)
 
     def target_of(t: GraphType | None) -> Any:
         return data._store if names.is_flat else data._global_store if t is None else data[t]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -229,3 +231,40 @@ def test_datasets_of_other_things_are_no_collated_graphs() -> None:
         stored(changed(lambda d: setattr(d, "slices", {})))
     found = changed(lambda d: setattr(d, "slices", {k: v.numpy().astype(np.int32) for k, v in d.slices.items()}))
     assert_same(stored(found).batched(framework="pyg")[range(4)], batch_of([*found]))
+
+
+class Rooted(HeteroData):
+    """A class of its own, whose root is a node of one type."""
+
+    def __inc__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self["a"].num_nodes if key == "root" else super().__inc__(key, value, store, *args, **kwargs)
+
+    def __cat_dim__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return 1 if key == "wide" else super().__cat_dim__(key, value, store, *args, **kwargs)
+
+
+def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
+    graphs = []
+    for n in (2, 3):
+        data = Rooted()
+        data["a"].x, data["b"].x, data["b"].wide = torch.rand(n, 1), torch.rand(n + 1, 2), torch.rand(4, n + 1)
+        data["a", "to", "a"].edge_index = torch.zeros(2, n, dtype=torch.long)
+        data["a", "to", "b"].edge_index = torch.tensor([[0] * n, [n] * n])
+        data.root = torch.tensor([n - 1])
+        graphs.append(data)
+    store = stored(graphs)
+    assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
+    dataset = store.as_pyg_dataset()
+    found = [dataset[0], copy.copy(dataset[1])]
+    assert_same(batch_of(found), batch_of(graphs))
+    assert_same(batch_of(batch_of(pickle.loads(pickle.dumps(found))).to_data_list()), batch_of(graphs))
+    assert type(stored([of_hetero() for _ in range(2)]).as_pyg_dataset()[0]) is HeteroData
+
+
+def of_hetero() -> HeteroData:
+    """A graph that any `HeteroData` joins rightly."""
+    data = HeteroData()
+    data["a"].x, data["b"].num_nodes = torch.rand(3, 2), 2
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 2], [1, 1]])
+    data["a", "to", "b"].edge_label_index = torch.tensor([[0, 2], [1, 0]])
+    return data
