@@ -134,6 +134,7 @@ def told(data: Any, method: str, key: str, storage: Any, what: str) -> Any:
     try:
         return getattr(data, method)(key, storage[key], storage)
     except Exception as error:
+        # The method of a user's class may raise anything.
         raise SchemaError(
             f"{what} cannot be joined, since {method} of {type(data).__name__} fails: {type(error).__name__}: "
             f"{error!s:.200}; correct {method} or set num_nodes{or_left_out(key)}."
@@ -295,7 +296,7 @@ class _Asked:
         storage, levels = self.data._store, self.levels
         of_nodes = nodes_key(storage)
         ends = {key: counted for (_, key), counted in self.shifted.items() if self._is_ends((None, key))}
-        # Endpoints lead to nodes, so what counts edges, as those of a line graph, is no edge type.
+        # Endpoints are nodes. The edge_index of a line graph counts edges, so it is an index and not an edge type.
         ends = {
             key: counted for key, counted in ends.items() if not any(k in ends or k in EDGE_KEYS for _, k in counted)
         }

@@ -358,7 +358,7 @@ def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | 
     else:
         slots, real = origin.bounds[t][-1], origin.bounds[t][origin.num_real_graphs]
     if number not in (slots, real):
-        raise _changed(key, f"has {number} rows, not {slots}" if number >= 0 else "is no such tensor")
+        raise _changed(key, f"has {number} rows, not {slots}" if number >= 0 else "is not a tensor with rows")
 
 
 def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:

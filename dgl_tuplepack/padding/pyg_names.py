@@ -49,7 +49,7 @@ class Names:
     edge_types: tuple[EdgeType, ...]
     columns: tuple[tuple[Column, GraphType | None, str], ...]
     layout: PygLayout
-    # Whether there is one storage for all types, that of a `Data`.
+    # Whether graphs are `Data`, which keep the attributes of all types in one storage.
     is_flat: bool
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
