@@ -18,9 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# The option that takes a pass over the joint graph, and the one for the threads of generated kernels.
+# The options for a pass over the joint graph, for the threads of generated kernels, and for how many operations the
+# scheduler may fuse.
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
+FUSION_OPTION = "max_fusion_size"
 
 
 class MissingHook(Exception):
@@ -28,7 +30,10 @@ class MissingHook(Exception):
 
 
 def our_options() -> dict[str, Any]:
-    """Return the options that `tp.compile` adds: our pass, and generated kernels in one thread.
+    """Return the options that `tp.compile` adds: our pass, kernels in one thread, and no fusion by the scheduler.
+
+    The scheduler of torch 2.13 may fuse an operation that reads the result of a scatter with one that the scatter
+    needs, and run both before it: the results are wrong. With a fusion size of 1 it fuses nothing.
 
     With several threads, sums over edges in generated kernels take atomic operations, which cost more than the threads
     gain. Matrix products are calls of torch and keep all threads.
@@ -36,11 +41,11 @@ def our_options() -> dict[str, Any]:
     known = known_options()
     if known is None:
         raise MissingHook(f"torch {torch.__version__} does not list the options of its compiler")
-    missing = [option for option in (PASS_OPTION, THREADS_OPTION) if option not in known]
+    missing = [option for option in (PASS_OPTION, THREADS_OPTION, FUSION_OPTION) if option not in known]
     if missing:
         raise MissingHook(f"torch {torch.__version__} has no option {' and no option '.join(missing)}")
     try:
-        return {PASS_OPTION: _joint_pass(), THREADS_OPTION: 1}
+        return {PASS_OPTION: _joint_pass(), THREADS_OPTION: 1, FUSION_OPTION: 1}
     except (ImportError, AttributeError) as error:
         raise MissingHook(f"torch {torch.__version__} lacks what the pass needs ({error})") from error
 

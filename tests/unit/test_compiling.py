@@ -321,8 +321,8 @@ def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -
         tp.compile(total, options=given)(pair(4))
     ours, theirs, hyphens = fake.options_for(total)
     assert ours is not None
-    assert ours.keys() == {"joint_custom_pre_pass", "cpp.threads"}
-    assert ours["cpp.threads"] == 1
+    assert ours.keys() == {"joint_custom_pre_pass", "cpp.threads", "max_fusion_size"}
+    assert ours["cpp.threads"] == ours["max_fusion_size"] == 1
     assert theirs == {**ours, "cpp.threads": 4, "triton.cudagraphs": True}
     assert hyphens is not None
     assert hyphens["epilogue_fusion"] is False
