@@ -4,7 +4,7 @@
 
     step = compile(loss_of)                             a model, or a function of tensors
     keep_no_bools                                       the pass over the joint graph (joint_pass.py)
-    verdict_on(device)                                  whether it holds in this torch (self_test.py)
+    check_call(function, compiled, ...)                 the first call, compared with the uncompiled one (check.py)
 """
 
 from dgl_tuplepack.compiling.function import compile

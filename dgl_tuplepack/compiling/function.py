@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
-import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,12 +13,26 @@ from torch import Tensor, nn
 
 from dgl_tuplepack._checks import shown, true_or_false, whole_number
 from dgl_tuplepack.compiling import breaks, torch_private
+from dgl_tuplepack.compiling.check import Checked, Draws, check_call
+from dgl_tuplepack.compiling.module import CompiledModule
 from dgl_tuplepack.compiling.progress import waiting
-from dgl_tuplepack.compiling.self_test import Verdict, verdict_on
-from dgl_tuplepack.compiling.signatures import arguments_of, described, differences, is_number, signature_of
+from dgl_tuplepack.compiling.reference import is_running
+from dgl_tuplepack.compiling.settings import check_torch_arguments, checked_options, is_inductor
+from dgl_tuplepack.compiling.signatures import (
+    arguments_of,
+    described,
+    device_of,
+    differences,
+    is_number,
+    mode_of,
+    signature_of,
+    without_sizes,
+)
 from dgl_tuplepack.errors import CompileError
 
 _DEFAULT_SHAPES = 4
+# A comparison that shows nothing, as of a batch of padding alone, is made again with the next batch, this often.
+_MOST_COMPARISONS = 4
 
 
 def compile(
@@ -30,6 +42,7 @@ def compile(
     fullgraph: bool = True,
     options: Mapping[str, Any] | None = None,
     shapes: int | None = None,
+    check: bool | str = True,
     **torch_arguments: Any,
 ) -> Any:
     """Compile a model, or a function that computes a loss, with `torch.compile` and what makes it fast on graphs.
@@ -59,6 +72,10 @@ def compile(
     options
         As in torch; they are merged with ours, and these win. On CUDA, ``{"triton.cudagraphs": True}`` records CUDA
         graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
+    check
+        Whether the first call for each signature, mode and number of threads is also run uncompiled, and outputs,
+        written buffers and gradients are compared. True: a difference that rounding does not explain is an error.
+        "warn": it is a warning, and the function stays uncompiled. False: nothing is compared.
     shapes
         For how many sets of shapes the function is compiled with static shapes, such as two for batches of two
         samplers; other modes (training, gradients) do not count. One more is an error, since each takes as long as the
@@ -75,19 +92,24 @@ def compile(
     ------
     CompileError
         The arguments do not fit together. In a call: the function cannot be compiled in one graph, takes a DGLGraph or
-        a `PaddedBatch`, or is called with more sets of shapes, or numbers, than `shapes`.
+        a `PaddedBatch`, is called with more sets of shapes, or numbers, than `shapes`, differs from uncompiled code, or
+        writes to tensors other than buffers.
 
     Warns
     -----
     UserWarning
-        At first use a small network is compiled and compared with the uncompiled one. Where they differ, or the
-        compiler lacks something, functions are compiled by torch alone, or not at all. The same holds for a function
-        on which the compiler fails.
+        The compiler fails, and the function stays uncompiled. Or the function cannot be compared with uncompiled code.
 
     Notes
     -----
     A Python number among the arguments is part of the compiled code, and another value compiles again: give a
     0-dimensional tensor instead.
+
+    The comparison costs up to two uncompiled calls (in the precision of the model and in float64) and one compiled call
+    more. It reads copies of all tensors, restores buffers, attributes of modules and random states, and leaves
+    ``.grad`` alone. Allowed are 10 times the distance of uncompiled float32 from float64, for each tensor relative to
+    its own norm, or to 1/1000 of the largest one. Dropout has the same masks in both. With several processes, each of
+    them compares in the same call.
 
     Examples
     --------
@@ -104,71 +126,51 @@ def compile(
     true_or_false("fullgraph", fullgraph, CompileError)
     if dynamic is not None:
         true_or_false("dynamic", dynamic, CompileError)
-    _check_torch_arguments(torch_arguments)
+    if check != "warn":
+        true_or_false("check", check, CompileError)
+    check_torch_arguments(torch_arguments)
     if torch_arguments.get("disable"):
         return function
     settings = {"dynamic": dynamic, "fullgraph": fullgraph, **torch_arguments}
     most = _DEFAULT_SHAPES if shapes is None else whole_number("shapes", shapes, 1, 10_000, CompileError)
-    compiled = CompiledFunction(function, _checked_options(options, torch_arguments), settings, most, shapes is None)
+    ours = checked_options(options, torch_arguments)
+    compiled = CompiledFunction(function, ours, settings, most, shapes is None, check)
     return CompiledModule(function, compiled) if isinstance(function, nn.Module) else compiled
-
-
-def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
-    known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
-    for name in arguments:
-        if name not in known:
-            raise CompileError(
-                f"torch.compile of torch {torch.__version__} has no argument {name!r}; choose from {', '.join(known)}."
-            )
-    mode = arguments.get("mode")
-    if mode not in (None, "default"):
-        stands_for = torch_private.options_of_mode(str(mode))
-        hint = f"options={stands_for}" if stands_for else "options={...}"
-        raise CompileError(
-            f"mode={mode!r} cannot be combined with options, which compile() sets (torch refuses both); give {hint} "
-            "instead."
-        )
-
-
-def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    if options is None:
-        return {}
-    if not isinstance(options, Mapping):
-        raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give {{}}, say.")
-    known = torch_private.known_options() if _is_inductor(arguments) else None
-    for name in options:
-        # Torch takes hyphens for underscores.
-        if known is not None and str(name).replace("-", "_") not in known:
-            close = difflib.get_close_matches(str(name), known, 3)
-            hint = f"did you mean {' or '.join(close)}?" if close else "torch._inductor.list_options() lists them."
-            raise CompileError(f"torch {torch.__version__} has no option {shown(name)} for its compiler; {hint}")
-    return {str(name).replace("-", "_"): value for name, value in options.items()}
-
-
-def _is_inductor(arguments: Mapping[str, Any]) -> bool:
-    return arguments.get("backend") in (None, "inductor")
 
 
 class CompiledFunction:
     """A function that is compiled when it is called for the first time, and for each new set of shapes."""
 
     def __init__(
-        self, function: Callable[..., Any], options: dict[str, Any], settings: dict[str, Any], most: int, warns: bool
+        self,
+        function: Callable[..., Any],
+        options: dict[str, Any],
+        settings: dict[str, Any],
+        most: int,
+        warns: bool,
+        check: bool | str,
     ) -> None:
         if not isinstance(function, nn.Module):
             functools.update_wrapper(self, function)
+        self._arguments = function, options, settings, most, warns, check
         self._function, self._options, self._settings = function, options, settings
-        self._most, self._warns = most, warns
-        self._failed_with_ours = self._has_recurrent_layers = False
+        self._most, self._warns, self._check = most, warns, check
+        self._has_recurrent_layers = self._is_skipped = False
+        self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
-        self._seen: dict[Any, dict[str, str]] = {}
+        self._seen: list[dict[str, str]] = []
+        # Signatures that were compared, by what code is compiled for, and how often each of them was.
+        self._ready: dict[Any, set[Any]] = {}
+        self._comparisons: dict[Any, int] = {}
+        self._modules: list[nn.Module] = []
+        self._parameters: list[Tensor] = []
         self._compiled: Callable[..., Any] | None = None
         # Threads that call it at the same time compile it once.
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy compiles for itself."""
-        return CompiledFunction, (self._function, self._options, self._settings, self._most, self._warns)
+        return CompiledFunction, self._arguments
 
     def __repr__(self) -> str:
         return f"<compiled {self._name}>"
@@ -184,45 +186,96 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
-        if torch.compiler.is_compiling():
-            # A larger compiled function traces this one.
+        if torch.compiler.is_compiling() or is_running():
+            # A larger compiled function traces this one, or a comparison runs it uncompiled.
             return self._function(*args, **kwargs)
         signature = signature_of((args, kwargs))
-        if signature not in self._seen:
+        if not self._is_ready(signature):
             with self._lock:
-                if signature not in self._seen:
+                if not self._is_ready(signature):
                     return self._first_call(signature, args, kwargs)
         return self._run(args, kwargs)
 
+    def _key(self, signature: Any) -> Any:
+        """Return what code is compiled for: with dynamic shapes, tensors of any size."""
+        is_static = self._settings["dynamic"] is False
+        return signature if is_static else without_sizes(signature), mode_of(self._modules, self._parameters)
+
+    def _is_ready(self, signature: Any) -> bool:
+        ready = self._ready.get(self._key(signature), ())
+        # Torch compiles code for any size at the second size it meets.
+        return signature in ready or len(ready) > 1
+
     def _first_call(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call it with arguments of new shapes."""
+        """Compile for the arguments and modes of this call, and compare with the uncompiled function."""
         leaves = arguments_of(self._function, args, kwargs)
-        self._check(leaves)
+        self._check_arguments(leaves)
         if self._compiled is None:
-            self._compile(_device_of(leaves.values()))
-        if self._settings["dynamic"] is False:
-            self._check_number(leaves)
+            self._compiled = self._by_torch(device_of(leaves.values()))
+        shapes = {path: described(value) for path, value in leaves.items()}
+        if shapes not in self._seen:
+            if self._settings["dynamic"] is False:
+                self._check_number(leaves, shapes)
+            self._seen.append(shapes)
         with waiting(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
+            found = self._compare(args, kwargs, leaves) if self._check and self.is_compiled else Checked()
             result = self._run(args, kwargs)
-        self._seen[signature] = {path: described(value) for path, value in leaves.items()}
+        if found.skipped and self.is_compiled and not self._is_skipped:
+            self._is_skipped = True
+            warnings.warn(
+                f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses yourself. "
+                "check=False hides this warning.",
+                stacklevel=4,
+            )
+        key = self._key(signature)
+        self._comparisons[key, signature] = self._comparisons.get((key, signature), 0) + 1
+        if found.is_conclusive or self._comparisons[key, signature] >= _MOST_COMPARISONS:
+            self._ready.setdefault(key, set()).add(signature)
         return result
 
-    def _compile(self, device: str) -> None:
-        """Choose how to compile, and let torch do so at the next call."""
-        verdict = Verdict({}, "")
-        if _is_inductor(self._settings):
-            with waiting("testing torch's compiler, once"):
-                verdict = verdict_on(device)
-        self._compiled = self._by_torch(verdict.options)
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Mapping[str, Any]) -> Checked:
+        """Compare a call with the uncompiled function; CompileError if it differs, or cannot be repeated."""
+        found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
+        known = {id(each) for each in (*leaves.values(), *self._parameters)}
+        self._modules += [each for each in found.modules if each not in self._modules]
+        self._parameters += [each for each in found.parameters if id(each) not in known]
+        if found.writes:
+            raise CompileError(
+                f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
+                "uncompiled results; return a new tensor, make it a buffer of a module, or give check=False."
+            )
+        if found.difference:
+            self._report(found.difference)
+        return found
 
-    def _by_torch(self, ours: Mapping[str, Any] | None) -> Callable[..., Any]:
-        if ours is None:
-            return self._function
+    def _draws(self) -> Draws:
+        """Return how compiled code draws random numbers."""
+        if self._settings.get("backend") in ("eager", "aot_eager") or self._inductor_options.get("fallback_random"):
+            return Draws.AS_UNCOMPILED
+        return Draws.UNIFORM if torch_private.PASS_OPTION in self._inductor_options else Draws.OTHERWISE
+
+    def _report(self, difference: str) -> None:
+        """Raise, or warn and stay uncompiled, if compiled and uncompiled results differ."""
+        text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
+        if self._check != "warn":
+            raise CompileError(
+                f"{text}; call the function itself, as check='warn' does, try another version of torch, or simplify "
+                "the function until both agree."
+            )
+        warnings.warn(f"{text}; it stays uncompiled.", stacklevel=6)
+        self._compiled = self._function
+
+    def _by_torch(self, device: str) -> Callable[..., Any]:
+        """Return the function with torch's compiler behind it, which works at the first call."""
+        ours: Mapping[str, Any] = {}
+        if is_inductor(self._settings):
+            if (problem := torch_private.problem_at_start()) is not None:
+                return self._uncompiled(problem)
+            ours = torch_private.our_options(device)
+        self._inductor_options = {**ours, **self._options}
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._most)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        compiled: Callable[..., Any] = torch.compile(
-            self._function, options={**ours, **self._options} or None, **settings
-        )
+        compiled: Callable[..., Any] = torch.compile(self._function, options=self._inductor_options or None, **settings)
         return compiled
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -235,23 +288,19 @@ class CompiledFunction:
             if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
                 self._has_recurrent_layers = True
                 return self._run(args, kwargs)
-            fails = torch_private.is_compiler_failure(error) and _is_inductor(self._settings)
+            fails = torch_private.is_compiler_failure(error) and is_inductor(self._settings)
             if fails and compiled is not self._function:
                 with self._lock:
                     # Another thread may have fallen back meanwhile.
                     if self._compiled is compiled:
-                        self._fall_back(error)
+                        self._compiled = self._uncompiled(f"torch's compiler fails ({torch_private.reason_of(error)})")
                 return self._run(args, kwargs)
             self._explain(error, args, kwargs)
             raise
 
-    def _fall_back(self, error: Exception) -> None:
-        """Compile without our options, or if that has failed, not at all."""
-        plain, self._failed_with_ours = self._failed_with_ours, True
-        ways = "stays uncompiled" if plain else "is compiled without the options of tp.compile"
-        reason = torch_private.reason_of(error)
-        warnings.warn(f"{self._name} {ways}, since torch's compiler fails ({reason}).", stacklevel=5)
-        self._compiled = self._by_torch(None if plain else {})
+    def _uncompiled(self, problem: str) -> Callable[..., Any]:
+        warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
+        return self._function
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise a clearer error in place of one of torch's tracer; return if it is another one."""
@@ -270,7 +319,7 @@ class CompiledFunction:
         if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
             raise CompileError(breaks.explanation(self._name, error)) from error
 
-    def _check(self, leaves: Mapping[str, Any]) -> None:
+    def _check_arguments(self, leaves: Mapping[str, Any]) -> None:
         """Refuse graphs where tensors are needed."""
         for path, value in leaves.items():
             kind = type(value)
@@ -285,14 +334,11 @@ class CompiledFunction:
                     f"would be compiled again; give {path}.tensors, which holds tensors alone and a .graph of them."
                 )
 
-    def _check_number(self, leaves: Mapping[str, Any]) -> None:
-        """Warn or raise where the function has been compiled for other shapes."""
+    def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:
+        """Warn or raise if the function has been compiled for other shapes."""
         if not self._seen:
             return
-        now = {path: described(value) for path, value in leaves.items()}
-        changed = min((differences(before, now) for before in self._seen.values()), key=len)
-        if not changed:
-            return
+        changed = min((differences(before, now) for before in self._seen), key=len)
         text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
         text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
         if all(is_number(leaves.get(path)) for path, *_ in changed):
@@ -309,42 +355,3 @@ class CompiledFunction:
             )
         if self._warns and len(self._seen) == 1:
             warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
-
-
-class CompiledModule(nn.Module):
-    """A module whose forward pass is compiled; attributes, parameters and modes are those of the module it holds."""
-
-    def __init__(self, module: nn.Module, compiled: CompiledFunction) -> None:
-        super().__init__()
-        self._call_compiled = compiled
-        self.training = module.training
-        # From here on, other attributes are set on this one.
-        self._orig_mod = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the compiled module."""
-        return self._call_compiled(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        """Find attributes of the module that is compiled."""
-        held = self.__dict__.get("_modules", {})
-        if name == "_orig_mod" or "_orig_mod" not in held:
-            return super().__getattr__(name)
-        return getattr(held["_orig_mod"], name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set attributes on the module that is compiled, which reads them."""
-        if name in self.__dict__ or name == "_orig_mod" or "_orig_mod" not in self.__dict__.get("_modules", {}):
-            super().__setattr__(name, value)
-        else:
-            setattr(self._orig_mod, name, value)
-
-    def __repr__(self) -> str:
-        return f"<compiled {self._orig_mod!r}>"
-
-
-def _device_of(values: Any) -> str:
-    """The kind of device of the first tensor of floats, or of any tensor; the CPU if there is none."""
-    tensors = [each for each in values if isinstance(each, Tensor)]
-    chosen = next((each for each in tensors if each.is_floating_point()), tensors[0] if tensors else None)
-    return "cpu" if chosen is None else chosen.device.type

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgl_tuplepack._checks import shown
 
@@ -17,7 +17,7 @@ def signature_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         # Sparse tensors have no strides.
         strides = value.stride() if value.layout == torch.strided else value.layout
-        return value.shape, strides, value.dtype, value.device
+        return value.shape, strides, value.dtype, value.device, value.requires_grad
     if isinstance(value, tuple | list):
         return type(value), tuple(map(signature_of, value))
     if isinstance(value, dict):
@@ -26,6 +26,29 @@ def signature_of(value: Any) -> Any:
         # NaN differs from itself.
         return type(value), repr(value) if value != value else value
     return type(value)
+
+
+def without_sizes(signature: Any) -> Any:
+    """Return a signature in which tensors of any size are equal, as they are for code that is compiled for any."""
+    if isinstance(signature, torch.Size):
+        return len(signature)
+    if isinstance(signature, tuple):
+        # Strides follow from sizes.
+        kept = (signature[0], *signature[2:]) if signature and isinstance(signature[0], torch.Size) else signature
+        return tuple(map(without_sizes, kept))
+    return signature
+
+
+def mode_of(modules: Iterable[nn.Module], parameters: Iterable[Tensor]) -> tuple[Any, ...]:
+    """Return what code is compiled for apart from signatures: gradients, autocast, threads, training."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        tuple((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in ("cpu", "cuda")),
+        torch.get_num_threads(),
+        tuple(module.training for module in modules),
+        tuple(parameter.requires_grad for parameter in parameters),
+    )
 
 
 def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -66,6 +89,13 @@ def described(value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Whether a value is a number of Python, which compiled code takes for a constant."""
     return isinstance(value, int | float | complex) and not isinstance(value, bool)
+
+
+def device_of(values: Iterable[Any]) -> str:
+    """Return the kind of device of the first tensor of floats, or of any tensor; the CPU if there is none."""
+    tensors = [each for each in values if isinstance(each, Tensor)]
+    chosen = next((each for each in tensors if each.is_floating_point()), tensors[0] if tensors else None)
+    return "cpu" if chosen is None else chosen.device.type
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:

@@ -1,7 +1,6 @@
 """All that the package takes from the private parts of torch's compiler; the names are those of torch 2.13.
 
-With a torch in which something of it is missing, functions raise `MissingHook`, or answer None or False, and the
-callers do without.
+With a torch that lacks some of it, functions answer None or False, and the callers do without.
 """
 
 from __future__ import annotations
@@ -10,44 +9,61 @@ import functools
 import hashlib
 import importlib
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+
+from dgl_tuplepack.errors import CompileError
 
 # The options for a pass over the joint graph, for the threads of generated kernels, and for how many operations the
 # scheduler may fuse.
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
+# The first version of torch whose scheduler keeps the order of scatters.
+_FUSES_CORRECTLY = (2, 14)
 
 
-class MissingHook(Exception):
-    """Torch lacks what our options need; the message says what."""
+def our_options(device: str) -> dict[str, Any]:
+    """Return the options that `tp.compile` adds for a kind of device.
 
+    Generated kernels get one thread: with several, sums over edges take atomic operations, which cost more than the
+    threads gain. Matrix products are calls of torch and keep all threads. Our pass is in `joint_pass`.
 
-def our_options() -> dict[str, Any]:
-    """Return the options that `tp.compile` adds: our pass, kernels in one thread, and no fusion by the scheduler.
+    Raises
+    ------
+    CompileError
+        This version of torch generates wrong code for the CPU, and has no option to prevent that.
 
-    The scheduler of torch 2.13 may fuse an operation that reads the result of a scatter with one that the scatter
-    needs, and run both before it: the results are wrong. With a fusion size of 1 it fuses nothing.
-
-    With several threads, sums over edges in generated kernels take atomic operations, which cost more than the threads
-    gain. Matrix products are calls of torch and keep all threads.
+    Notes
+    -----
+    From torch 2.5 to 2.13, the scheduler for the CPU forgets a dependency when it recomputes the loops of an operation
+    to fuse it: that the operation reads the result of an in-place operation, such as a scatter. A later fusion may
+    move it before the scatter. A fusion size of 1 leaves nothing to fuse, so no loops are recomputed before operations
+    are in order. 2.14 renames the dependencies again (`SchedulerNode.recompute_size_and_body`).
     """
-    known = known_options()
-    if known is None:
-        raise MissingHook(f"torch {torch.__version__} does not list the options of its compiler")
-    missing = [option for option in (PASS_OPTION, THREADS_OPTION, FUSION_OPTION) if option not in known]
-    if missing:
-        raise MissingHook(f"torch {torch.__version__} has no option {' and no option '.join(missing)}")
-    try:
-        return {PASS_OPTION: _joint_pass(), THREADS_OPTION: 1, FUSION_OPTION: 1}
-    except (ImportError, AttributeError) as error:
-        raise MissingHook(f"torch {torch.__version__} lacks what the pass needs ({error})") from error
+    known = known_options() or frozenset()
+    options: dict[str, Any] = {}
+    if device == "cpu" and _version() < _FUSES_CORRECTLY:
+        if FUSION_OPTION not in known:
+            raise CompileError(
+                f"torch {torch.__version__} may compile sums over edges wrongly, and has no option {FUSION_OPTION!r} "
+                f"against it; install torch {'.'.join(map(str, _FUSES_CORRECTLY))} or newer, or do not compile."
+            )
+        options[FUSION_OPTION] = 1
+    if THREADS_OPTION in known:
+        options[THREADS_OPTION] = 1
+    if PASS_OPTION in known and (joint_pass := _joint_pass()) is not None:
+        options[PASS_OPTION] = joint_pass
+    return options
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
 
 
 @functools.cache
@@ -88,8 +104,11 @@ def options_of_mode(mode: str) -> dict[str, Any] | None:
 
 
 def _joint_pass() -> Any:
-    """Return our pass as an object that torch's caches on disk can tell from others."""
-    from torch._inductor.custom_graph_pass import CustomGraphPass
+    """Return our pass as an object that torch's caches on disk can identify; None if torch has no such class."""
+    try:
+        from torch._inductor.custom_graph_pass import CustomGraphPass
+    except ImportError:
+        return None
 
     from dgl_tuplepack.compiling import joint_pass
 
@@ -110,11 +129,6 @@ def supported_arguments(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Those arguments of `wanted` that this version of ``torch.compile`` has."""
     known = inspect.signature(torch.compile).parameters
     return {name: value for name, value in wanted.items() if name in known}
-
-
-def kept_for_backward(result: Tensor) -> list[Tensor]:
-    """Tensors that a compiled function keeps for the backward pass; empty if torch does not tell."""
-    return [each for each in getattr(result.grad_fn, "saved_tensors", ()) if isinstance(each, Tensor)]
 
 
 def is_graph_break(error: BaseException) -> bool:

@@ -57,14 +57,14 @@ def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -
     assert first["threads"] == 2
     assert first["warnings"] == []
     assert first["hits"] == first["bypasses"] == [0, 0]
-    assert first["misses"][1] == 2
+    assert first["misses"][1] == 1
     # Sums over edges by several threads would take atomic operations.
     code = [file.read_text() for file in tmp_path.rglob("*.cpp")]
-    assert sum("extern" in text and "kernel" in text for text in code) >= 4
+    assert sum("extern" in text and "kernel" in text for text in code) >= 2
     assert not any("omp parallel" in text or "atomic_add(" in text for text in code)
     second = run(tmp_path, OMP_NUM_THREADS="2")
     assert second["equal"]
-    assert second["hits"][1] == 2
+    assert second["hits"][1] == 1
     assert second["misses"] == second["bypasses"] == [0, 0]
 
 
@@ -73,11 +73,11 @@ def test_without_a_compiler_functions_run_uncompiled_with_one_warning(compiler: 
     found = run(tmp_path, CXX=compiler)
     assert found["equal"]
     assert len(found["warnings"]) == 1
-    assert "leaves functions uncompiled here" in found["warnings"][0]
+    assert "leaves loss_of uncompiled" in found["warnings"][0]
     assert "C++" in found["warnings"][0] or "compiler" in found["warnings"][0]
 
 
-def test_without_a_folder_for_compiled_code_functions_run_uncompiled_with_one_warning(tmp_path: Path) -> None:
+def test_without_a_folder_for_compiled_code_functions_run_uncompiled_with_a_warning_each(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "folder"
     program = """
@@ -94,7 +94,9 @@ print(*[each.message for each in caught], sep="|")
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    (warning,) = done.stdout.strip().split("|")
-    assert "leaves functions uncompiled here" in warning
-    assert str(folder) in warning
-    assert "TORCHINDUCTOR_CACHE_DIR" in warning
+    warnings = done.stdout.strip().split("|")
+    assert len(warnings) == 2
+    for warning in warnings:
+        assert "uncompiled, which is slower" in warning
+        assert str(folder) in warning
+        assert "TORCHINDUCTOR_CACHE_DIR" in warning

@@ -137,7 +137,8 @@ def test_the_mask_of_dropout_is_the_same_forward_and_backward(dtype: torch.dtype
         return functional.dropout(torch.relu(x), 0.3)
 
     ones = torch.ones(2000, 20, dtype=dtype, requires_grad=True)
-    result = tp.compile(network)(ones)
+    # Uncompiled code draws other numbers in half precision, so there is nothing to compare.
+    result = tp.compile(network, check=dtype is torch.float32)(ones)
     (gradient,) = torch.autograd.grad(result.sum(), ones)
     assert torch.equal(gradient != 0, result != 0)
 

@@ -1,0 +1,303 @@
+"""Run a function uncompiled on copies of every tensor that it reads: in its own precision, in float64, or perturbed.
+
+The function may hold tensors as arguments, in modules, closures or global variables. A mode of `torch.overrides` gives
+torch's functions copies in place of them, so the tensors of the caller are only read.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+
+_EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
+    torch.complex64: torch.complex128
+}
+_CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
+_DROPOUT = torch.nn.functional.dropout
+
+_running = threading.local()
+
+
+class Copied(NamedTuple):
+    """A tensor that existed before the run, its copy, and the version of the copy when it was made."""
+
+    original: Tensor
+    copy: Tensor
+    version: int
+
+    def is_written(self) -> bool:
+        """Return whether the run wrote to the copy."""
+        return self.copy._version != self.version
+
+
+class Reference(NamedTuple):
+    """What an uncompiled run computed.
+
+    Attributes
+    ----------
+    outputs
+        Tensors that the function returned, by their paths, such as ``result[0]``.
+    gradients
+        Gradients by the ``id`` of the original, of every tensor that requires one; zeros where it is unused.
+    buffers
+        Values of the buffers of the modules after the run, by the ``id`` of the original.
+    copies
+        The tensors that the function read and that existed before.
+    modules
+        Modules that were called, outermost first.
+    draws
+        Names of the functions that drew random numbers other than those of compiled code.
+    """
+
+    outputs: dict[str, Tensor]
+    gradients: dict[int, Tensor]
+    buffers: dict[int, Tensor]
+    copies: list[Copied]
+    modules: list[nn.Module]
+    draws: set[str]
+
+
+def is_running() -> bool:
+    """Return whether this thread is in a reference run, where compiled functions run uncompiled."""
+    return getattr(_running, "value", False)
+
+
+def run_on_copies(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    copy: Callable[[Tensor], Tensor] = torch.clone,
+    exact: bool = False,
+    uniform_dropout: bool = False,
+) -> Reference:
+    """Run `function` on what `copy` makes of its tensors, in float64 if `exact`; the generators keep their states.
+
+    With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code.
+    """
+    arguments = {id(value) for value in tensors_of((args, kwargs), "").values()}
+    mode = _Copies(arguments, copy, exact, uniform_dropout)
+    _running.value = True
+    try:
+        with random_state_kept(), _modules_called() as modules:
+            with mode:
+                result = function(*args, **kwargs)
+            buffers = buffers_of(modules)
+            for original, made, _ in mode.copies.values():
+                # A kernel that takes memory by its address writes to the original.
+                if id(original) in buffers and not torch.equal(made.to(original.dtype), original):
+                    buffers[id(original)] = made
+            outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
+            both = [each for pair in mode.copies.values() for each in (pair.original, pair.copy)]
+            found = gradients_of(outputs, both)
+    finally:
+        _running.value = False
+    gradients = {}
+    for original, made, _ in mode.copies.values():
+        if made.requires_grad:
+            # A function of autograd gets the original where torch's functions get the copy.
+            parts = [found[id(each)] for each in (original, made) if id(each) in found]
+            gradients[id(original)] = sum(parts[1:], parts[0]) if parts else torch.zeros_like(made)
+    return Reference(outputs, gradients, buffers, [*mode.copies.values()], [*modules], mode.draws)
+
+
+def tensors_of(value: Any, path: str) -> dict[str, Tensor]:
+    """Return the tensors in nested containers by their paths."""
+    if isinstance(value, Tensor):
+        return {path: value}
+    if isinstance(value, Mapping):
+        items = [(f"{path}[{key!r}]", each) for key, each in value.items()]
+    elif isinstance(value, tuple | list):
+        items = [(f"{path}[{i}]", each) for i, each in enumerate(value)]
+    else:
+        return {}
+    return {name: tensor for inner, each in items for name, tensor in tensors_of(each, inner).items()}
+
+
+def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
+    """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; ``.grad`` stays untouched.
+
+    The gradient of a scalar output is taken as 1, that of others as fixed numbers.
+    """
+    roots = [each for each in outputs.values() if each.requires_grad]
+    leaves = [each for each in inputs if each.requires_grad]
+    if not roots or not leaves or not torch.is_grad_enabled():
+        return {}
+    found = torch.autograd.grad(roots, leaves, [_gradient_of_output(each) for each in roots], allow_unused=True)
+    return {id(leaf): each for leaf, each in zip(leaves, found, strict=True) if each is not None}
+
+
+def _gradient_of_output(output: Tensor) -> Tensor:
+    if output.numel() == 1:
+        return torch.ones_like(output)
+    # Different for all entries, so that errors do not cancel.
+    numbers = torch.arange(output.numel(), dtype=torch.float64, device=output.device)
+    return (1.7 * numbers + 1).cos().reshape(output.shape).to(output.dtype)
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Restore the global generators of torch afterwards."""
+    state = torch.get_rng_state()
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        if on_devices:
+            torch.cuda.set_rng_state_all(on_devices)
+
+
+class _Saved(NamedTuple):
+    """Attributes of a module, its buffers, and their values."""
+
+    attributes: dict[str, Any]
+    buffers: dict[str, Tensor]
+    values: dict[str, Tensor]
+
+
+@contextmanager
+def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restore the attributes and buffers of modules afterwards: running statistics, counters, caches."""
+    before = {module: _saved(module) for module in modules}
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+@contextmanager
+def _modules_called() -> Iterator[Mapping[nn.Module, Any]]:
+    """Collect the modules that this thread calls, and restore their attributes and buffers."""
+    before: dict[nn.Module, _Saved | None] = {}
+    thread = threading.get_ident()
+
+    def note(module: nn.Module, args: Any) -> None:
+        if isinstance(module, DistributedDataParallel):
+            raise RuntimeError("DistributedDataParallel expects one backward pass; put it around the compiled module")
+        if module not in before and threading.get_ident() == thread:
+            before[module] = _saved(module)
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield before
+    finally:
+        handle.remove()
+        _restore(before)
+
+
+def buffers_of(modules: Iterable[nn.Module]) -> dict[int, Tensor]:
+    """Return copies of the buffers of modules by the ``id`` of the buffer."""
+    return {id(each): each.detach().clone() for module in modules for each in module.buffers(recurse=False)}
+
+
+def _saved(module: nn.Module) -> _Saved | None:
+    # A lazy module becomes another one in its first call.
+    if isinstance(module, LazyModuleMixin) and any(map(is_lazy, module.parameters(recurse=False))):
+        return None
+    buffers = dict(module.named_buffers(recurse=False))
+    return _Saved(dict(vars(module)), buffers, {name: each.detach().clone() for name, each in buffers.items()})
+
+
+@torch.no_grad()
+def _restore(before: Mapping[nn.Module, _Saved | None]) -> None:
+    for module, saved in before.items():
+        if saved is None:
+            continue
+        for name in vars(module).keys() - saved.attributes.keys():
+            del vars(module)[name]
+        vars(module).update(saved.attributes)
+        for name, buffer in saved.buffers.items():
+            if not torch.equal(buffer, saved.values[name]):
+                buffer.copy_(saved.values[name])
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
+
+
+class _Copies(TorchFunctionMode):
+    """Give torch's functions copies of all tensors that they have not made themselves."""
+
+    def __init__(
+        self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool
+    ) -> None:
+        super().__init__()
+        self.copies: dict[int, Copied] = {}
+        self.draws: set[str] = set()
+        self._arguments, self._copy, self._exact, self._uniform_dropout = arguments, copy, exact, uniform_dropout
+        self._made: dict[int, weakref.ref[Tensor]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = self.copied(args), self.copied(kwargs or {})
+        if self._exact and func in _CASTS:
+            func = Tensor.double
+        before = torch.get_rng_state()
+        result = self._dropout(args, kwargs) if func is _DROPOUT else None
+        if result is None:
+            result = func(*args, **kwargs)
+            if not torch.equal(before, torch.get_rng_state()):
+                self.draws.add(getattr(func, "__name__", str(func)))
+        if self._exact and isinstance(result, Tensor) and result.dtype in _EXACT and result.grad_fn is None:
+            result = result.to(_EXACT[result.dtype])
+        for each in tensors_of(result, "").values():
+            self._made[id(each)] = weakref.ref(each)
+        return result
+
+    def copied(self, value: Any) -> Any:
+        """Return `value` with copies in place of the tensors that existed before the run."""
+        if isinstance(value, Tensor):
+            return self._copied_tensor(value)
+        if isinstance(value, torch.dtype):
+            return _EXACT.get(value, value) if self._exact else value
+        if isinstance(value, dict):
+            return {name: self.copied(each) for name, each in value.items()}
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self.copied, value))
+        if type(value) in (tuple, list):
+            return type(value)(map(self.copied, value))
+        return value
+
+    def _copied_tensor(self, tensor: Tensor) -> Tensor:
+        made = self._made.get(id(tensor))
+        if made is not None and made() is tensor:
+            return tensor
+        known = self.copies.get(id(tensor))
+        if known is not None:
+            return known.copy
+        is_result = tensor.grad_fn is not None and id(tensor) not in self._arguments
+        if is_result or is_lazy(tensor):
+            return tensor
+        # Tensors of inference mode have no version.
+        with torch.inference_mode(False), torch.no_grad():
+            plain = tensor.detach()
+            copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
+        copy.requires_grad_(tensor.requires_grad)
+        self.copies[id(tensor)] = Copied(tensor, copy, copy._version)
+        self._made[id(copy)] = weakref.ref(copy)
+        return copy
+
+    def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
+        """Drop entries as compiled code does, where it draws uniform numbers in the order of the program."""
+        x, p, training, inplace = _dropout_arguments(*args, **kwargs)
+        dtype = torch.float32 if self._exact else x.dtype
+        drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
+        if not (self._uniform_dropout and training and 0 < p < 1 and drawn_alike and not inplace):
+            return None
+        kept = torch.rand(x.shape, dtype=dtype) > p
+        return kept * x * (1.0 / (1.0 - p))
+
+
+def _dropout_arguments(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> tuple[Tensor, float, bool, bool]:
+    return input, p, training, inplace
