@@ -99,7 +99,8 @@ def check_call(
     found = Checked(modules=tuple(reference.modules), parameters=parameters)
     names = _names(reference, paths)
     written = [id(each.original) for each in reference.copies if each.is_written()]
-    if others := [names[each] for each in written if each not in reference.buffers]:
+    buffers = {id(each) for each in buffers_of(reference.modules).values()}
+    if others := [names[each] for each in written if each not in buffers]:
         return found._replace(writes=", ".join(others[:3]))
     if reference.draws and draws is not Draws.AS_UNCOMPILED:
         functions = ", ".join(sorted(reference.draws))
@@ -144,11 +145,11 @@ def _run_compiled(
     with random_state_kept(), modules_kept(found.modules):
         outputs = tensors_of(compiled(*_fresh(args), **_fresh(dict(kwargs))), "result")
         gradients = gradients_of(outputs, [*found.parameters])
-        buffers = buffers_of(found.modules)
+        buffers = {key: each.detach().clone() for key, each in buffers_of(found.modules).items()}
     return _values(outputs, {id(each): torch.zeros_like(each) for each in found.parameters} | gradients, buffers)
 
 
-def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[int, Tensor]) -> _Values:
+def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> _Values:
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:
@@ -157,7 +158,7 @@ def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buff
 
 
 def _difference(
-    found: _Values, expected: _Values, names: Mapping[int, str], rerun: Callable[..., _Values | None]
+    found: _Values, expected: _Values, names: Mapping[Any, str], rerun: Callable[..., _Values | None]
 ) -> str:
     """Describe the worst difference; empty if rounding explains all of them."""
     if found.keys() != expected.keys() or any(found[key].shape != expected[key].shape for key in found):
@@ -242,19 +243,20 @@ def _is_conclusive(values: _Values) -> bool:
     return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)
 
 
-def _names(reference: Reference, paths: Mapping[str, Any]) -> dict[int, str]:
+def _names(reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
     """Name the tensors that a run read: by argument, or by module."""
     names = {id(each): f"the argument {path}" for path, each in paths.items() if isinstance(each, Tensor)}
     for module in reference.modules:
         for kind in (module.named_parameters, module.named_buffers):
             for name, each in kind():
                 names.setdefault(id(each), f"{type(module).__name__}.{name}")
+    names |= {key: names[id(each)] for key, each in buffers_of(reference.modules).items()}
     for original, *_ in reference.copies:
         names.setdefault(id(original), f"a tensor outside of its arguments ({described(original)})")
     return names
 
 
-def _title(key: tuple[str, Any], names: Mapping[int, str]) -> str:
+def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
     group, name = key
     return (
         f"the {group} {name}"

@@ -51,7 +51,7 @@ class Reference(NamedTuple):
     gradients
         Gradients by the ``id`` of the original, of every tensor that requires one; zeros where it is unused.
     buffers
-        Values of the buffers of the modules after the run, by the ``id`` of the original.
+        Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
         The tensors that the function read and that existed before.
     modules
@@ -62,7 +62,7 @@ class Reference(NamedTuple):
 
     outputs: dict[str, Tensor]
     gradients: dict[int, Tensor]
-    buffers: dict[int, Tensor]
+    buffers: dict[tuple[int, str], Tensor]
     copies: list[Copied]
     modules: list[nn.Module]
     draws: set[str]
@@ -94,10 +94,11 @@ def run_on_copies(
             with mode:
                 result = function(*args, **kwargs)
             buffers = buffers_of(modules)
-            for original, made, _ in mode.copies.values():
+            for key, buffer in buffers.items():
                 # A kernel that takes memory by its address writes to the original.
-                if id(original) in buffers and not torch.equal(made.to(original.dtype), original):
-                    buffers[id(original)] = made
+                made = mode.copied(buffer)
+                is_original = torch.equal(made.to(buffer.dtype), buffer)
+                buffers[key] = (buffer if is_original else made).detach().clone()
             outputs = {path: mode.copied(value) for path, value in tensors_of(result, "result").items()}
             both = [each for pair in mode.copies.values() for each in (pair.original, pair.copy)]
             found = gradients_of(outputs, both)
@@ -180,12 +181,14 @@ def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
 @contextmanager
 def _modules_called() -> Iterator[Mapping[nn.Module, Any]]:
     """Collect the modules that this thread calls, and restore their attributes and buffers."""
-    before: dict[nn.Module, _Saved | None] = {}
+    before: dict[nn.Module, _Saved] = {}
     thread = threading.get_ident()
 
     def note(module: nn.Module, args: Any) -> None:
         if isinstance(module, DistributedDataParallel):
             raise RuntimeError("DistributedDataParallel expects one backward pass; put it around the compiled module")
+        if isinstance(module, LazyModuleMixin) and any(map(is_lazy, module.parameters(recurse=False))):
+            raise RuntimeError("a lazy module has no parameters yet; call the model once before")
         if module not in before and threading.get_ident() == thread:
             before[module] = _saved(module)
 
@@ -197,24 +200,19 @@ def _modules_called() -> Iterator[Mapping[nn.Module, Any]]:
         _restore(before)
 
 
-def buffers_of(modules: Iterable[nn.Module]) -> dict[int, Tensor]:
-    """Return copies of the buffers of modules by the ``id`` of the buffer."""
-    return {id(each): each.detach().clone() for module in modules for each in module.buffers(recurse=False)}
+def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
+    """Return the buffers of modules by the position of the module and the name."""
+    return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
 
 
-def _saved(module: nn.Module) -> _Saved | None:
-    # A lazy module becomes another one in its first call.
-    if isinstance(module, LazyModuleMixin) and any(map(is_lazy, module.parameters(recurse=False))):
-        return None
+def _saved(module: nn.Module) -> _Saved:
     buffers = dict(module.named_buffers(recurse=False))
     return _Saved(dict(vars(module)), buffers, {name: each.detach().clone() for name, each in buffers.items()})
 
 
 @torch.no_grad()
-def _restore(before: Mapping[nn.Module, _Saved | None]) -> None:
+def _restore(before: Mapping[nn.Module, _Saved]) -> None:
     for module, saved in before.items():
-        if saved is None:
-            continue
         for name in vars(module).keys() - saved.attributes.keys():
             del vars(module)[name]
         vars(module).update(saved.attributes)

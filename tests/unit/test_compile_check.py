@@ -1,0 +1,499 @@
+"""The first call of a compiled function is compared with the uncompiled one, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.compiling import check, torch_private
+from dgl_tuplepack.errors import CompileError
+from tests.messages import refused
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+class Miscompiles:
+    """Takes the place of ``torch.compile``: the function with a mistake, and a count of calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Any], Any] = lambda result: result) -> None:
+        self.calls, self.mistake = 0, mistake
+
+        def fake(function: Any, **settings: Any) -> Any:
+            def compiled(*args: Any, **kwargs: Any) -> Any:
+                self.calls += 1
+                return self.mistake(function(*args, **kwargs))
+
+            return compiled
+
+        monkeypatch.setattr(torch, "compile", fake)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3))
+
+
+def rows(number: int = 40, seed: int = 0) -> Tensor:
+    return torch.randn(number, 5, generator=torch.Generator().manual_seed(seed))
+
+
+def scale_gradient(share: float) -> Callable[[Tensor], Tensor]:
+    """Return what leaves the value and changes the gradient."""
+
+    def mistake(result: Tensor) -> Tensor:
+        if result.requires_grad:
+            result.register_hook(lambda gradient: gradient * (1 + share))
+        return result * 1
+
+    return mistake
+
+
+def reads_twice(with_gradients: bool) -> tuple[nn.Module, Callable[[Tensor], Any], Tensor]:
+    """The smallest function that torch 2.13 compiles wrongly, as a loss or as values."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    linear, x = nn.Linear(8, 16), torch.randn(700, 8, generator=generator)
+    src, dst = torch.randint(0, 700, (2, 1500), generator=generator)
+    slots = torch.randint(0, 33, (700,), generator=generator)
+
+    def sums(x: Tensor) -> tuple[Tensor, ...]:
+        h = torch.relu(linear(x + torch.zeros_like(x).index_add(0, dst, x[src])))
+        h2 = torch.relu(h + torch.zeros_like(h).index_add(0, dst, h[src]))
+        return tuple(torch.zeros(33, y.shape[1]).index_add(0, slots, y) for y in (x, h, h2))
+
+    return linear, (lambda x: sum(each.square().sum() for each in sums(x))) if with_gradients else sums, x
+
+
+@pytest.mark.parametrize("with_gradients", [True, False])
+def test_what_torch_compiles_wrongly_is_right_or_an_error(with_gradients: bool) -> None:
+    linear, function, x = reads_twice(with_gradients)
+    with torch.set_grad_enabled(with_gradients):
+        found, expected = tp.compile(function)(x), function(x)
+        torch.testing.assert_close(found, expected)
+        if with_gradients:
+            gradients = [torch.autograd.grad(each, linear.parameters()) for each in (found, expected)]
+            torch.testing.assert_close(*gradients)
+        if torch_private._version() < (2, 14):
+            with refused(CompileError, "compiles ", "wrongly: the ", "compiled", "uncompiled", "check='warn'"):
+                tp.compile(function, options={"max_fusion_size": 64})(x)
+    assert linear.weight.grad is None
+
+
+def test_a_wrong_value_is_an_error_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    Miscompiles(monkeypatch, lambda result: result * 1.001)
+    model, x = network(), rows()
+    with refused(CompileError, "<lambda> wrongly: the output result is ", " compiled and ", " uncompiled"):
+        tp.compile(lambda x: model(x).square().mean() + 1)(x)
+
+
+def test_a_wrong_gradient_names_the_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = network(), rows()
+    Miscompiles(monkeypatch, scale_gradient(1e-3))
+    with refused(CompileError, "the gradient of Sequential.", "of norm "):
+        tp.compile(model)(x)
+
+
+def test_a_wrong_gradient_of_one_small_parameter_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error would vanish next to the norm of all gradients."""
+    big, small = nn.Parameter(torch.ones(50)), nn.Parameter(torch.full((3,), 0.5))
+    is_wrong = False
+
+    def loss_of(x: Tensor) -> Tensor:
+        factor = small * 1
+        if is_wrong:
+            factor.register_hook(lambda gradient: gradient * 1.001)
+        return (big * x.sum() * 20).sum() + factor.sum()
+
+    def fake(function: Any, **settings: Any) -> Any:
+        def compiled(x: Tensor) -> Tensor:
+            nonlocal is_wrong
+            is_wrong = True
+            try:
+                return function(x)
+            finally:
+                is_wrong = False
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", fake)
+    with refused(CompileError, "the gradient of a tensor outside of its arguments (float32 [3] on cpu)"):
+        tp.compile(loss_of)(rows())
+
+
+def test_a_wrong_gradient_of_an_argument_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    Miscompiles(monkeypatch, scale_gradient(1e-3))
+    with refused(CompileError, "the gradient of the argument x "):
+        tp.compile(lambda x: x.sin())(rows().requires_grad_())
+
+
+def test_a_wrong_buffer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = network()
+
+    def mistake(result: Tensor) -> Tensor:
+        with torch.no_grad():
+            model[1].running_var.mul_(1.01)  # type: ignore[operator, union-attr]
+        return result
+
+    Miscompiles(monkeypatch, mistake)
+    with torch.no_grad(), refused(CompileError, "wrongly: Sequential.1.running_var is of norm "):
+        tp.compile(model)(rows())
+
+
+def test_entries_that_are_not_finite_must_stand_at_the_same_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = rows().clone()
+    x[3, 2] = torch.nan
+    Miscompiles(monkeypatch)
+    assert tp.compile(lambda x: x * 2)(x).isnan().sum() == 1
+    Miscompiles(monkeypatch, lambda result: result.nan_to_num(nan=0.0))
+    with refused(CompileError, "the output result is "):
+        tp.compile(lambda x: x * 2)(x)
+
+
+def test_another_structure_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    Miscompiles(monkeypatch, lambda result: result[:-1])
+    with refused(CompileError, "compiled code returns result [39, 5], and uncompiled code result [40, 5]"):
+        tp.compile(lambda x: x * 2)(rows())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rounding_is_no_difference(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in another order differ by what float64 tells, also where digits cancel."""
+    x = (1e3 * rows(3000) + 1e4).to(dtype)
+
+    def fake(function: Any, **settings: Any) -> Any:
+        return lambda x: function(x.flip(0))
+
+    monkeypatch.setattr(torch, "compile", fake)
+    weight = nn.Parameter(torch.ones(5, dtype=dtype))
+    tp.compile(lambda x: ((x * weight).sum(0) - (x * weight).cumsum(0)[-1] + weight).square().sum())(x)
+
+
+def test_a_rounding_error_beside_a_kink_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the entries changes its side, so a gradient changes by 1/40; twice a gradient stays an error."""
+    x = torch.linspace(-1, 1, 40)
+    x[20] = 1e-9
+    weight = nn.Parameter(torch.ones(()))
+    is_wrong = [0.0]
+
+    def loss_of(x: Tensor) -> Tensor:
+        return (torch.relu((1.0 + x * weight) - 1.0 - is_wrong[0]) * (1 + 1e6 * is_wrong[0])).sum()
+
+    def fake(function: Any, **settings: Any) -> Any:
+        def compiled(x: Tensor) -> Tensor:
+            is_wrong[0] = 1e-8 if wrong else 0.0
+            try:
+                return function(x)
+            finally:
+                is_wrong[0] = 0.0
+
+        return compiled
+
+    monkeypatch.setattr(torch, "compile", fake)
+    wrong = False
+    tp.compile(loss_of)(x)
+    wrong = True
+    with refused(CompileError, "wrongly"):
+        tp.compile(loss_of)(x)
+
+
+CHANGES: dict[str, Callable[[nn.Sequential], Any]] = {
+    "evaluation": lambda model: model.eval(),
+    "frozen": lambda model: model[0].requires_grad_(False),
+    "no gradients": lambda model: torch.set_grad_enabled(False),
+    "threads": lambda model: torch.set_num_threads(torch.get_num_threads() + 1),
+}
+
+
+@pytest.mark.parametrize("change", [*CHANGES, "shape", "autocast", "inference"])
+def test_a_call_in_another_mode_is_compared_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, threads = network(), rows(), torch.get_num_threads()
+    fake = Miscompiles(monkeypatch)
+    step = tp.compile(lambda x: model(x), shapes=2)
+    step(x)
+    assert fake.calls == 2
+    step(rows(seed=1))
+    assert fake.calls == 3
+    fake.mistake = lambda result: result * 1.5
+    try:
+        if change in CHANGES:
+            CHANGES[change](model)
+        modes = {"autocast": torch.autocast("cpu"), "inference": torch.inference_mode()}
+        with modes.get(change, contextlib.nullcontext()), refused(CompileError, "wrongly"):
+            step(rows(41) if change == "shape" else x)
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_num_threads(threads)
+
+
+def test_with_dynamic_shapes_the_first_two_sizes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Miscompiles(monkeypatch)
+    step = tp.compile(lambda x: x.sin(), dynamic=True)
+    for number, calls in ((5, 2), (5, 3), (6, 5), (7, 6), (6, 7), (9, 8)):
+        step(rows(number))
+        assert fake.calls == calls
+
+
+def test_a_batch_that_shows_nothing_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of padding alone has gradients of 0, however wrong the code is."""
+    weight = nn.Parameter(torch.ones(5))
+    Miscompiles(monkeypatch, lambda result: result * 2)
+    step = tp.compile(lambda x: (x * weight).sum())
+    assert step(torch.zeros(4, 5)) == 0
+    with refused(CompileError, "wrongly"):
+        step(torch.ones(4, 5))
+
+
+def test_it_costs_two_uncompiled_calls_and_one_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    fake = Miscompiles(monkeypatch)
+    step = tp.compile(lambda x: (calls.append(1), x.sin())[1])  # type: ignore[func-returns-value]
+    step(rows())
+    # The compiled function of this test calls the uncompiled one.
+    assert (len(calls) - fake.calls, fake.calls) == (2, 2)
+
+
+def test_check_false_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = Miscompiles(monkeypatch, lambda result: result * 2)
+    assert torch.equal(tp.compile(lambda x: x, check=False)(rows()), 2 * rows())
+    assert fake.calls == 1
+
+
+def test_check_warn_leaves_the_function_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    Miscompiles(monkeypatch, lambda result: result * 2)
+    step = tp.compile(lambda x: x * 1, check="warn", shapes=2)
+    with pytest.warns(UserWarning, match="wrongly.*it stays uncompiled"):
+        assert torch.equal(step(rows()), rows())
+    assert not step.is_compiled
+    assert torch.equal(step(rows(9)), rows(9))
+    for value in (None, "error", 2):
+        with refused(CompileError, "check must be True or False"):
+            tp.compile(network(), check=value)  # type: ignore[arg-type]
+
+
+def test_gradients_buffers_and_random_numbers_stay() -> None:
+    """After a compared call, all is as after one call of a compiled function that is not compared."""
+    states = []
+    for compares in (True, False):
+        model = network()
+        model.insert(3, nn.Dropout(0.5))
+        called: list[int] = []
+        model[0].weight.register_post_accumulate_grad_hook(lambda parameter, called=called: called.append(1))
+        model[4].bias.grad = torch.full((3,), 5.0)
+        torch.manual_seed(7)
+        result = tp.compile(model, check=compares)(rows())
+        assert not called
+        assert [name for name, each in model.named_parameters() if each.grad is not None] == ["4.bias"]
+        assert torch.equal(model[4].bias.grad, torch.full((3,), 5.0))
+        assert model[1].num_batches_tracked == 1
+        states.append((result, torch.get_rng_state(), *model.buffers()))
+        result.sum().backward()
+        assert called == [1]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_an_optimiser_trains_as_without_comparison() -> None:
+    found = []
+    for compares in (True, False):
+        model = network()
+        optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+        step = tp.compile(lambda x, model=model: model(x).square().mean(), check=compares)
+        for seed in range(4):
+            optimiser.zero_grad()
+            step(rows(seed=seed)).backward()
+            optimiser.step()
+        found.append([each.detach() for each in model.state_dict().values()])
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_distributed_data_parallel_around_it_reduces_once() -> None:
+    """Its hooks see one backward pass a step, also in the first one."""
+
+    class LossOf(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = network()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.model(x).square().mean()
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        plain = LossOf()
+        step = nn.parallel.DistributedDataParallel(tp.compile(copy.deepcopy(plain)))
+        for seed in range(3):
+            both = step, plain
+            for each in both:
+                each.zero_grad()
+                each(rows(seed=seed)).backward()
+            torch.testing.assert_close(*([p.grad for p in each.parameters()] for each in both))
+    finally:
+        dist.destroy_process_group()
+
+
+def test_distributed_data_parallel_inside_is_not_called_twice() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(network())
+        step = tp.compile(lambda x: model(x).square().mean(), backend="eager", fullgraph=False)
+        with pytest.warns(UserWarning, match="not compared.*DistributedDataParallel.*around the compiled"):
+            step(rows()).backward()
+        step(rows(seed=1)).backward()
+    finally:
+        dist.destroy_process_group()
+
+
+def test_attributes_of_modules_and_arguments_stay() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls, self.last = 0, None
+            self.register_buffer("mean", torch.zeros(()))
+
+        def forward(self, batch: Any) -> Tensor:
+            batch.x = batch.x * 2
+            self.calls += 1
+            self.mean = 0.5 * self.mean + batch.x.mean().detach()
+            self.last = batch.x
+            return batch.x
+
+    class Batch:
+        def __init__(self) -> None:
+            self.x = rows()
+
+    batch, model = Batch(), Counts()
+    result = tp.compile(model, backend="eager", fullgraph=False)(batch)
+    assert torch.equal(result, 2 * rows())
+    assert torch.equal(batch.x, 2 * rows())
+    assert model.calls == 1
+    assert model.mean.dtype == torch.float32
+    torch.testing.assert_close(model.mean, 2 * rows().mean())
+
+
+total = torch.zeros(5)
+weight = nn.Parameter(torch.ones(5))
+
+
+def adds_to_a_global(x: Tensor) -> Tensor:
+    total.add_(x.sum(0).detach())
+    return x * weight
+
+
+def writes_its_argument(x: Tensor) -> Tensor:
+    x[:, 0] = 1.0
+    return x * weight
+
+
+def trains(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        weight.sub_(0.1)
+    return x * weight
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (adds_to_a_global, "a tensor outside of its arguments (float32 [5] on cpu)"),
+        (writes_its_argument, "the argument x"),
+        (trains, "a tensor outside of its arguments (float32 [5] on cpu)"),
+    ],
+)
+def test_a_function_that_writes_tensors_is_refused_by_name(function: Callable[..., Any], named: str) -> None:
+    x, before = rows(), (total.clone(), weight.detach().clone())
+    name = function.__name__
+    for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
+        with mode(), refused(CompileError, f"{name} writes to {named}", "check=False"):
+            tp.compile(function, backend="eager")(x)
+    assert torch.equal(x, rows())
+    assert torch.equal(total, before[0])
+    assert torch.equal(weight, before[1])
+    tp.compile(function, backend="eager", check=False)(x)
+
+
+def test_other_random_numbers_are_not_compared_and_said_once() -> None:
+    step = tp.compile(lambda x: x + torch.randn_like(x), shapes=2)
+    with pytest.warns(UserWarning, match="not compared with uncompiled code .randn_like draws other random numbers"):
+        step(rows())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(rows(9))
+
+
+def test_masks_of_dropout_are_the_same_in_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So dropout is compared like anything else, and a mistake next to it is found."""
+    model = nn.Sequential(nn.Linear(5, 30), nn.Dropout(0.3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(30, 30))
+    seen = []
+    real = check._difference
+    monkeypatch.setattr(check, "_difference", lambda *args: seen.append(real(*args)) or seen[-1])
+    tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))
+    assert seen == [""]
+
+    weight = model[4].weight
+    tampered = torch.compile(lambda x: functional.dropout(model(x), 0.2).square().mean() + 1e-3 * weight.square().sum())
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: tampered)
+    with refused(CompileError, "wrongly"):
+        tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))
+
+
+def test_a_function_that_fails_on_copies_only_is_compiled_and_said() -> None:
+    x = rows()
+    address = x.data_ptr()
+
+    def only_there(y: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and y.data_ptr() != address:
+            raise ValueError("elsewhere")
+        return y * 2
+
+    with pytest.warns(UserWarning, match="on copies of its tensors, it raises ValueError: elsewhere"):
+        tp.compile(only_there, backend="eager")(x)
+
+
+def test_lazy_modules_are_not_compared_before_they_have_parameters() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
+    step = tp.compile(model, backend="eager")
+    with pytest.warns(UserWarning, match="not compared.*lazy module.*call the model once before"):
+        assert torch.equal(step(rows()), model(rows()))
+    assert model[0].weight.shape == (4, 5)
+
+
+def test_functions_inside_others_run_uncompiled_in_the_comparison() -> None:
+    inner = tp.compile(lambda x: x.sin(), backend="eager")
+    outer = tp.compile(lambda x: inner(x) * 2, backend="eager")
+    assert torch.equal(outer(rows()), rows().sin() * 2)
+    assert not inner.is_compiled
+
+
+def test_threads_compare_at_the_same_time() -> None:
+    """The mode that copies tensors belongs to one thread."""
+    models = [network() for _ in range(4)]
+    found: dict[int, Tensor] = {}
+    begin = threading.Barrier(4)
+
+    def work(i: int) -> None:
+        step = tp.compile(models[i], backend="eager")
+        begin.wait()
+        found[i] = step(rows(seed=i))
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    for i in range(4):
+        torch.testing.assert_close(found[i], network()(rows(seed=i)))
+        assert models[i][1].num_batches_tracked == 1
