@@ -17,6 +17,16 @@ _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(
 # What the tracer or the line says -> what to do about it; the first that fits.
 _REMEDIES = (
     (
+        r"one_hot",
+        "give labels as vectors, torch.nn.functional.one_hot(labels, number_of_classes).float()",
+    ),
+    (
+        r"Could not guard on data-dependent",
+        "a number of rows depends on values: give pools of PyG size=data.num_graphs, and its aggregation modules "
+        "dim_size=data.num_graphs; elsewhere use torch.where, masks, and sizes that shapes tell (len(x), not "
+        "int(mask.sum()))",
+    ),
+    (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
         "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
     ),

@@ -10,8 +10,8 @@ import hashlib
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -148,14 +148,24 @@ def is_about_recurrent_layers(error: BaseException) -> bool:
     return is_graph_break(error) and "allow_rnn" in str(error)
 
 
-def recurrent_layers_traced(wanted: bool) -> AbstractContextManager[Any]:
-    """Let torch trace recurrent layers inside this context, if that is wanted."""
+@contextmanager
+def recurrent_layers_traced(wanted: bool) -> Iterator[None]:
+    """Let torch trace recurrent layers inside this context, if `wanted`.
+
+    It then takes them apart into matrix products: code for the one operation that oneDNN has for them fails (2.13).
+    """
     if not wanted:
-        return nullcontext()
+        yield
+        return
     from torch._dynamo import config
 
-    context: AbstractContextManager[Any] = config.patch(allow_rnn=True)
-    return context
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        with config.patch(allow_rnn=True):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def is_recompile_limit(error: BaseException) -> bool:

@@ -39,7 +39,9 @@ class _Comparison(Tensor):
         if func is Tensor.any and len(args) == 1 and not kwargs:
             raise UnsupportedError(
                 "whether any node has no edges depends on data, which compiled code cannot branch on; make the layer "
-                "with allow_zero_in_degree=True (nodes without messages then get 0)."
+                "with allow_zero_in_degree=True (nodes without messages then get 0). A layer without that argument, "
+                "such as EGATConv, can stay uncompiled: layer.forward = torch.compiler.disable(layer.forward), and "
+                "tp.compile(..., fullgraph=False)."
             )
         return _plain(func, args, kwargs)
 
