@@ -155,7 +155,7 @@ class CompiledFunction:
         self._arguments = function, options, settings, most, warns, check
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns, self._check = most, warns, check
-        self._has_recurrent_layers = self._is_skipped = False
+        self._has_recurrent_layers = self._is_skipped = self._has_failed = False
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
         self._seen: list[dict[str, str]] = []
@@ -211,7 +211,8 @@ class CompiledFunction:
         leaves = arguments_of(self._function, args, kwargs)
         self._check_arguments(leaves)
         if self._compiled is None:
-            self._compiled = self._by_torch(device_of(leaves.values()))
+            self._device = device_of(leaves.values())
+            self._compiled = self._by_torch(self._device)
         shapes = {path: described(value) for path, value in leaves.items()}
         if shapes not in self._seen:
             if self._settings["dynamic"] is False:
@@ -291,12 +292,19 @@ class CompiledFunction:
             fails = torch_private.is_compiler_failure(error) and is_inductor(self._settings)
             if fails and compiled is not self._function:
                 with self._lock:
-                    # Another thread may have fallen back meanwhile.
+                    # Another thread may have reacted meanwhile.
                     if self._compiled is compiled:
-                        self._compiled = self._uncompiled(f"torch's compiler fails ({torch_private.reason_of(error)})")
+                        self._compiled = self._after_failure(error)
                 return self._run(args, kwargs)
             self._explain(error, args, kwargs)
             raise
+
+    def _after_failure(self, error: Exception) -> Callable[..., Any]:
+        """Compile once more where no damaged file can be the cause, or leave the function uncompiled."""
+        if not self._has_failed and torch_private.use_another_cache():
+            self._has_failed = True
+            return self._by_torch(self._device)
+        return self._uncompiled(f"torch's compiler fails ({torch_private.reason_of(error)})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from dgl_tuplepack.errors import CompileError
 PASS_OPTION = "joint_custom_pre_pass"
 THREADS_OPTION = "cpp.threads"
 FUSION_OPTION = "max_fusion_size"
+_SECOND_CACHE = "after-a-failure"
 # The first version of torch whose scheduler keeps the order of scatters.
 _FUSES_CORRECTLY = (2, 14)
 
@@ -77,6 +79,20 @@ def problem_at_start() -> str | None:
         # What of it is missing is told where it is needed.
         return None
     return None
+
+
+def use_another_cache() -> bool:
+    """Let torch keep compiled code in a folder inside its folder; return False if it does so already.
+
+    Torch does not recognise files that a killed process left unfinished, so compiling fails as long as they are there.
+    """
+    from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+    folder = Path(cache_dir())
+    if folder.name == _SECOND_CACHE:
+        return False
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / _SECOND_CACHE)
+    return True
 
 
 def known_options() -> frozenset[str] | None:
@@ -159,13 +175,13 @@ def recurrent_layers_traced(wanted: bool) -> Iterator[None]:
         return
     from torch._dynamo import config
 
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    one_dnn: Any = torch.backends.mkldnn
+    before, one_dnn.enabled = one_dnn.enabled, False
     try:
         with config.patch(allow_rnn=True):
             yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        one_dnn.enabled = before
 
 
 def is_recompile_limit(error: BaseException) -> bool:

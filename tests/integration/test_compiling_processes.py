@@ -30,7 +30,8 @@ def gradients(function):
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    found = gradients(tp.compile(loss_of))
+    compiled = tp.compile(loss_of)
+    found = gradients(compiled)
 print(json.dumps({
     "equal": all(torch.allclose(*pair, rtol=1e-12, atol=0) for pair in zip(found, gradients(loss_of))),
     "hits": [counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"]],
@@ -38,6 +39,7 @@ print(json.dumps({
     "bypasses": [counters["inductor"]["fxgraph_cache_bypass"], counters["aot_autograd"]["autograd_cache_bypass"]],
     "warnings": [str(each.message) for each in caught if "tp.compile" in str(each.message)],
     "threads": torch.get_num_threads(),
+    "is_compiled": compiled.is_compiled,
 }))
 """
 
@@ -66,6 +68,19 @@ def test_a_second_process_takes_compiled_code_from_both_caches(tmp_path: Path) -
     assert second["equal"]
     assert second["hits"][1] == 1
     assert second["misses"] == second["bypasses"] == [0, 0]
+
+
+@pytest.mark.parametrize("ending", [".so", ".py"])
+def test_files_that_a_killed_process_left_are_compiled_again(ending: str, tmp_path: Path) -> None:
+    assert run(tmp_path)["warnings"] == []
+    files = [file for file in tmp_path.rglob(f"*{ending}")]
+    assert files
+    for file in files:
+        os.truncate(file, 100)
+    found = run(tmp_path)
+    assert found["equal"]
+    assert found["is_compiled"]
+    assert found["warnings"] == []
 
 
 @pytest.mark.parametrize("compiler", ["/nonexistent/c++"])
