@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dgl_tuplepack.compiling.modules import buffers_of, modules_kept, modules_of, problem_of
 from dgl_tuplepack.compiling.reference import (
     Reference,
-    buffers_of,
     gradients_of,
-    modules_kept,
     random_state_kept,
     run_on_copies,
     tensors_of,
@@ -59,7 +58,7 @@ class Checked(NamedTuple):
     skipped
         Why nothing was compared; empty if it was.
     modules, parameters
-        Modules that the function calls, and tensors that it reads and that require gradients.
+        Modules that the function holds, and tensors that it reads and that require gradients.
     is_conclusive
         Whether any gradient, or without gradients any output, is finite and not 0.
     """
@@ -85,21 +84,23 @@ def check_call(
     `paths` names the leaves of the arguments. Errors of `compiled` pass through; a function that fails only on copies
     is skipped.
     """
+    modules = modules_of(function, *args, *kwargs.values())
+    if problem := problem_of(modules):
+        return Checked(skipped=problem)
 
     def run(**how: Any) -> Reference:
-        return run_on_copies(
-            function, _fresh(args), _fresh(dict(kwargs)), uniform_dropout=draws is Draws.UNIFORM, **how
-        )
+        how["uniform_dropout"] = draws is Draws.UNIFORM
+        return run_on_copies(function, _fresh(args), _fresh(dict(kwargs)), modules, **how)
 
     try:
         reference = run()
     except Exception as error:
         return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {_first_line(error)}")
     parameters = tuple(each.original for each in reference.copies if each.original.requires_grad)
-    found = Checked(modules=tuple(reference.modules), parameters=parameters)
-    names = _names(reference, paths)
+    found = Checked(modules=tuple(modules), parameters=parameters)
+    names = _names(modules, reference, paths)
     written = [id(each.original) for each in reference.copies if each.is_written()]
-    buffers = {id(each) for each in buffers_of(reference.modules).values()}
+    buffers = {id(each) for each in buffers_of(modules).values()}
     if others := [names[each] for each in written if each not in buffers]:
         return found._replace(writes=", ".join(others[:3]))
     if reference.draws and draws is not Draws.AS_UNCOMPILED:
@@ -243,14 +244,14 @@ def _is_conclusive(values: _Values) -> bool:
     return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)
 
 
-def _names(reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
+def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
     """Name the tensors that a run read: by argument, or by module."""
     names = {id(each): f"the argument {path}" for path, each in paths.items() if isinstance(each, Tensor)}
-    for module in reference.modules:
+    for module in modules:
         for kind in (module.named_parameters, module.named_buffers):
             for name, each in kind():
                 names.setdefault(id(each), f"{type(module).__name__}.{name}")
-    names |= {key: names[id(each)] for key, each in buffers_of(reference.modules).items()}
+    names |= {key: names[id(each)] for key, each in buffers_of(modules).items()}
     for original, *_ in reference.copies:
         names.setdefault(id(original), f"a tensor outside of its arguments ({described(original)})")
     return names

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.lazy import LazyModuleMixin
-from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
+
+from dgl_tuplepack.compiling.modules import buffers_of, modules_kept
 
 _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
@@ -54,8 +53,6 @@ class Reference(NamedTuple):
         Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
         The tensors that the function read and that existed before.
-    modules
-        Modules that were called, outermost first.
     draws
         Names of the functions that drew random numbers other than those of compiled code.
     """
@@ -64,7 +61,6 @@ class Reference(NamedTuple):
     gradients: dict[int, Tensor]
     buffers: dict[tuple[int, str], Tensor]
     copies: list[Copied]
-    modules: list[nn.Module]
     draws: set[str]
 
 
@@ -77,12 +73,13 @@ def run_on_copies(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    modules: Sequence[nn.Module],
     *,
     copy: Callable[[Tensor], Tensor] = torch.clone,
     exact: bool = False,
     uniform_dropout: bool = False,
 ) -> Reference:
-    """Run `function` on what `copy` makes of its tensors, in float64 if `exact`; the generators keep their states.
+    """Run `function` on what `copy` makes of its tensors, in float64 if `exact`; generators and `modules` stay.
 
     With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code.
     """
@@ -90,7 +87,7 @@ def run_on_copies(
     mode = _Copies(arguments, copy, exact, uniform_dropout)
     _running.value = True
     try:
-        with random_state_kept(), _modules_called() as modules:
+        with random_state_kept(), modules_kept(modules):
             with mode:
                 result = function(*args, **kwargs)
             buffers = buffers_of(modules)
@@ -110,7 +107,7 @@ def run_on_copies(
             # A function of autograd gets the original where torch's functions get the copy.
             parts = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(parts[1:], parts[0]) if parts else torch.zeros_like(made)
-    return Reference(outputs, gradients, buffers, [*mode.copies.values()], [*modules], mode.draws)
+    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws)
 
 
 def tensors_of(value: Any, path: str) -> dict[str, Tensor]:
@@ -158,69 +155,6 @@ def random_state_kept() -> Iterator[None]:
         torch.set_rng_state(state)
         if on_devices:
             torch.cuda.set_rng_state_all(on_devices)
-
-
-class _Saved(NamedTuple):
-    """Attributes of a module, its buffers, and their values."""
-
-    attributes: dict[str, Any]
-    buffers: dict[str, Tensor]
-    values: dict[str, Tensor]
-
-
-@contextmanager
-def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restore the attributes and buffers of modules afterwards: running statistics, counters, caches."""
-    before = {module: _saved(module) for module in modules}
-    try:
-        yield
-    finally:
-        _restore(before)
-
-
-@contextmanager
-def _modules_called() -> Iterator[Mapping[nn.Module, Any]]:
-    """Collect the modules that this thread calls, and restore their attributes and buffers."""
-    before: dict[nn.Module, _Saved] = {}
-    thread = threading.get_ident()
-
-    def note(module: nn.Module, args: Any) -> None:
-        if isinstance(module, DistributedDataParallel):
-            raise RuntimeError("DistributedDataParallel expects one backward pass; put it around the compiled module")
-        if isinstance(module, LazyModuleMixin) and any(map(is_lazy, module.parameters(recurse=False))):
-            raise RuntimeError("a lazy module has no parameters yet; call the model once before")
-        if module not in before and threading.get_ident() == thread:
-            before[module] = _saved(module)
-
-    handle = register_module_forward_pre_hook(note)
-    try:
-        yield before
-    finally:
-        handle.remove()
-        _restore(before)
-
-
-def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
-    """Return the buffers of modules by the position of the module and the name."""
-    return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
-
-
-def _saved(module: nn.Module) -> _Saved:
-    buffers = dict(module.named_buffers(recurse=False))
-    return _Saved(dict(vars(module)), buffers, {name: each.detach().clone() for name, each in buffers.items()})
-
-
-@torch.no_grad()
-def _restore(before: Mapping[nn.Module, _Saved]) -> None:
-    for module, saved in before.items():
-        for name in vars(module).keys() - saved.attributes.keys():
-            del vars(module)[name]
-        vars(module).update(saved.attributes)
-        for name, buffer in saved.buffers.items():
-            if not torch.equal(buffer, saved.values[name]):
-                buffer.copy_(saved.values[name])
-            if getattr(module, name) is not buffer:
-                setattr(module, name, buffer)
 
 
 class _Copies(TorchFunctionMode):

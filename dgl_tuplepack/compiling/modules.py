@@ -1,0 +1,113 @@
+"""The modules that a function may call, and their attributes and buffers before and after a call."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import is_lazy
+
+# How far attributes of objects are followed, and in which containers: a trainer holds its model, and also its dataset.
+_DEEPEST, _LONGEST = 3, 1000
+
+
+def modules_of(*values: Any) -> list[nn.Module]:
+    """Return the modules in values, with those that functions hold in closures, global variables and ``self``."""
+    found: dict[nn.Module, None] = {}
+    for value in values:
+        _add_modules(value, found, set(), 0)
+    return [*found]
+
+
+def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
+    if id(value) in seen or isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType):
+        return
+    seen.add(id(value))
+    if isinstance(value, nn.Module):
+        found.update(dict.fromkeys(value.modules()))
+    for each in _held_by(value):
+        is_attribute = not isinstance(value, types.FunctionType | types.MethodType | functools.partial)
+        if depth + is_attribute <= _DEEPEST:
+            _add_modules(each, found, seen, depth + is_attribute)
+
+
+def _held_by(value: Any) -> Iterable[Any]:
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, types.MethodType):
+        return value.__self__, value.__func__
+    if isinstance(value, types.FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        names = {name for code in _codes(value.__code__) for name in code.co_names}
+        used = [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
+        return [*cells, *used, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    if isinstance(value, dict):
+        return value.values() if len(value) <= _LONGEST else ()
+    if isinstance(value, list | tuple | set):
+        return value if len(value) <= _LONGEST else ()
+    return vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, nn.Module) else ()
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield the code of a function and of the functions that it defines."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _codes(each)
+
+
+def problem_of(modules: Iterable[nn.Module]) -> str:
+    """Return why a function with these modules cannot be called twice; empty if it can."""
+    for module in modules:
+        if isinstance(module, DistributedDataParallel):
+            return "DistributedDataParallel expects one backward pass a call: put it around the compiled module"
+        if any(map(is_lazy, module.parameters(recurse=False))):
+            return f"{type(module).__name__} has no parameters yet: call the model once before"
+    return ""
+
+
+class _Saved(NamedTuple):
+    """Attributes of a module, its buffers, and their values."""
+
+    attributes: dict[str, Any]
+    buffers: dict[str, Tensor]
+    values: dict[str, Tensor]
+
+
+@contextmanager
+def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Restore the attributes and buffers of modules afterwards: running statistics, counters, caches."""
+    before = {module: _saved(module) for module in modules}
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def buffers_of(modules: Iterable[nn.Module]) -> dict[tuple[int, str], Tensor]:
+    """Return the buffers of modules by the position of the module and the name."""
+    return {(i, name): each for i, module in enumerate(modules) for name, each in module.named_buffers(recurse=False)}
+
+
+def _saved(module: nn.Module) -> _Saved:
+    buffers = dict(module.named_buffers(recurse=False))
+    return _Saved(dict(vars(module)), buffers, {name: each.detach().clone() for name, each in buffers.items()})
+
+
+@torch.no_grad()
+def _restore(before: Mapping[nn.Module, _Saved]) -> None:
+    for module, saved in before.items():
+        for name in vars(module).keys() - saved.attributes.keys():
+            del vars(module)[name]
+        vars(module).update(saved.attributes)
+        for name, buffer in saved.buffers.items():
+            if not torch.equal(buffer, saved.values[name]):
+                buffer.copy_(saved.values[name])
+            if getattr(module, name) is not buffer:
+                setattr(module, name, buffer)
