@@ -112,16 +112,17 @@ def checked_rows(what: str, rows: object) -> str | None:
     return rows
 
 
-def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
-    """Return the mask of the rows of `input` in the current batch; None where nothing is padding.
+def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
+    """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the one of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
+    It is the mask of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
         raise SchemaError(
-            f"a norm over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
-            "(masked(None) where nothing is padding), or give the mask as second argument."
+            f"{layer} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
+            "(masked(None) where nothing is padding)"
+            + (", or give the mask as second argument." if layer == "a norm" else ".")
         )
     if not masks:
         return None
@@ -129,15 +130,15 @@ def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
         bound = masks.get(rows)
         if bound is None or bound.mask.shape[0] != number:
             raise SchemaError(
-                f"a norm is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; bind "
-                "it to another one with convert(model, rows={...})."
+                f"{layer} is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; "
+                "bind it to another one with convert(model, rows={...})."
             )
         return bound
     fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
     if len(fitting) != 1:
         problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
         raise SchemaError(
-            f"a norm has {number} rows, and {problem} as many slots: {_slots(masks)}; "
+            f"{layer} has {number} rows, and {problem} as many slots: {_slots(masks)}; "
             + (
                 "give it rows of the batch."
                 if not fitting
