@@ -17,7 +17,7 @@ from dgl_tuplepack.nn.means import masked_mean
 def masked_loss(
     loss_fn: Callable[[Tensor, Tensor], Tensor],
     outputs: Tensor,
-    labels: Tensor,
+    labels: Any,
     batch_or_mask: Any,
     *,
     count: float | Tensor | None = None,
@@ -36,7 +36,7 @@ def masked_loss(
     outputs
         Floats in the shape of `labels`, or ``[G, C, ...]`` where integer labels ``[G, ...]`` number C classes.
     labels
-        ``[G]``, ``[G, T]`` or any shape with one row for each slot.
+        Tensor ``[G]``, ``[G, T]`` or of any shape with one row for each slot; of a dict of labels, one of them.
     batch_or_mask
         The `PaddedBatch`, its `tensors` or its `pyg`, for labels of graphs; or a bool mask, True = real, whose shape is
         a leading part of that of `labels`, such as ``batch.node_mask`` for labels of nodes.
@@ -93,7 +93,7 @@ def masked_loss(
     return masked_mean(losses, ~dropped, count=count)
 
 
-def _checked(outputs: Tensor, labels: Tensor, batch_or_mask: Any, missing: float | None) -> Tensor:
+def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> Tensor:
     """Return the mask; SchemaError if the arguments do not fit each other."""
     for what, value in (("outputs", outputs), ("labels", labels)):
         if not isinstance(value, Tensor):
