@@ -131,14 +131,11 @@ def _model(num_tasks: int, width: int, layers: int, framework: str) -> MaskedGIN
 
 def _loss_of(model: MaskedGIN, compiled: bool) -> Callable[[tp.PaddedBatch, Tensor], Tensor]:
     """Return what computes the loss of a batch, given the mean number of labels of all batches."""
-    functional = load("torch.nn.functional")
+    loss_fn = load("torch.nn").BCEWithLogitsLoss(reduction="none")
 
     def loss_of(batch: tp.PaddedBatch | tp.BatchTensors, count: Tensor) -> Tensor:
-        labels = batch.labels.float()
-        # OGB marks missing labels with NaN; they are left out like padding.
-        real = batch.graph_mask[:, None] & ~labels.isnan()
-        losses = functional.binary_cross_entropy_with_logits(model(batch), labels.nan_to_num(), reduction="none")
-        return tp.nn.masked_mean(losses, real, count=count)
+        # OGB marks missing labels with NaN, which are left out like padding.
+        return tp.nn.masked_loss(loss_fn, model(batch), batch.labels.float(), batch, count=count)
 
     if not compiled:
         return loss_of

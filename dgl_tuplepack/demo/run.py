@@ -27,7 +27,7 @@ from dgl_tuplepack.demo.model import MaskedGIN
 from dgl_tuplepack.errors import MissingDependencyError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.nn import masked_mean
+from dgl_tuplepack.nn import masked_loss
 from dgl_tuplepack.padding import BatchTensors, PaddedBatch, PaddedCollate
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill, save_picture
@@ -147,7 +147,7 @@ class _Trainer:
 
     def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
         """The loss of a batch; `count` is the mean number of graphs of all batches."""
-        return masked_mean(self.losses(self.model(batch), batch.labels), batch.graph_mask, count=count)
+        return masked_loss(self.losses, self.model(batch), batch.labels, batch, count=count)
 
     def __call__(self, batch: PaddedBatch, count: float, compiled: bool = False) -> float:
         """Train on a batch."""

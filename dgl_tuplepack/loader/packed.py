@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
@@ -16,12 +16,32 @@ from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.search import LadderSearch, LimitsSearch
+from dgl_tuplepack.store.batched import is_one_id
 from dgl_tuplepack.store.graph_store import StoredGraphs
 
 
 def _as_it_is(batch: Any) -> Any:
     """Return a whole batch; torch's own function would make a list of a pair."""
     return batch
+
+
+class _WholeBatches(Dataset[Any]):
+    """The dataset of a `PackedLoader`: a view that refuses single ids, a sign that the loader has lost its sampler."""
+
+    def __init__(self, view: Any) -> None:
+        self.view = view
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def __getitem__(self, ids: Any) -> Any:
+        if is_one_id(ids):
+            raise InputError(
+                f"a packed loader was asked for the single graph {ids}, so it has lost its sampler; accelerate does "
+                "that in accelerator.prepare(loader): prepare the model and the optimiser only, and move batches to "
+                "accelerator.device yourself. Single graphs are in loader.view."
+            )
+        return self.view[ids]
 
 
 class PackedLoader(DataLoader[Any]):
@@ -43,7 +63,7 @@ class PackedLoader(DataLoader[Any]):
     search
         The search that chose the limits; None if they were given.
     view
-        What makes batches, the dataset of the loader: a view of a store, or of a dataset together with a collate.
+        What makes batches: a view of a store, or of a dataset together with a collate.
     collate
         What collates the items of a dataset; None for a store, which needs no items.
     padded
@@ -64,7 +84,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
-        super().__init__(dataset, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
+        whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
+        super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "collate_fn" and value is not _as_it_is:
@@ -93,13 +114,13 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def view(self) -> Any:
-        """What makes batches: the dataset of the loader."""
-        return self.dataset
+        """What makes batches."""
+        return self.dataset.view  # type: ignore[attr-defined]
 
     @property
     def collate(self) -> Any:
         """What collates the items of a dataset; None for a store."""
-        return self.dataset.collate if isinstance(self.dataset, CollatedView) else None
+        return self.view.collate if isinstance(self.view, CollatedView) else None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, 0..2**64-1, whose order the next iteration has."""

@@ -1,16 +1,17 @@
-"""What padding would otherwise disturb in a model: means over graphs, and norms over nodes, edges or graphs.
+"""Losses, means and norms that leave out the padding of a batch.
 
 ::
 
-    means = masked_mean, distributed_masked_mean        losses
-    model = convert(model)                              norms of any model read masks from here on
-    with masked(batch):                                 the masks they read
+    loss = masked_loss(loss_fn, out, labels, batch)     real labels only; masked_mean for values of your own
+    model = convert(model)                              layers that look at several rows leave padding out
+    with masked(batch):                                 the masks they read, of this thread
         out = model(batch.graph, ...)
 """
 
 from dgl_tuplepack.nn.conversion import convert
+from dgl_tuplepack.nn.losses import masked_loss
 from dgl_tuplepack.nn.masks import masked
 from dgl_tuplepack.nn.means import distributed_masked_mean, masked_mean
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 
-__all__ = ["MaskedBatchNorm1d", "convert", "distributed_masked_mean", "masked", "masked_mean"]
+__all__ = ["MaskedBatchNorm1d", "convert", "distributed_masked_mean", "masked", "masked_loss", "masked_mean"]

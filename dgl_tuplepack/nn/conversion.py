@@ -1,4 +1,4 @@
-"""Norms of any model, wherever they are nested, that read the masks of padded batches from then on."""
+"""Make the layers of any model, wherever they are nested, read the masks of padded batches."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 
 from dgl_tuplepack._checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import checked_rows
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
+from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# Layers whose result for one row depends on the other rows, and that have no masked form. Layers that normalise row by
-# row, or graph by graph (with `batch=`), need none.
-_ACROSS_ROWS = {
-    "torch_geometric.nn.norm": {"PairNorm", "MeanSubtractionNorm", "HeteroBatchNorm"},
-    "torch_geometric.nn.aggr": {"EquilibriumAggregation"},
-}
-
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Replace the batch norms in a model, in place, by norms that see real rows alone.
+    """Let the layers of a model that look at several rows leave padding out, in place.
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in layers of DGL or PyG
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
-    parameters, buffers, hooks and names. Afterwards, call the model inside ``with tp.nn.masked(batch):``; without, it
-    refuses to run.
+    parameters, buffers, hooks and names. These layers of PyG get a hook, and then give real rows what they give on the
+    batch without padding:
+
+    - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
+      as inside an MLP;
+    - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the largest group;
+    - GPSConv, SGFormer and Polynormer, which pad to the largest graph, or mix graphs when called without `batch`.
+
+    Afterwards, call the model inside ``with tp.nn.masked(batch):``; without, it raises an error.
 
     Parameters
     ----------
     model
         Model or layer; state dicts stay compatible in both directions.
     rows
-        Names of norms (as in ``model.named_modules()``) to the component whose rows they see: ``nodes``, ``edges`` or
-        ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. Needed where two components of a
-        batch have equally many slots; elsewhere the number of rows tells.
+        Names of these layers (as in ``model.named_modules()``) to the component whose rows they see: ``nodes``,
+        ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. Needed if two
+        components of a batch have equally many slots; otherwise the number of rows identifies the component.
     verbose
-        Whether to print to stderr what was replaced.
+        Whether to print to stderr which layers read masks.
 
     Returns
     -------
@@ -54,15 +54,15 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     Raises
     ------
     SchemaError
-        `model` is not a module, or `rows` names what is not a batch norm of it.
+        `model` is not a module, or `rows` names a layer that reads no mask.
 
     Warns
     -----
     UserWarning
-        Some layers mix rows in other ways and are left as they are: PyG's PairNorm, MeanSubtractionNorm,
-        HeteroBatchNorm, EquilibriumAggregation and InstanceNorm with running statistics, scripted norms, lazy norms
-        that have not seen a batch, and subclasses with a forward pass of their own. Norms called as functions
-        (`torch.nn.functional.batch_norm`) cannot be seen.
+        Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
+        DeepGraphInfomax and InstanceNorm with running statistics, scripted norms, lazy norms that have not seen a
+        batch, and subclasses with a forward pass of their own. Norms called as functions
+        (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
     --------
@@ -80,17 +80,23 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     modules = dict(model.named_modules())
     plain = {name: module for name, module in modules.items() if type(module) in (nn.BatchNorm1d, nn.SyncBatchNorm)}
     norms = plain | {name: module for name, module in modules.items() if isinstance(module, MaskedBatchNorm1d)}
+    hooked = {name: module for name, module in modules.items() if has_hook(module)}
     for name, component in (rows or {}).items():
-        if name not in norms:
+        if name not in norms and name not in hooked:
             raise SchemaError(
-                f"rows names {shown(name)}, which is not a batch norm of the model; give names of these: "
-                f"{shown(list(norms), 1000)}."
+                f"rows names {shown(name)}, which is not a layer that reads masks; give names of these: "
+                f"{shown([*norms, *hooked], 1000)}."
             )
         checked_rows(f"rows[{shown(name)}]", component)
     for module in plain.values():
         _become_masked(module)
+    for module in hooked.values():
+        add_hook(module)
     for name, component in (rows or {}).items():
-        norms[name].rows = component
+        if name in norms:
+            norms[name].rows = component
+        else:
+            hooked[name].masked_rows = component
     left = [
         f"{name or 'it'} ({type(module).__name__})" for name, module in model.named_modules() if _mixes_rows(module)
     ]
@@ -101,9 +107,10 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
             stacklevel=2,
         )
     if verbose:
-        number = f"{len(plain)} batch norm reads masks" if len(plain) == 1 else f"{len(plain)} batch norms read masks"
-        names = ", ".join(name or "the model" for name in plain)
-        print(f"convert: {f'{number} now: {names}' if plain else 'the model has no batch norm.'}", file=sys.stderr)
+        reading = [name or "the model" for name in modules if name in plain or name in hooked]
+        number = "1 layer reads masks" if len(reading) == 1 else f"{len(reading)} layers read masks"
+        names = ", ".join(reading)
+        print(f"convert: {f'{number} now: {names}' if reading else 'no layer needs masks.'}", file=sys.stderr)
     return model
 
 
@@ -116,15 +123,9 @@ def _become_masked(module: Any) -> None:
 
 
 def _mixes_rows(module: nn.Module) -> bool:
-    kind = type(module)
     # What is inside of a scripted layer cannot be told from here.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BatchNorm) and not isinstance(module, MaskedBatchNorm1d):
         return True
-    # Graph by graph, but its running statistics are means over the graphs, and padding among them.
-    if isinstance(module, _InstanceNorm) and kind.__module__.startswith("torch_geometric"):
-        return module.track_running_stats
-    return any(
-        kind.__module__.startswith(package) and kind.__name__ in names for package, names in _ACROSS_ROWS.items()
-    )
+    return mixes_rows(module)

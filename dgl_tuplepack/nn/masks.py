@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -35,10 +36,15 @@ class HasRowMasks(Protocol):
         """Masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
 
 
-class _Current:
-    """The masks that norms read, of the innermost `masked`; None outside."""
+class _Current(threading.local):
+    """The masks of the innermost `masked` of this thread; None outside."""
 
-    masks: Mapping[str, RowMask] | None = None
+    def __init__(self) -> None:
+        # Each thread sets it for itself: torch's compiler guards a default of the class in another way.
+        self.masks: Mapping[str, RowMask] | None = None
+
+
+_current = _Current()
 
 
 class masked:
@@ -58,9 +64,11 @@ class masked:
     In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
     of a sampler compiles anything again.
 
-    Scopes may be nested; the innermost counts. They hold for the whole process, so threads must not train at the same
-    time. Layers that are computed again in the backward pass (``torch.utils.checkpoint``) read the masks there too:
-    call ``backward()`` inside the scope.
+    Scopes may be nested; the innermost counts. Each thread has its own, so threads can train at the same time.
+
+    ``torch.utils.checkpoint`` runs layers again in the backward pass: on the CPU in the thread that calls
+    ``backward()``, on CUDA in threads of autograd, which have no scope. Enter the scope inside the function that is
+    checkpointed; then it holds wherever that function runs. A layer without a scope raises an error.
 
     Examples
     --------
@@ -85,13 +93,13 @@ class masked:
         self._before: list[Mapping[str, RowMask] | None] = []
 
     def __enter__(self) -> None:
-        self._before.append(_Current.masks)
-        _Current.masks = self._masks
+        self._before.append(_current.masks)
+        _current.masks = self._masks
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _Current.masks = self._before.pop()
+        _current.masks = self._before.pop()
 
 
 def checked_rows(what: str, rows: object) -> str | None:
@@ -104,16 +112,17 @@ def checked_rows(what: str, rows: object) -> str | None:
     return rows
 
 
-def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
-    """Return the mask of the rows of `input` in the current batch; None where nothing is padding.
+def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
+    """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the one of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
+    It is the mask of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
     """
-    masks, number = _Current.masks, input.shape[0]
+    masks, number = _current.masks, input.shape[0]
     if masks is None:
         raise SchemaError(
-            f"a norm over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
-            "(masked(None) where nothing is padding), or give the mask as second argument."
+            f"{layer} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
+            "(masked(None) where nothing is padding)"
+            + (", or give the mask as second argument." if layer == "a norm" else ".")
         )
     if not masks:
         return None
@@ -121,15 +130,15 @@ def current_mask(input: Tensor, rows: str | None) -> RowMask | None:
         bound = masks.get(rows)
         if bound is None or bound.mask.shape[0] != number:
             raise SchemaError(
-                f"a norm is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; bind "
-                "it to another one with convert(model, rows={...})."
+                f"{layer} is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; "
+                "bind it to another one with convert(model, rows={...})."
             )
         return bound
     fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
     if len(fitting) != 1:
         problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
         raise SchemaError(
-            f"a norm has {number} rows, and {problem} as many slots: {_slots(masks)}; "
+            f"{layer} has {number} rows, and {problem} as many slots: {_slots(masks)}; "
             + (
                 "give it rows of the batch."
                 if not fitting
@@ -148,7 +157,7 @@ def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
     check_mask(input, mask)
     if mask.ndim != 1:
         raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")
-    for known in (_Current.masks or {}).values():
+    for known in (_current.masks or {}).values():
         if known.mask is mask:
             return known
     return RowMask(mask, None)

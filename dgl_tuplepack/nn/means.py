@@ -52,7 +52,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     Notes
     -----
     Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
-    label is NaN, and NaN times 0 is NaN.
+    label is NaN, and NaN times 0 is NaN. `masked_loss` takes care of that.
 
     Examples
     --------

@@ -472,7 +472,7 @@ def test_the_loader_tells_what_it_is_made_of() -> None:
     assert loader.search is not None
     assert loader.limits.maxima == loader.search.best.limits.maxima
     assert loader.packs_per_batch == loader.search.packs_per_batch
-    assert loader.view is loader.dataset
+    assert tp.PackedLoader(loader.dataset, loader.sampler).view is loader.view
     assert (loader.batch_size, loader.batch_sampler, loader.padded) == (None, None, True)
     assert repr(loader).startswith(f"PackedLoader({len(loader)} batches of {loader.graphs_per_batch:.1f} graphs")
     with warnings.catch_warnings():

@@ -196,9 +196,9 @@ def test_a_norm_in_two_places_is_converted_once() -> None:
 
 def test_what_is_converted_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     tp.nn.convert(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
-    assert capsys.readouterr().err == "convert: 1 batch norm reads masks now: 1\n"
+    assert capsys.readouterr().err == "convert: 1 layer reads masks now: 1\n"
     tp.nn.convert(nn.Linear(2, 2))
-    assert capsys.readouterr().err == "convert: the model has no batch norm.\n"
+    assert capsys.readouterr().err == "convert: no layer needs masks.\n"
 
 
 class OwnNorm(nn.BatchNorm1d):

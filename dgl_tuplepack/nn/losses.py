@@ -1,0 +1,116 @@
+"""Losses over real labels: padding and missing labels change neither the value nor the gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from dgl_tuplepack._checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn.masks import check_mask
+from dgl_tuplepack.nn.means import masked_mean
+
+
+def masked_loss(
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    outputs: Tensor,
+    labels: Any,
+    batch_or_mask: Any,
+    *,
+    count: float | Tensor | None = None,
+    missing: float | None = math.nan,
+) -> Tensor:
+    """Return the mean of a loss over the labels that are real and not missing.
+
+    Missing labels and padding are replaced by 0 before `loss_fn` sees them, in `outputs` and in `labels`. So their
+    gradients are 0, whatever they hold: a NaN label that is masked after the loss makes all gradients NaN.
+
+    Parameters
+    ----------
+    loss_fn
+        Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``, or
+        ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
+    outputs
+        Floats in the shape of `labels`, or ``[G, C, ...]`` where integer labels ``[G, ...]`` number C classes.
+    labels
+        Tensor ``[G]``, ``[G, T]`` or of any shape with one row for each slot; of a dict of labels, one of them.
+    batch_or_mask
+        The `PaddedBatch`, its `tensors` or its `pyg`, for labels of graphs; or a bool mask, True = real, whose shape is
+        a leading part of that of `labels`, such as ``batch.node_mask`` for labels of nodes.
+    count
+        Number of labels to divide by, as in `masked_mean`; it counts labels, not graphs.
+        ``sampler.labels_per_batch(label_mask)`` for labels ``[G, T]``, and ``sampler.graphs_per_batch`` (in compiled
+        code ``sampler.count_tensor``) where each graph has exactly one label. None: those of this batch.
+    missing
+        Value of labels that are missing; None if all labels are there.
+
+    Returns
+    -------
+    Tensor
+        Scalar of the dtype of the losses; 0, with zero gradients, where no label is left.
+
+    Raises
+    ------
+    SchemaError
+        The loss is reduced (give ``reduction="none"``); labels of floats do not have the shape of the outputs; or the
+        mask does not fit.
+
+    Examples
+    --------
+    >>> import torch
+    >>> outputs = torch.zeros(4, requires_grad=True)
+    >>> labels, mask = torch.tensor([1.0, float("nan"), 3.0, 7.0]), torch.tensor([True, True, True, False])
+    >>> loss = masked_loss(torch.nn.MSELoss(reduction="none"), outputs, labels, mask)
+    >>> loss
+    tensor(5., grad_fn=<DivBackward0>)
+    >>> loss.backward()
+    >>> outputs.grad
+    tensor([-1.,  0., -3.,  0.])
+    """
+    mask = _checked(outputs, labels, batch_or_mask, missing)
+    dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
+    if missing is not None:
+        dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
+    # Classes of the outputs are their second axis.
+    of_outputs = dropped if outputs.shape == labels.shape else dropped.unsqueeze(1)
+    losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
+    if not isinstance(losses, Tensor) or losses.ndim == 0:
+        raise SchemaError(
+            "the loss function returns a single number, which padding and missing labels are part of; make it return a "
+            'loss for each label, with reduction="none".'
+        )
+    if losses.shape != labels.shape[: losses.ndim]:
+        raise SchemaError(
+            f"the loss function returns shape {tuple(losses.shape)} for labels of shape {tuple(labels.shape)} and "
+            f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that belong together."
+        )
+    if losses.ndim < labels.ndim:
+        # One loss for several labels, such as the probabilities of classes.
+        dropped = dropped.flatten(losses.ndim).any(dim=-1)
+    return masked_mean(losses, ~dropped, count=count)
+
+
+def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> Tensor:
+    """Return the mask; SchemaError if the arguments do not fit each other."""
+    for what, value in (("outputs", outputs), ("labels", labels)):
+        if not isinstance(value, Tensor):
+            raise SchemaError(f"the {what} must be a tensor, but are {type(value).__name__}; give a tensor.")
+    if not (missing is None or (isinstance(missing, int | float) and not isinstance(missing, bool))):
+        raise SchemaError(f"missing must be a number or None, but is {shown(missing)}; give float('nan') or -1, say.")
+    mask = batch_or_mask if isinstance(batch_or_mask, Tensor) else getattr(batch_or_mask, "graph_mask", None)
+    if not isinstance(mask, Tensor):
+        raise SchemaError(
+            f"masked_loss() takes a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
+            "give what PaddedCollate or a store's padded view returns."
+        )
+    check_mask(labels, mask)
+    has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape
+    if outputs.shape != labels.shape and not has_classes:
+        raise SchemaError(
+            f"outputs of shape {tuple(outputs.shape)} do not fit labels of shape {tuple(labels.shape)} "
+            f"({labels.dtype}), which torch would broadcast; reshape one of them, as in outputs.squeeze(-1)."
+        )
+    return mask

@@ -1,0 +1,255 @@
+"""Each thread has masks of its own: threads that train at the same time get what they would get one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError
+from tests.integration.test_compiled_batches import GRAPHS, homogeneous
+
+STEPS = 6
+Run = Callable[[int, Any, threading.Barrier], Any]
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """Batches of two threads: of one shape, with other graphs and other numbers of graphs in every step."""
+    store = tp.GraphStore.write(tmp_path_factory.mktemp("threads") / "store", homogeneous())
+    view = store.padded(tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
+    return [
+        [view[list(range(step + 1))] for step in range(STEPS)],
+        [view[list(range(9, 19 - step))] for step in range(STEPS)],
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Counting:
+    """A backend that runs the traced graph, and counts them."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, module: Any, example: Any) -> Any:
+        self.graphs += 1
+        return module.forward
+
+
+def compiled(function: Any) -> tuple[Any, Counting]:
+    backend = Counting()
+    return torch.compile(function, backend=backend, fullgraph=True, dynamic=False), backend
+
+
+def norm(tracked: bool = True) -> nn.Module:
+    return tp.nn.convert(nn.Sequential(nn.BatchNorm1d(3, track_running_stats=tracked)), verbose=False)
+
+
+def at_the_same_time(run: Run, arguments: list[Any]) -> list[Any]:
+    """Results of `run(number, argument, barrier)` in one thread for each argument; their first error is raised."""
+    barrier = threading.Barrier(len(arguments))
+    results: list[Any] = [None] * len(arguments)
+    errors: list[Exception] = []
+
+    def guarded(number: int) -> None:
+        try:
+            results[number] = run(number, arguments[number], barrier)
+        except Exception as error:
+            errors.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(len(arguments))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
+    return results
+
+
+def one_after_the_other(run: Run, arguments: list[Any]) -> list[Any]:
+    return [run(number, argument, threading.Barrier(1)) for number, argument in enumerate(arguments)]
+
+
+def assert_threads_agree(make: Callable[[], Run], arguments: list[Any]) -> None:
+    """`make` gives fresh models each time."""
+    torch.testing.assert_close(at_the_same_time(make(), arguments), one_after_the_other(make(), arguments))
+
+
+def x_of(batch: Any) -> Tensor:
+    x: Tensor = batch.node_features["x"].clone().requires_grad_()
+    return x
+
+
+def results(outputs: list[Tensor], inputs: list[Tensor], model: nn.Module) -> Any:
+    """Outputs, gradients and statistics."""
+    for out in outputs:
+        (out.square() * torch.arange(1.0, 4.0)).sum().backward()
+    return outputs, [x.grad for x in inputs], list(model.state_dict().values())
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+def test_scopes_around_a_model(way: str, batches: list[list[Any]]) -> None:
+    """Both threads are inside of their scopes when either of them calls its model."""
+
+    def make() -> Run:
+        models = [norm(), norm()]
+        calls = [model if way == "eager" else compiled(model)[0] for model in models]
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            inputs, outputs = [x_of(batch) for batch in steps], []
+            for batch, x in zip(steps, inputs, strict=True):
+                with tp.nn.masked(batch):
+                    barrier.wait()
+                    outputs.append(calls[number](x))
+                    barrier.wait()
+            return results(outputs, inputs, models[number])
+
+        return run
+
+    assert_threads_agree(make, batches)
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None:
+    def make() -> Run:
+        models = [norm(), norm()]
+
+        def of(model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+            def function(t: Any, x: Tensor) -> Tensor:
+                with tp.nn.masked(t):
+                    out: Tensor = model(x)
+                return out
+
+            return function if way == "eager" else compiled(function)[0]  # type: ignore[no-any-return]
+
+        calls = [of(model) for model in models]
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            inputs, outputs = [x_of(batch) for batch in steps], []
+            for batch, x in zip(steps, inputs, strict=True):
+                barrier.wait()
+                outputs.append(calls[number](batch.tensors, x))
+            return results(outputs, inputs, models[number])
+
+        return run
+
+    assert_threads_agree(make, batches)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "around"])
+def test_threads_share_one_compiled_function(inside: bool, batches: list[list[Any]]) -> None:
+    """It is compiled once for all batches of both."""
+    counts = []
+
+    def make() -> Run:
+        # Statistics of a shared norm depend on who comes first.
+        model = norm(tracked=False)
+
+        def scoped(t: Any, x: Tensor) -> Tensor:
+            with tp.nn.masked(t):
+                out: Tensor = model(x)
+            return out
+
+        step, count = compiled(scoped if inside else model)
+        counts.append(count)
+        # Of threads whose first calls meet, torch compiles for each.
+        first = batches[0][0]
+        with contextlib.nullcontext() if inside else tp.nn.masked(first):
+            step(*([first.tensors] if inside else []), first.node_features["x"])
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            outputs = []
+            for batch in steps:
+                x = x_of(batch).detach()
+                if inside:
+                    barrier.wait()
+                    outputs.append(step(batch.tensors, x))
+                else:
+                    with tp.nn.masked(batch):
+                        barrier.wait()
+                        outputs.append(step(x))
+                        barrier.wait()
+            return outputs
+
+        return run
+
+    assert_threads_agree(make, batches)
+    assert [count.graphs for count in counts] == [1, 1]
+
+
+def test_nested_scopes(batches: list[list[Any]]) -> None:
+    def make() -> Run:
+        models = [norm(), norm()]
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            outputs = []
+            for outer, inner in zip(steps, steps[::-1], strict=True):
+                with tp.nn.masked(outer):
+                    barrier.wait()
+                    with tp.nn.masked(inner):
+                        barrier.wait()
+                        outputs.append(models[number](x_of(inner)))
+                        barrier.wait()
+                    barrier.wait()
+                    outputs.append(models[number](x_of(outer)))
+            return [out.detach() for out in outputs], list(models[number].state_dict().values())
+
+        return run
+
+    assert_threads_agree(make, batches)
+
+
+def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) -> None:
+    def run(number: int, batch: Any, barrier: threading.Barrier) -> None:
+        with pytest.raises(SchemaError, match="has no mask"):
+            norm()(x_of(batch))
+
+    with tp.nn.masked(batches[0][0]):
+        at_the_same_time(run, [batches[0][0]])
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_run_again_in_the_backward_pass(reentrant: bool, batches: list[list[Any]]) -> None:
+    """With the scope inside the checkpointed function, in any thread; around it, in this one, as on the CPU."""
+    batch = batches[0][2]
+    model = norm(tracked=False)
+
+    def scoped(x: Tensor) -> Tensor:
+        with tp.nn.masked(batch):
+            out: Tensor = model(x)
+        return out
+
+    def loss_of(out: Tensor) -> Tensor:
+        return (out.square() * torch.arange(1.0, 4.0)).sum()
+
+    x, again = x_of(batch), x_of(batch)
+    loss_of(scoped(x)).backward()
+    # Another thread runs the layers again.
+    loss = loss_of(checkpoint(scoped, again, use_reentrant=reentrant))
+    at_the_same_time(lambda *_: loss.backward(), [None])
+    torch.testing.assert_close(again.grad, x.grad)
+
+    again = x_of(batch)
+    with tp.nn.masked(batch):
+        loss_of(checkpoint(model, again, use_reentrant=reentrant)).backward()
+    torch.testing.assert_close(again.grad, x.grad)
+
+    with tp.nn.masked(batch):
+        loss = loss_of(checkpoint(model, x_of(batch), use_reentrant=reentrant))
+        with pytest.raises(SchemaError, match="has no mask"):
+            at_the_same_time(lambda *_: loss.backward(), [None])
