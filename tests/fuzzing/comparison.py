@@ -148,8 +148,10 @@ def results_of(mode: str, module: Module, function: Callable[..., Any], t: Any) 
         loss, results = function(t)
     gradients: dict[str, Tensor | None] = {}
     if mode != "eval":
-        # Every result counts, as where several heads train together.
-        total = loss + sum(each.square().mean() for each in results)
+        # Every result counts, as where several heads train together. Nodes of padding are equal, so that rounding would
+        # choose which of them gets the gradient of a maximum.
+        masks = {each.shape[0]: each[:, None] for each in (t.node_mask, t.graph_mask)}
+        total = loss + sum((each.square() * masks[each.shape[0]]).mean() for each in results)
         of = torch.autograd.grad(total, [x, *parameters.values()], allow_unused=True)
         gradients = dict(zip(["input", *parameters], of, strict=True))
     named = {"loss": loss, **{f"result {i}": each for i, each in enumerate(results)}}

@@ -58,8 +58,8 @@ class Network:
     def of(cls, seed: int) -> Network:
         """Draw the network of a seed."""
         draw = random.Random(seed)
-        layers = draw.choice((2, 2, 2, 2, 2, 3, 3, 3, 4, 5))
-        kinds: list[Aggregation] = ["sum", "sum", "mean", "max", "attention"]
+        layers = draw.choice((2, 2, 2, 2, 2, 2, 3, 3, 4, 5))
+        kinds: list[Aggregation] = ["sum", "sum", "sum", "mean", "mean", "max", "attention"]
         same = [draw.choice(kinds)] * layers
         nodes = draw.randrange(150, 700)
         return cls(
@@ -75,7 +75,7 @@ class Network:
             residual=draw.choice(("none", "sum", "layer")),
             jumping=draw.choice(("last", "sum", "concat", "readouts")),
             virtual_node=draw.random() < 0.3,
-            readout=draw.choice(("sum", "mean", "max", "attention")),
+            readout=draw.choice(("sum", "sum", "mean", "max", "attention")),
             edge_features=draw.random() < 0.4,
             dropout=draw.choice((None, None, 0.0)),
             sorted_edges=draw.random() < 0.5,
