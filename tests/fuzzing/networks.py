@@ -58,7 +58,7 @@ class Network:
     def of(cls, seed: int) -> Network:
         """Draw the network of a seed."""
         draw = random.Random(seed)
-        layers = draw.choice((2, 2, 2, 2, 2, 2, 3, 3, 4, 5))
+        layers = draw.choice((*[2] * 14, *[3] * 4, 4, 5))
         kinds: list[Aggregation] = ["sum", "sum", "sum", "mean", "mean", "max", "attention"]
         same = [draw.choice(kinds)] * layers
         nodes = draw.randrange(150, 700)
