@@ -1,1 +1,3 @@
-"""Generated input for the command line and for the readers of all files: ``python -m tests.fuzzing --seconds 60``."""
+"""Generated input for the command line and the readers (``python -m tests.fuzzing``), and networks for `tp.compile`
+(``python -m tests.fuzzing.programs``).
+"""
