@@ -25,8 +25,9 @@ from dgl_tuplepack.compiling.reference import (
 )
 from dgl_tuplepack.compiling.signatures import described
 
-# Allowed: this many times the distance of uncompiled code from float64, and this many units in the last place.
-_TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 8.0
+# Allowed: this many times the distance of uncompiled code from float64, and this many units in the last place. Some
+# kernels of uncompiled code add up in float64, so that their distance says little about sums in float32.
+_TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
 # Allowed relative to the norm where float64 cannot run.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9

@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--options", default="{}", help="JSON, merged into options= of tp.compile")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="let tp.compile compare its first calls, too")
     parser.add_argument("--seed", type=int, help="run one network and show what was compared")
     parser.add_argument("--summary", action="store_true", help="show what the log has")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
@@ -51,7 +52,7 @@ def main() -> int:
     if asked.seed is not None:
         with tempfile.TemporaryDirectory(prefix="compiled-") as cache:
             os.environ |= _environment(cache)
-            result = run_one(asked.seed, json.loads(asked.options), asked.threads)
+            result = run_one(asked.seed, json.loads(asked.options), asked.threads, asked.check)
         print(json.dumps(result, indent=4))
         return int(is_wrong(result))
     for each in read(asked.log):
@@ -97,7 +98,7 @@ def _environment(cache: str) -> dict[str, str]:
 def _run_here(asked: argparse.Namespace) -> int:
     for seed in _pending(asked)[:_AT_ONCE]:
         try:
-            result = run_one(seed, json.loads(asked.options), asked.threads)
+            result = run_one(seed, json.loads(asked.options), asked.threads, asked.check)
         except KeyboardInterrupt:
             return 0
         _write(asked, result)
@@ -108,7 +109,7 @@ def _run_here(asked: argparse.Namespace) -> int:
     return 0
 
 
-def run_one(seed: int, options: dict[str, Any], threads: int) -> dict[str, Any]:
+def run_one(seed: int, options: dict[str, Any], threads: int, check: bool) -> dict[str, Any]:
     """Compile and compare the network of a seed; an error is part of the result."""
     # Torch reads where compiled code goes when its compiler is imported.
     import torch
@@ -122,7 +123,7 @@ def run_one(seed: int, options: dict[str, Any], threads: int) -> dict[str, Any]:
         with warnings.catch_warnings():
             # tp.compile warns where it leaves a function uncompiled.
             warnings.simplefilter("error", UserWarning)
-            finding = compare(network, lambda module: compiled(module, options))
+            finding = compare(network, lambda module: compiled(module, options, check))
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"[:2000]
     torch._dynamo.reset()
