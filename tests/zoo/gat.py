@@ -38,12 +38,14 @@ class DglGat(nn.Module):
 
 
 class PygGat(nn.Module):
-    """The layer adds loops to the edges, as it does by default."""
+    """Loops are left out: where the layer adds them, shapes depend on data, and the compiler fails on two layers."""
 
     def __init__(self, width: int, layers: int, categories: Categories) -> None:
         super().__init__()
         self.encode = Encoder(categories.nodes, width)
-        self.convs = nn.ModuleList(gnn.GATConv(width, width // HEADS, HEADS) for _ in range(layers))
+        self.convs = nn.ModuleList(
+            gnn.GATConv(width, width // HEADS, HEADS, add_self_loops=False) for _ in range(layers)
+        )
         self.head = nn.Linear(width, 1)
 
     def forward(self, data: Any) -> Tensor:
