@@ -70,7 +70,8 @@ def zoo(
                 _check(data, ways)
                 rates = _measured(ways, rounds, steps)
             rows = _rows(ways, rates)
-            show(f"{name}, {kind}, {LAYERS[name]} x {width}, threads: {threads}, {data.loader}", rows)
+            size = f"{data.loader.graphs_per_batch:.1f} graphs in packed batches"
+            show(f"{name}, {kind}, {LAYERS[name]} x {width}, threads: {threads}, {size}", rows)
             for way, found in ratios.items():
                 found.append(_ratio(rates, way))
             torch.compiler.reset()
@@ -83,13 +84,17 @@ class Data:
 
     def __init__(self, folder: str, plain: list[Any], name: str, framework: str, seed: int) -> None:
         self.name, self.framework, self.items = name, framework, plain
-        settings = {}
+        self.seed, self.settings = seed, {"coordinates": ("pos",)} if name == "SchNet" else {}
         if name == "SchNet":
-            self.items, settings = _with_positions(self.items, seed), {"coordinates": ("pos",)}
+            self.items = _with_positions(self.items, seed)
         if framework == "pyg":
             self.items = [_as_pyg(*item) for item in self.items]
         self.store = tp.GraphStore.write(f"{folder}/{name}", self.items, compact=True)
-        self.loader = tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=seed, **settings)
+        self.loader = self.packed_loader()
+
+    def packed_loader(self) -> Any:
+        """Return a loader of padded batches: one for each way, since it has an epoch."""
+        return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.settings)
 
     def plain_loader(self, items: Any, **settings: Any) -> Any:
         """Return the framework's own loader."""
@@ -152,10 +157,11 @@ class Training:
 
     def _batches(self) -> Iterator[Any]:
         if self.padded:
+            packed = self.data.packed_loader()
 
             def epoch(number: int) -> Any:
-                self.data.loader.set_epoch(number)
-                return self.data.loader
+                packed.set_epoch(number)
+                return packed
 
             return for_ever(epoch)
         items = self.data.items
@@ -178,7 +184,8 @@ class Training:
             batch = batch.pyg
         elif self.way == COMPILED:
             batch = batch.tensors
-        loss = self.loss(batch, self.data.loader.sampler.count_tensor)
+        loader = self.data.loader
+        loss = self.loss(batch, loader.sampler.count_tensor if self.padded else loader.graphs_per_batch)
         self.optimiser.zero_grad()
         loss.backward()
         return loss.detach()
