@@ -2,7 +2,7 @@
 
 In CI every model is compiled in one framework: three by C++, the others traced and split into forward and backward
 pass. With `TUPLEPACK_ZOO=all python -m pytest tests/zoo` all of them are compiled by C++, in both frameworks and both
-precisions, which takes some ten minutes.
+precisions, which takes some fifteen minutes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ COMPILED = {
 WIDTH, LAYERS, GRAPHS = 8, 2, 24
 # Sums in another order; float32 has 7 digits, of which norms and gradients of a few rows lose some.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
+# That of Set2Set.
+LSTM_FAILS = pytest.mark.xfail(raises=TypeError, reason="torch 2.13 compiles no LSTM in float32 with oneDNN")
 
 
 @dataclass
@@ -136,7 +138,11 @@ def trained(way: Way, batches: list[list[int]]) -> Iterator[tuple[str, Any]]:
 def cases() -> list[Any]:
     """Name, framework, precision and backends of each test."""
     return [
-        pytest.param(name, framework, dtype, backends, id=f"{name}-{framework}-{dtype}-{backends and backends[0]}")
+        pytest.param(
+            *(name, framework, dtype, backends),
+            id=f"{name}-{framework}-{dtype}-{backends and backends[0]}",
+            marks=[LSTM_FAILS] if (name, dtype) == ("MPNN", torch.float32) else [],
+        )
         for name, frameworks in MODELS.items()
         for framework in frameworks
         for dtype in (torch.float64, torch.float32)
