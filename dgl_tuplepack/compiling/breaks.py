@@ -77,6 +77,16 @@ def explanation(name: str, error: BaseException) -> str:
     return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."
 
 
+def with_remedy(reason: str) -> str:
+    """Add to the reason of a failure what is known to help."""
+    if "to have been codegen-ed" not in reason:
+        return reason
+    return (
+        f"{reason}; a number of rows depends on values: make layers of PyG that add self-loops with "
+        "add_self_loops=False, and add self-loops to the graphs"
+    )
+
+
 def is_of_compiled_code(error: BaseException) -> bool:
     """Whether a TensorGraph refuses something in compiled code alone, so that uncompiled code says something else."""
     return "compiled code cannot branch on" in str(error)

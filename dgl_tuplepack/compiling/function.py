@@ -236,7 +236,14 @@ class CompiledFunction:
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Mapping[str, Any]) -> Checked:
         """Compare a call with the uncompiled function; CompileError if it differs, or cannot be repeated."""
-        found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
+        try:
+            found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
+        except Exception as error:
+            # Code for gradients is generated in the backward pass.
+            if not torch_private.is_compiler_failure(error):
+                raise
+            self._compiled = self._after_failure(error)
+            return self._compare(args, kwargs, leaves) if self.is_compiled else Checked()
         known = {id(each) for each in (*leaves.values(), *self._parameters)}
         self._modules += [each for each in found.modules if each not in self._modules]
         self._parameters += [each for each in found.parameters if id(each) not in known]
@@ -304,7 +311,7 @@ class CompiledFunction:
         if not self._has_failed and torch_private.use_another_cache():
             self._has_failed = True
             return self._by_torch(self._device)
-        return self._uncompiled(f"torch's compiler fails ({torch_private.reason_of(error)})")
+        return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
 
     def _uncompiled(self, problem: str) -> Callable[..., Any]:
         warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)

@@ -127,6 +127,19 @@ def test_recurrent_layers_are_traced_and_torchs_setting_stays(layer: nn.Module) 
     assert torch._dynamo.config.allow_rnn is before
 
 
+def test_an_lstm_in_float32_trains_through_the_whole_compiler() -> None:
+    """Code of torch 2.13 for oneDNN's LSTM fails when it is called."""
+    torch.manual_seed(0)
+    layer, x = nn.LSTM(4, 3), torch.randn(5, 17, 4)
+    before = torch.backends.mkldnn.enabled
+    found, expected = (
+        torch.autograd.grad(function(x)[0].square().sum(), layer.parameters())
+        for function in (tp.compile(layer), layer)
+    )
+    torch.testing.assert_close(found, expected)
+    assert torch.backends.mkldnn.enabled is before
+
+
 def test_threads_that_begin_together_compile_once() -> None:
     calls, begin = [], threading.Barrier(4)
 
@@ -377,6 +390,28 @@ def test_a_function_on_which_the_compiler_fails_stays_uncompiled(monkeypatch: py
     assert len(caught) == 1
     assert compiled(pair(4)) == 8
     assert not compiled.is_compiled
+
+
+def test_a_compiler_that_fails_in_the_backward_pass_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for two layers of PyG that add self-loops: then the first call has passed without an error."""
+    from torch._inductor.exc import InductorError
+
+    class Fails(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            raise InductorError(RuntimeError("For u1 + 61, expected [u1] to have been codegen-ed"), "")
+
+    FakeTorch(monkeypatch, lambda function, options: lambda x: Fails.apply(function(x)))
+    x = torch.ones(3, requires_grad=True)
+    step = tp.compile(lambda x: x.sin())
+    with pytest.warns(UserWarning, match="leaves <lambda> uncompiled.*add_self_loops=False"):
+        step(x).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, x.detach().cos())
 
 
 def test_a_compiled_module_is_the_module() -> None:

@@ -1,0 +1,258 @@
+"""Whole training steps of the models in `tests/zoo`, in four ways side by side."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from torch import Tensor, nn
+
+import dgl_tuplepack as tp
+from benchmarks.loading import SourceOption
+from benchmarks.tables import show
+from benchmarks.training import Molecules
+from benchmarks.ways import for_ever
+
+# The checkout's tests are no package that is installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+app = typer.Typer()
+
+NAMES = ("GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet")
+# Layers as the papers and baselines have them.
+LAYERS = {"GIN-JK": 5, "GIN-VN": 5, "GAT": 4, "GatedGCN": 4, "MPNN": 3, "SchNet": 3}
+GRAPHS_PER_BATCH = 64
+PLAIN, UNPADDED, PADDED, COMPILED = "plain", "store, unpadded", "padded", "padded, tp.compile"
+# Sums in another order, in float32.
+TOLERANCE = 1e-3
+
+
+@app.command()
+def zoo(
+    source: SourceOption = None,
+    model: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(NAMES)}; may be repeated.")] = None,
+    framework: Annotated[list[str] | None, typer.Option(help="dgl or pyg; may be repeated. Both without it.")] = None,
+    width: Annotated[int, typer.Option(min=4, help="Width of all layers, a multiple of 4.")] = 64,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 10,
+    graphs: Annotated[int, typer.Option(min=512, help="Train on that many graphs at most.")] = 8192,
+    seed: Annotated[int, typer.Option(help="Seed of weights, orders and coordinates.")] = 0,
+) -> None:
+    """Graphs a second of whole steps (loader, forward, backward, Adam) of whole models.
+
+    Each way has 64 graphs a batch, the packed ones on average. Ratios are medians over interleaved rounds, to the
+    framework's own loader and batches. Losses of all ways on the same two batches must agree before anything is
+    measured. SchNet gets random coordinates.
+    """
+    for option, given, known in (("--model", model, NAMES), ("--framework", framework, ("dgl", "pyg"))):
+        if unknown := [name for name in given or [] if name not in known]:
+            raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(known)}.", param_hint=option)
+    torch.set_num_threads(threads)
+    ratios: dict[str, list[float]] = {PADDED: [], COMPILED: []}
+    with tempfile.TemporaryDirectory() as folder:
+        whole = tp.GraphStore.write(f"{folder}/all", source or Molecules(graphs), compact=True)
+        plain = list(whole.subset(whole.splits["train"][:graphs]))
+        for kind, name in itertools.product(framework or ["dgl", "pyg"], model or NAMES):
+            with tempfile.TemporaryDirectory() as own:
+                data = Data(own, plain, name, kind, seed)
+                ways = {way: Training(data, way, width, seed) for way in (PLAIN, UNPADDED, PADDED, COMPILED)}
+                _check(data, ways)
+                rates = _measured(ways, rounds, steps)
+            rows = _rows(ways, rates)
+            size = f"{data.loader.graphs_per_batch:.1f} graphs in packed batches"
+            show(f"{name}, {kind}, {LAYERS[name]} x {width}, threads: {threads}, {size}", rows)
+            for way, found in ratios.items():
+                found.append(_ratio(rates, way))
+            torch.compiler.reset()
+    print(f"geometric mean of padded / plain: {statistics.geometric_mean(ratios[PADDED]):.2f}")
+    print(f"geometric mean of compiled / plain: {statistics.geometric_mean(ratios[COMPILED]):.2f}")
+
+
+class Data:
+    """The graphs of a model in a framework: items, a store of them, and a loader of packs."""
+
+    def __init__(self, folder: str, plain: list[Any], name: str, framework: str, seed: int) -> None:
+        self.name, self.framework, self.items = name, framework, plain
+        self.seed, self.settings = seed, {"coordinates": ("pos",)} if name == "SchNet" else {}
+        if name == "SchNet":
+            self.items = _with_positions(self.items, seed)
+        if framework == "pyg":
+            self.items = [_as_pyg(*item) for item in self.items]
+        self.store = tp.GraphStore.write(f"{folder}/{name}", self.items, compact=True)
+        self.loader = self.packed_loader()
+
+    def packed_loader(self) -> Any:
+        """Return a loader of padded batches: one for each way, since it has an epoch."""
+        return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.settings)
+
+    def plain_loader(self, items: Any, **settings: Any) -> Any:
+        """Return the framework's own loader."""
+        if self.framework == "dgl":
+            from dgl.dataloading import GraphDataLoader
+
+            return GraphDataLoader(items, **settings)
+        from torch_geometric.loader import DataLoader
+
+        return DataLoader(items, **settings)
+
+
+def _with_positions(items: list[Any], seed: int) -> list[Any]:
+    """Copies of the graphs with random coordinates."""
+    gen = torch.Generator().manual_seed(seed)
+    copies = [(graph.clone(), label) for graph, label in items]
+    for graph, _ in copies:
+        graph.ndata["pos"] = 3 * torch.rand(graph.num_nodes(), 3, generator=gen)
+    return copies
+
+
+def _as_pyg(graph: Any, label: Tensor) -> Any:
+    from torch_geometric.data import Data as Graph
+
+    named = {"x" if name == "feat" else name: value for name, value in graph.ndata.items()}
+    return Graph(
+        edge_index=torch.stack(graph.edges()), edge_attr=graph.edata["feat"], y=label.view(1, -1).float(), **named
+    )
+
+
+class Training:
+    """A model in training in one way, a step at a time.
+
+    Attributes
+    ----------
+    first_seconds
+        How long the first step took, which compiles.
+    """
+
+    def __init__(self, data: Data, way: str, width: int, seed: int) -> None:
+        from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+        from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
+        from tests.zoo.parts import Categories
+
+        self.data, self.way, self.first_seconds = data, way, 0.0
+        self.padded = way in (PADDED, COMPILED)
+        torch.manual_seed(seed)
+        categories = Categories(get_atom_feature_dims(), get_bond_feature_dims())
+        self.model: nn.Module = MODELS[data.name][data.framework](width, LAYERS[data.name], categories)
+        if self.padded:
+            tp.nn.convert(self.model, verbose=False)
+        self.loss: Callable[..., Tensor] = partial(
+            loss_of_padded if self.padded else loss_of_plain, data.framework, self.model
+        )
+        if way == COMPILED:
+            self.loss = tp.compile(self.loss)
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+        self.batches = self._batches()
+
+    def _batches(self) -> Iterator[Any]:
+        if self.padded:
+            packed = self.data.packed_loader()
+
+            def epoch(number: int) -> Any:
+                packed.set_epoch(number)
+                return packed
+
+            return for_ever(epoch)
+        items = self.data.items
+        if self.way == UNPADDED:
+            items = self.data.store.batched(framework=self.data.framework)
+        loader = self.data.plain_loader(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True)
+        return for_ever(lambda _: loader)
+
+    def batch_of(self, ids: list[int]) -> Any:
+        """Return the batch of these graphs, as the loader makes it."""
+        if self.padded:
+            return self.data.loader.view[ids]
+        if self.way == UNPADDED:
+            return self.data.store.batched(framework=self.data.framework)[ids]
+        return next(iter(self.data.plain_loader(self.data.items, batch_sampler=[ids])))
+
+    def backward(self, batch: Any) -> Tensor:
+        """Compute gradients of a batch; return the loss."""
+        if self.data.framework == "pyg" and self.padded:
+            batch = batch.pyg
+        elif self.way == COMPILED:
+            batch = batch.tensors
+        loader = self.data.loader
+        loss = self.loss(batch, loader.sampler.count_tensor if self.padded else loader.graphs_per_batch)
+        self.optimiser.zero_grad()
+        loss.backward()
+        return loss.detach()
+
+    def step(self, batch: Any) -> None:
+        """Train on a batch."""
+        self.backward(batch)
+        self.optimiser.step()
+
+    def graphs_in(self, batch: Any) -> int:
+        """Return the number of real graphs."""
+        if self.padded:
+            return int(batch.num_real_graphs)
+        return int(batch[0].batch_size if self.data.framework == "dgl" else batch.num_graphs)
+
+
+def _check(data: Data, ways: dict[str, Training]) -> None:
+    """Compare losses of the same two batches, and norms of their gradients; RuntimeError if ways differ."""
+    batches = [batch.graph_ids[batch.graph_mask].tolist() for batch in itertools.islice(data.loader, 2)]
+    expected: list[Tensor] = []
+    for way, training in ways.items():
+        found = []
+        for ids in batches:
+            begin = time.perf_counter()
+            # Torch 2.13 compiles no LSTM in float32, such as that of Set2Set, unless oneDNN is off meanwhile.
+            with torch.backends.mkldnn.flags(enabled=False) if data.name == "MPNN" else nullcontext():
+                loss = training.backward(training.batch_of(ids))
+            training.first_seconds = training.first_seconds or time.perf_counter() - begin
+            found += [
+                loss,
+                torch.stack([p.grad.norm() for p in training.model.parameters() if p.grad is not None]).norm(),
+            ]
+        expected = expected or found
+        if not torch.allclose(torch.stack(found), torch.stack(expected), rtol=TOLERANCE):
+            raise RuntimeError(
+                f"{data.name}, {data.framework}: losses and norms of gradients of {way!r} are {found}, but those of "
+                f"plain batches {expected}."
+            )
+
+
+def _measured(ways: dict[str, Training], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Graphs a second of each way in each of the interleaved rounds; the first one warms up."""
+    rates: dict[str, list[float]] = {way: [] for way in ways}
+    gc.collect()
+    for number in range(rounds + 1):
+        for way, training in ways.items():
+            begin, total = time.perf_counter(), 0
+            for batch in itertools.islice(training.batches, steps):
+                training.step(batch)
+                total += training.graphs_in(batch)
+            if number:
+                rates[way].append(total / (time.perf_counter() - begin))
+    return rates
+
+
+def _ratio(rates: dict[str, list[float]], way: str) -> float:
+    return statistics.median(own / plain for own, plain in zip(rates[way], rates[PLAIN], strict=True))
+
+
+def _rows(ways: dict[str, Training], rates: dict[str, list[float]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "way": way,
+            "graphs/s": statistics.median(rates[way]),
+            "times plain": f"{_ratio(rates, way):.2f}",
+            "first step_s": training.first_seconds,
+        }
+        for way, training in ways.items()
+    ]

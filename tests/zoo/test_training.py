@@ -1,0 +1,172 @@
+"""Whole models train the same in plain batches, batches of a store, padded batches and compiled code.
+
+In CI every model is compiled in one framework: three by C++, the others traced and split into forward and backward
+pass. With `TUPLEPACK_ZOO=all python -m pytest tests/zoo` all of them are compiled by C++, in both frameworks and both
+precisions, which takes some fifteen minutes.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dgl
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dgl_tuplepack as tp
+from tests.pyg import batch_of
+from tests.zoo.graphs import CATEGORIES, molecules
+from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
+
+ALL = os.environ.get("TUPLEPACK_ZOO") == "all"
+# Backends of the training step and of the evaluation: C++ takes a second for each of 15 to 20 kernels.
+COMPILED = {
+    ("GIN-JK", "dgl"): ("inductor", "inductor"),
+    ("GIN-VN", "dgl"): ("inductor", "aot_eager"),
+    ("GAT", "pyg"): ("inductor", "aot_eager"),
+    ("GatedGCN", "dgl"): ("aot_eager", "aot_eager"),
+    ("MPNN", "pyg"): ("aot_eager", "aot_eager"),
+    ("SchNet", "dgl"): ("aot_eager", "aot_eager"),
+}
+WIDTH, LAYERS, GRAPHS = 8, 2, 24
+# Sums in another order; float32 has 7 digits, of which norms and gradients of a few rows lose some.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-3}
+
+
+@dataclass
+class Way:
+    """A model, the loss of a batch of ids, and the outputs for these graphs."""
+
+    model: nn.Module
+    loss: Callable[[list[int]], Tensor]
+    outputs: Callable[[list[int]], Tensor]
+
+
+@dataclass
+class Case:
+    """A model in one framework, and its graphs."""
+
+    name: str
+    framework: str
+    dataset: list[Any]
+    loader: Any
+    model: nn.Module
+
+    @classmethod
+    def of(cls, name: str, framework: str, dtype: torch.dtype, folder: Path) -> Case:
+        dataset = molecules(framework, GRAPHS, dtype)
+        store = tp.GraphStore.write(folder / "store", dataset)
+        settings = {"coordinates": ("pos",)} if name == "SchNet" else {}
+        loader = tp.packed_loader(store, graphs_per_batch=7, packs_per_batch=2, seed=1, **settings)
+        torch.manual_seed(0)
+        return cls(name, framework, dataset, loader, MODELS[name][framework](WIDTH, LAYERS, CATEGORIES).to(dtype))
+
+    def batches(self) -> list[list[int]]:
+        """Ids of three batches of the sampler, and of one nearly empty one."""
+        batches = [batch.graph_ids[batch.graph_mask].tolist() for batch in self.loader][:3]
+        # Torch's batch norm refuses a single row, which the virtual nodes of one graph are.
+        return [*batches, [0, 1] if self.name == "GIN-VN" else [0]]
+
+    def unpadded(self, batched: Callable[[list[int]], Any]) -> Way:
+        """Train on batches without padding, with the model as it is."""
+        model = copy.deepcopy(self.model)
+        return Way(
+            model,
+            lambda ids: loss_of_plain(self.framework, model, batched(ids), self.loader.graphs_per_batch),
+            lambda ids: model(batched(ids)[0] if self.framework == "dgl" else batched(ids)),
+        )
+
+    def padded(self, backends: Sequence[str] | None = None) -> Way:
+        """Train on padded batches, compiled by these backends of the step and of the evaluation if there are any."""
+        model = tp.nn.convert(copy.deepcopy(self.model), verbose=False)
+
+        def loss_of(batch: Any, count: Any) -> Tensor:
+            return loss_of_padded(self.framework, model, batch, count)
+
+        def outputs_of(batch: Any) -> Tensor:
+            with tp.nn.masked(batch):
+                out: Tensor = model(batch.graph if self.framework == "dgl" else batch)
+            return out
+
+        def argument(ids: list[int]) -> Any:
+            batch = self.loader.view[ids]
+            if self.framework == "pyg":
+                return batch.pyg
+            return batch.tensors if backends else batch
+
+        functions: list[Callable[..., Tensor]] = [loss_of, outputs_of]
+        if backends:
+            functions = [tp.compile(f, shapes=1, backend=b) for f, b in zip(functions, backends, strict=True)]
+        step, predict = functions
+        count = self.loader.sampler.count_tensor
+        return Way(model, lambda ids: step(argument(ids), count), lambda ids: predict(argument(ids))[: len(ids)])
+
+    def plain_batch(self, ids: list[int]) -> Any:
+        """Return what the framework's own loader makes of the graphs."""
+        items = [self.dataset[i] for i in ids]
+        if self.framework == "pyg":
+            return batch_of(items)
+        return dgl.batch([graph for graph, _ in items]), torch.stack([label for _, label in items])
+
+
+def trained(way: Way, batches: list[list[int]]) -> Iterator[tuple[str, Any]]:
+    """Train for a step on each batch; yield what must be equal, with a name."""
+    optimiser = torch.optim.SGD(way.model.parameters(), lr=0.05)
+    for number, ids in enumerate(batches):
+        loss = way.loss(ids)
+        optimiser.zero_grad()
+        loss.backward()
+        yield f"loss {number}", loss.detach()
+        for name, parameter in way.model.named_parameters():
+            yield f"gradient {number} of {name}", parameter.grad
+        optimiser.step()
+    yield from way.model.state_dict().items()
+    way.model.eval()
+    with torch.no_grad():
+        for number, ids in enumerate(batches):
+            yield f"outputs {number}", way.outputs(ids)
+
+
+def cases() -> list[Any]:
+    """Name, framework, precision and backends of each test."""
+    return [
+        pytest.param(
+            *(name, framework, dtype, backends),
+            id=f"{name}-{framework}-{dtype}-{backends and backends[0]}",
+        )
+        for name, frameworks in MODELS.items()
+        for framework in frameworks
+        for dtype in (torch.float64, torch.float32)
+        if ALL or dtype == torch.float64
+        for backends in [("inductor", "inductor") if ALL else COMPILED.get((name, framework))]
+    ]
+
+
+@pytest.mark.parametrize(("name", "framework", "dtype", "backends"), cases())
+def test_all_ways_train_the_same(
+    name: str, framework: str, dtype: torch.dtype, backends: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    case = Case.of(name, framework, dtype, tmp_path)
+    batches = case.batches()
+    batched = tp.GraphStore(tmp_path / "store").batched(framework=framework)
+    ways = {"a store's batches": case.unpadded(batched.__getitem__), "padded": case.padded()}
+    if backends:
+        ways["compiled"] = case.padded(backends)
+    expected = dict(trained(case.unpadded(case.plain_batch), batches))
+    tolerance = TOLERANCES[dtype]
+    for way_name, way in ways.items():
+        for what, value in trained(way, batches):
+            torch.testing.assert_close(
+                value,
+                expected[what],
+                rtol=tolerance,
+                atol=tolerance,
+                msg=lambda text, what=what, way_name=way_name: f"{what}, {way_name}: {text}",
+            )
+    torch.compiler.reset()
