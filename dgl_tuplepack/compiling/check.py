@@ -1,13 +1,8 @@
-"""Whether compiled code computes what uncompiled code does: outputs, gradients and written buffers of one call.
-
-Float32 rounds, so the two differ a little. How much they may differ is measured on the call itself: ten times the
-distance of uncompiled float32 from uncompiled float64.
-"""
+"""Run one call compiled and uncompiled, and compare outputs, gradients and written buffers."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
@@ -15,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dgl_tuplepack.compiling.comparison import Values, difference_of, in_step, is_conclusive
 from dgl_tuplepack.compiling.modules import buffers_of, modules_kept, modules_of, problem_of
 from dgl_tuplepack.compiling.reference import (
     Reference,
@@ -24,19 +20,6 @@ from dgl_tuplepack.compiling.reference import (
     tensors_of,
 )
 from dgl_tuplepack.compiling.signatures import described
-
-# Allowed: this many times the distance of uncompiled code from float64, and this many units in the last place. Some
-# kernels of uncompiled code add up in float64, so that their distance says little about sums in float32.
-_TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# Allowed relative to the norm where float64 cannot run.
-_WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
-_OTHERWISE = 1e-9
-# A tensor that is nearly 0 next to the others is compared at this share of the largest norm.
-_SMALLEST_SHARE = 1e-3
-_PERTURBED_RUNS = 4
-
-# What a run computes: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
-_Values = dict[tuple[str, Any], Tensor]
 
 
 class Draws(Enum):
@@ -61,7 +44,8 @@ class Checked(NamedTuple):
     modules, parameters
         Modules that the function holds, and tensors that it reads and that require gradients.
     is_conclusive
-        Whether any gradient, or without gradients any output, is finite and not 0.
+        Whether any gradient, or without gradients any output, is finite and not 0. Always True with several ranks,
+        which must compare in the same calls.
     """
 
     difference: str = ""
@@ -110,7 +94,7 @@ def check_call(
     values = _run_compiled(compiled, args, kwargs, found)
     expected = _values(*reference[:3])
 
-    def rerun(**how: Any) -> _Values | None:
+    def rerun(**how: Any) -> Values | None:
         """Run where that works: float64 draws other numbers, and not every function mixes it with its own types."""
         if how.get("exact") and reference.draws:
             return None
@@ -120,8 +104,8 @@ def check_call(
             return None
 
     return found._replace(
-        difference=_difference(values, expected, names, rerun),
-        is_conclusive=_is_conclusive(expected),
+        difference=difference_of(values, expected, names, rerun),
+        is_conclusive=is_conclusive(expected) or in_step(),
     )
 
 
@@ -142,7 +126,7 @@ def _fresh(value: Any) -> Any:
 
 def _run_compiled(
     compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Checked
-) -> _Values:
+) -> Values:
     """Call compiled code on the tensors themselves, and restore the buffers that it writes."""
     with random_state_kept(), modules_kept(found.modules):
         outputs = tensors_of(compiled(*_fresh(args), **_fresh(dict(kwargs))), "result")
@@ -151,98 +135,12 @@ def _run_compiled(
     return _values(outputs, {id(each): torch.zeros_like(each) for each in found.parameters} | gradients, buffers)
 
 
-def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> _Values:
+def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
     has_gradients = torch.is_grad_enabled() and any(each.requires_grad for each in outputs.values())
     groups: dict[str, Mapping[Any, Tensor]] = {"output": outputs, "buffer": buffers}
     if has_gradients:
         groups["gradient"] = gradients
     return {(group, key): each.detach() for group, values in groups.items() for key, each in values.items()}
-
-
-def _difference(
-    found: _Values, expected: _Values, names: Mapping[Any, str], rerun: Callable[..., _Values | None]
-) -> str:
-    """Describe the worst difference; empty if rounding explains all of them."""
-    if found.keys() != expected.keys() or any(found[key].shape != expected[key].shape for key in found):
-        shapes = [
-            ", ".join(f"{key[1]} {list(each.shape)}" for key, each in run.items() if key[0] == "output")
-            for run in (found, expected)
-        ]
-        return f"compiled code returns {shapes[0]}, and uncompiled code {shapes[1]}"
-    exact = rerun(exact=True)
-    target = expected if exact is None else exact
-    scales = _scales(expected)
-    noise = {key: _distance(expected[key], target[key]) for key in expected}
-    suspects = [key for key in found if _ratio(key, found, target, scales, noise, exact is not None) > 1]
-    # Next to a tie or a kink, a rounding error changes much: rounding is imitated there.
-    for seed in range(_PERTURBED_RUNS if suspects else 0):
-        perturbed = rerun(copy=_perturbation(seed))
-        if perturbed is not None:
-            noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
-    ratios = {key: _ratio(key, found, target, scales, noise, exact is not None) for key in suspects}
-    worst = max(ratios, key=lambda key: ratios[key], default=None)
-    if worst is None or ratios[worst] <= 1:
-        return ""
-    share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
-    return (
-        f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
-        f"difference of {share:.2g} of its size where rounding explains {rounding:.2g}"
-    )
-
-
-def _scales(values: _Values) -> dict[tuple[str, Any], float]:
-    norms = {key: _norm(each) for key, each in values.items()}
-    largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
-    return {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
-
-
-def _ratio(key: tuple[str, Any], found: _Values, target: _Values, scales: Any, noise: Any, has_exact: bool) -> float:
-    """Return the distance of a tensor from `target` in units of what is allowed."""
-    distance = _distance(found[key], target[key])
-    dtype = found[key].dtype
-    precision = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
-    without = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
-    allowed = _TIMES_DISTANCE * noise[key] + max(_TIMES_PRECISION * precision, without) * scales[key]
-    return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of the finite entries; infinite where others stand at different places."""
-    one, other = _wide(one), _wide(other)
-    finite = one.isfinite() & other.isfinite()
-    rest = torch.where(finite, torch.zeros_like(one), one), torch.where(finite, torch.zeros_like(other), other)
-    if not torch.equal(torch.nan_to_num(rest[0], 1.5, 2.5, 3.5), torch.nan_to_num(rest[1], 1.5, 2.5, 3.5)):
-        return math.inf
-    return float(torch.where(finite, one - other, torch.zeros_like(one)).norm())
-
-
-def _norm(value: Tensor) -> float:
-    return float(torch.where(value.isfinite(), _wide(value), 0.0).norm())
-
-
-def _wide(value: Tensor) -> Tensor:
-    value = value.to_dense() if value.layout != torch.strided else value
-    return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
-
-
-def _perturbation(seed: int) -> Callable[[Tensor], Tensor]:
-    """Return what copies a tensor with another rounding error in each entry."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def perturbed(value: Tensor) -> Tensor:
-        if not value.is_floating_point():
-            return value.clone()
-        noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-        rounded = value.double() * (1 + 2 * torch.finfo(value.dtype).eps * (2 * noise - 1))
-        return torch.empty_like(value).copy_(rounded)
-
-    return perturbed
-
-
-def _is_conclusive(values: _Values) -> bool:
-    groups = {group for group, _ in values}
-    group = "gradient" if "gradient" in groups else "output"
-    return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
@@ -256,21 +154,6 @@ def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, A
     for original, *_ in reference.copies:
         names.setdefault(id(original), f"a tensor outside of its arguments ({described(original)})")
     return names
-
-
-def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
-    group, name = key
-    return (
-        f"the {group} {name}"
-        if group == "output"
-        else f"the {group} of {names[name]}"
-        if group == "gradient"
-        else names[name]
-    )
-
-
-def _shown(value: Tensor) -> str:
-    return f"{value.item():.6g}" if value.numel() == 1 else f"of norm {_norm(value):.6g}"
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,150 @@
+"""Whether two runs computed the same, apart from rounding, and what differs most.
+
+Float32 rounds, so compiled and uncompiled code differ a little. How much they may differ is measured on the call
+itself: ten times the distance of uncompiled float32 from uncompiled float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+# Allowed: this many times the distance of uncompiled code from float64, and this many units in the last place. Some
+# kernels of uncompiled code add up in float64, so that their distance says little about sums in float32.
+_TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
+# A gradient in which large numbers cancel, such as that of a bias before a batch norm, has the error of these numbers.
+_TIMES_LARGEST = 50.0
+# Allowed relative to the norm where float64 cannot run.
+_WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
+_OTHERWISE = 1e-9
+# A tensor that is nearly 0 next to the others is compared at this share of the largest norm.
+_SMALLEST_SHARE = 1e-3
+_PERTURBED_RUNS = 4
+
+# What a run computes: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
+_Key = tuple[str, Any]
+Values = dict[_Key, Tensor]
+
+
+def difference_of(
+    found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
+) -> str:
+    """Describe the worst difference; empty if rounding explains all of them."""
+    if found.keys() != expected.keys() or any(found[key].shape != expected[key].shape for key in found):
+        shapes = [
+            ", ".join(f"{key[1]} {list(each.shape)}" for key, each in run.items() if key[0] == "output")
+            for run in (found, expected)
+        ]
+        return f"compiled code returns {shapes[0]}, and uncompiled code {shapes[1]}"
+    exact = rerun(exact=True)
+    target = expected if exact is None else exact
+    scales, largest = _scales(expected)
+    noise = {key: _distance(expected[key], target[key]) for key in expected}
+
+    def ratio(key: _Key) -> float:
+        """Return the distance of a tensor in units of what is allowed."""
+        relative, of_largest = _tolerances(found[key].dtype, exact is not None)
+        allowed = _TIMES_DISTANCE * noise[key] + relative * scales[key]
+        allowed += of_largest * largest if key[0] == "gradient" else 0.0
+        distance = _distance(found[key], target[key])
+        return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
+
+    suspects = [key for key in found if ratio(key) > 1]
+    # Next to a tie or a kink, a rounding error changes much: rounding is imitated there.
+    # Ranks do so together, whether or not they need it: there may be collectives inside.
+    for seed in range(_PERTURBED_RUNS if suspects or in_step() else 0):
+        perturbed = rerun(copy=_perturbation(seed))
+        if perturbed is not None:
+            noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
+    ratios = {key: ratio(key) for key in suspects}
+    worst = max(ratios, key=lambda key: ratios[key], default=None)
+    if worst is None or ratios[worst] <= 1:
+        return ""
+    share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
+    return (
+        f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
+        f"difference of {share:.2g} of its size where rounding explains {rounding:.2g}"
+    )
+
+
+def _scales(values: Values) -> tuple[dict[_Key, float], float]:
+    """Return what each tensor is compared relative to, and the largest norm of a gradient."""
+    norms = {key: _norm(each) for key, each in values.items()}
+    largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
+    scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
+    return scales, largest.get("gradient", 0.0)
+
+
+def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
+    """Return what is allowed relative to a tensor, and relative to the largest gradient."""
+    if not (dtype.is_floating_point or dtype.is_complex):
+        return 0.0, 0.0
+    precision = torch.finfo(dtype).eps
+    # Float64 is no yardstick for itself.
+    without = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
+    return max(_TIMES_PRECISION * precision, without), _TIMES_LARGEST * precision
+
+
+def in_step() -> bool:
+    """Return whether several ranks run this code, whose collectives must match."""
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the norm of the difference of the finite entries; infinite where others stand at different places."""
+    one, other = _wide(one), _wide(other)
+    finite = one.isfinite() & other.isfinite()
+    rest = torch.where(finite, torch.zeros_like(one), one), torch.where(finite, torch.zeros_like(other), other)
+    if not torch.equal(torch.nan_to_num(rest[0], 1.5, 2.5, 3.5), torch.nan_to_num(rest[1], 1.5, 2.5, 3.5)):
+        return math.inf
+    return float(torch.where(finite, one - other, torch.zeros_like(one)).norm())
+
+
+def _norm(value: Tensor) -> float:
+    return float(torch.where(value.isfinite(), _wide(value), 0.0).norm())
+
+
+def _wide(value: Tensor) -> Tensor:
+    value = value.to_dense() if value.layout != torch.strided else value
+    return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
+
+
+def _perturbation(seed: int) -> Callable[[Tensor], Tensor]:
+    """Return what copies a tensor with another rounding error in each entry."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def perturbed(value: Tensor) -> Tensor:
+        if not value.is_floating_point():
+            return value.clone()
+        noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
+        rounded = value.double() * (1 + 2 * torch.finfo(value.dtype).eps * (2 * noise - 1))
+        return torch.empty_like(value).copy_(rounded)
+
+    return perturbed
+
+
+def is_conclusive(values: Values) -> bool:
+    """Return whether any gradient, or without gradients any output, is finite and not 0."""
+    groups = {group for group, _ in values}
+    group = "gradient" if "gradient" in groups else "output"
+    return any(_norm(each) > 0 for key, each in values.items() if key[0] == group)
+
+
+def _title(key: tuple[str, Any], names: Mapping[Any, str]) -> str:
+    group, name = key
+    return (
+        f"the {group} {name}"
+        if group == "output"
+        else f"the {group} of {names[name]}"
+        if group == "gradient"
+        else names[name]
+    )
+
+
+def _shown(value: Tensor) -> str:
+    return f"{value.item():.6g}" if value.numel() == 1 else f"of norm {_norm(value):.6g}"
