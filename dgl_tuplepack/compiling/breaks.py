@@ -22,9 +22,9 @@ _REMEDIES = (
     ),
     (
         r"Could not guard on data-dependent",
-        "a number of rows depends on values: give pools of PyG size=data.num_graphs, and its aggregation modules "
-        "dim_size=data.num_graphs; elsewhere use torch.where, masks, and sizes that shapes tell (len(x), not "
-        "int(mask.sum()))",
+        "no branch and no shape may depend on values: give pools of PyG size=data.num_graphs, its aggregation modules "
+        "dim_size=data.num_graphs, and layers with dense attention (GPSConv) fullgraph=False; elsewhere use "
+        "torch.where, masks, and sizes that shapes tell (len(x), not int(mask.sum()))",
     ),
     (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
@@ -47,7 +47,6 @@ _REMEDIES = (
         r"\.backward\(|autograd\.grad|requires_grad_",
         "compile the loss alone, and call backward() and the optimiser outside",
     ),
-    (r"trace generator", "return the values, and let a function that is not compiled yield them"),
     (
         r"\brandom\.|Random\.random|Generator",
         "draw with torch's functions, which have the seeds of torch.manual_seed",

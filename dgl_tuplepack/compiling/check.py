@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dgl_tuplepack.compiling.comparison import Values, difference_of, in_step, is_conclusive
+from dgl_tuplepack.compiling.comparison import Values, difference_of, in_step, is_conclusive, is_finite
 from dgl_tuplepack.compiling.modules import buffers_of, modules_kept, modules_of, problem_of
 from dgl_tuplepack.compiling.reference import (
     Reference,
@@ -41,8 +41,8 @@ class Checked(NamedTuple):
         What the function writes to apart from buffers; empty if nothing.
     skipped
         Why nothing was compared; empty if it was.
-    modules, parameters
-        Modules that the function holds, and tensors that it reads and that require gradients.
+    not_finite
+        A tensor whose gradient is not finite although all outputs are, compiled and uncompiled; empty if there is none.
     is_conclusive
         Whether any gradient, or without gradients any output, is finite and not 0. Always True with several ranks,
         which must compare in the same calls.
@@ -51,8 +51,7 @@ class Checked(NamedTuple):
     difference: str = ""
     writes: str = ""
     skipped: str = ""
-    modules: tuple[nn.Module, ...] = ()
-    parameters: tuple[Tensor, ...] = ()
+    not_finite: str = ""
     is_conclusive: bool = True
 
 
@@ -81,40 +80,52 @@ def check_call(
         reference = run()
     except Exception as error:
         return Checked(skipped=f"run on copies of its tensors, it raises {type(error).__name__}: {_first_line(error)}")
-    parameters = tuple(each.original for each in reference.copies if each.original.requires_grad)
-    found = Checked(modules=tuple(modules), parameters=parameters)
     names = _names(modules, reference, paths)
     written = [id(each.original) for each in reference.copies if each.is_written()]
     buffers = {id(each) for each in buffers_of(modules).values()}
     if others := [names[each] for each in written if each not in buffers]:
-        return found._replace(writes=", ".join(others[:3]))
+        return Checked(writes=", ".join(others[:3]))
     if reference.draws and draws is not Draws.AS_UNCOMPILED:
         functions = ", ".join(sorted(reference.draws))
-        return found._replace(skipped=f"{functions} draws other random numbers in compiled code")
-    values = _run_compiled(compiled, args, kwargs, found)
+        return Checked(skipped=f"{functions} draws other random numbers in compiled code")
+    values = _run_compiled(compiled, args, kwargs, modules, reference)
+    if values is None:
+        return Checked(skipped="compiled code draws other random numbers")
     expected = _values(*reference[:3])
+    if not any(group == "output" for group, _ in expected):
+        return Checked(skipped="it returns no tensors")
 
     def rerun(**how: Any) -> Values | None:
         """Run where that works: float64 draws other numbers, and not every function mixes it with its own types."""
         if how.get("exact") and reference.draws:
             return None
         try:
-            return _values(*run(**how)[:3])
+            values = _values(*run(**how)[:3])
         except Exception:
             return None
+        return values if values.keys() == expected.keys() else None
 
-    return found._replace(
+    return Checked(
         difference=difference_of(values, expected, names, rerun),
+        not_finite=_not_finite(expected, names),
         is_conclusive=is_conclusive(expected) or in_step(),
     )
 
 
-def _fresh(value: Any) -> Any:
-    """Copy containers and objects in arguments, but no tensors: a function may set their attributes."""
+def _fresh(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
+    """Copy containers and objects in arguments, but no tensors: a function may set their attributes.
+
+    Arguments that were computed with gradients are replaced by leaves, which `cut` gets by the ``id`` of the original:
+    the graph behind them belongs to the caller.
+    """
+    if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
+        return cut.setdefault(id(value), value.detach().requires_grad_())
     if type(value) in (list, tuple):
-        return type(value)(map(_fresh, value))
+        return type(value)(_fresh(each, cut) for each in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_fresh(each, cut) for each in value))
     if type(value) is dict:
-        return {name: _fresh(each) for name, each in value.items()}
+        return {name: _fresh(each, cut) for name, each in value.items()}
     if value is None or isinstance(value, Tensor | nn.Module | int | float | str | tuple):
         return value
     try:
@@ -125,14 +136,27 @@ def _fresh(value: Any) -> Any:
 
 
 def _run_compiled(
-    compiled: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], found: Checked
-) -> Values:
-    """Call compiled code on the tensors themselves, and restore the buffers that it writes."""
-    with random_state_kept(), modules_kept(found.modules):
-        outputs = tensors_of(compiled(*_fresh(args), **_fresh(dict(kwargs))), "result")
-        gradients = gradients_of(outputs, [*found.parameters])
-        buffers = {key: each.detach().clone() for key, each in buffers_of(found.modules).items()}
-    return _values(outputs, {id(each): torch.zeros_like(each) for each in found.parameters} | gradients, buffers)
+    compiled: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    modules: list[nn.Module],
+    reference: Reference,
+) -> Values | None:
+    """Call compiled code on the tensors themselves; None if it draws other random numbers than the reference."""
+    cut: dict[int, Tensor] = {}
+    with random_state_kept(), modules_kept(modules):
+        outputs = tensors_of(compiled(*_fresh(args, cut), **_fresh(dict(kwargs), cut)), "result")
+        if not torch.equal(reference.random_state, torch.get_rng_state()):
+            return None
+        inputs = {id(each.original): cut.get(id(each.original), each.original) for each in reference.copies}
+        found = gradients_of(outputs, [*inputs.values()])
+        buffers = {key: each.detach().clone() for key, each in buffers_of(modules).items()}
+    gradients = {
+        key: found[id(each)] if id(each) in found else torch.zeros_like(each)
+        for key, each in inputs.items()
+        if each.requires_grad
+    }
+    return _values(outputs, gradients, buffers)
 
 
 def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buffers: Mapping[Any, Tensor]) -> Values:
@@ -141,6 +165,13 @@ def _values(outputs: Mapping[str, Tensor], gradients: Mapping[int, Tensor], buff
     if has_gradients:
         groups["gradient"] = gradients
     return {(group, key): each.detach() for group, values in groups.items() for key, each in values.items()}
+
+
+def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
+    if not all(is_finite(each) for (group, _), each in values.items() if group == "output"):
+        return ""
+    gradients = (key for (group, key), each in values.items() if group == "gradient" and not is_finite(each))
+    return next((names[key] for key in gradients), "")
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:

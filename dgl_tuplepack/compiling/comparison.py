@@ -7,7 +7,7 @@ itself: ten times the distance of uncompiled float32 from uncompiled float64.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,8 @@ _OTHERWISE = 1e-9
 # A tensor that is nearly 0 next to the others is compared at this share of the largest norm.
 _SMALLEST_SHARE = 1e-3
 _PERTURBED_RUNS = 4
+# Entries of a tensor that are compared at once.
+_CHUNK = 2**20
 
 # What a run computes: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
 _Key = tuple[str, Any]
@@ -35,15 +37,14 @@ def difference_of(
     found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
 ) -> str:
     """Describe the worst difference; empty if rounding explains all of them."""
-    if found.keys() != expected.keys() or any(found[key].shape != expected[key].shape for key in found):
-        shapes = [
-            ", ".join(f"{key[1]} {list(each.shape)}" for key, each in run.items() if key[0] == "output")
-            for run in (found, expected)
-        ]
-        return f"compiled code returns {shapes[0]}, and uncompiled code {shapes[1]}"
+    if (structures := _structures(found, expected))[0] != structures[1]:
+        return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
     exact = rerun(exact=True)
     target = expected if exact is None else exact
-    scales, largest = _scales(expected)
+    if exact is not None:
+        # Where float32 overflows and float64 does not, uncompiled code is the target.
+        target = {key: _target(each, expected[key]) for key, each in exact.items()}
+    scales, largest = _scales(expected, found)
     noise = {key: _distance(expected[key], target[key]) for key in expected}
 
     def ratio(key: _Key) -> float:
@@ -72,9 +73,27 @@ def difference_of(
     )
 
 
-def _scales(values: Values) -> tuple[dict[_Key, float], float]:
+def _structures(found: Values, expected: Values) -> list[str]:
+    """Describe what both runs return: types and shapes, and which gradients there are."""
+    texts = []
+    for run in (found, expected):
+        outputs = [
+            f"{key[1]} {str(each.dtype)[6:]} {list(each.shape)}" for key, each in run.items() if key[0] == "output"
+        ]
+        number = sum(key[0] == "gradient" for key in run)
+        texts.append(", ".join(outputs) + f" with {number} gradients")
+    return texts
+
+
+def _target(exact: Tensor, expected: Tensor) -> Tensor:
+    if exact.layout != torch.strided or exact.is_complex():
+        return exact
+    return torch.where(exact.isfinite() == expected.isfinite(), exact, expected.to(exact.dtype))
+
+
+def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
     """Return what each tensor is compared relative to, and the largest norm of a gradient."""
-    norms = {key: _norm(each) for key, each in values.items()}
+    norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
     scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
     return scales, largest.get("gradient", 0.0)
@@ -97,20 +116,43 @@ def in_step() -> bool:
 
 def _distance(one: Tensor, other: Tensor) -> float:
     """Return the norm of the difference of the finite entries; infinite where others stand at different places."""
-    one, other = _wide(one), _wide(other)
-    finite = one.isfinite() & other.isfinite()
-    rest = torch.where(finite, torch.zeros_like(one), one), torch.where(finite, torch.zeros_like(other), other)
-    if not torch.equal(torch.nan_to_num(rest[0], 1.5, 2.5, 3.5), torch.nan_to_num(rest[1], 1.5, 2.5, 3.5)):
-        return math.inf
-    return float(torch.where(finite, one - other, torch.zeros_like(one)).norm())
+    total = 0.0
+    for a, b in _chunks(one, other):
+        finite = a.isfinite() & b.isfinite()
+        if not torch.equal(
+            a.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5), b.masked_fill(finite, 0).nan_to_num(1.5, 2.5, 3.5)
+        ):
+            return math.inf
+        total += float((a - b).masked_fill(~finite, 0).square().sum())
+    return math.sqrt(total)
+
+
+def _norm_of_different(value: Tensor, found: Tensor) -> float:
+    """Return the norm of the entries of floats that are not equal to the last bit: not of -1e9 in a mask."""
+    if not (value.is_floating_point() or value.is_complex()):
+        return 0.0
+    return math.sqrt(
+        sum(float(a.masked_fill(~a.isfinite() | (a == b), 0).square().sum()) for a, b in _chunks(value, found))
+    )
 
 
 def _norm(value: Tensor) -> float:
-    return float(torch.where(value.isfinite(), _wide(value), 0.0).norm())
+    return math.sqrt(sum(float(a.masked_fill(~a.isfinite(), 0).square().sum()) for a, _ in _chunks(value, value)))
+
+
+def is_finite(value: Tensor) -> bool:
+    """Return whether all entries are finite."""
+    return all(bool(a.isfinite().all()) for a, _ in _chunks(value, value))
+
+
+def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield parts of both tensors as float64, so that large ones need little memory."""
+    flat = [(each.to_dense() if each.layout != torch.strided else each).reshape(-1) for each in (one, other)]
+    for a, b in zip(*(torch.split(each, _CHUNK) for each in flat), strict=True):
+        yield _wide(a), _wide(b)
 
 
 def _wide(value: Tensor) -> Tensor:
-    value = value.to_dense() if value.layout != torch.strided else value
     return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dgl_tuplepack._checks import shown, true_or_false, whole_number
 from dgl_tuplepack.compiling import breaks, torch_private
@@ -24,10 +25,9 @@ from dgl_tuplepack.compiling.signatures import (
     device_of,
     differences,
     is_number,
-    mode_of,
     signature_of,
-    without_sizes,
 )
+from dgl_tuplepack.compiling.traces import counted, traces
 from dgl_tuplepack.errors import CompileError
 
 _DEFAULT_SHAPES = 4
@@ -123,6 +123,11 @@ def compile(
         raise CompileError(f"compile() takes a module or a function, but got {shown(function)}; give a model, say.")
     if isinstance(function, CompiledFunction | CompiledModule):
         raise CompileError(f"{shown(function, 60)} is compiled already; compile the function or the model itself.")
+    if inspect.isgeneratorfunction(function):
+        raise CompileError(
+            f"{function.__name__} is a generator, which cannot be compiled; return the values, and let a function that "
+            "is not compiled yield them."
+        )
     true_or_false("fullgraph", fullgraph, CompileError)
     if dynamic is not None:
         true_or_false("dynamic", dynamic, CompileError)
@@ -155,15 +160,15 @@ class CompiledFunction:
         self._arguments = function, options, settings, most, warns, check
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns, self._check = most, warns, check
-        self._has_recurrent_layers = self._is_skipped = self._has_failed = False
+        self._has_recurrent_layers = self._has_failed = False
+        # Whether each has been shown.
+        self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
         self._seen: list[dict[str, str]] = []
-        # Signatures that were compared, by what code is compiled for, and how often each of them was.
-        self._ready: dict[Any, set[Any]] = {}
-        self._comparisons: dict[Any, int] = {}
-        self._modules: list[nn.Module] = []
-        self._parameters: list[Tensor] = []
+        self._signatures: set[Any] = set()
+        # Comparisons that may still be needed to show that the code that was compiled last is right.
+        self._comparisons = _MOST_COMPARISONS if check else 0
         self._compiled: Callable[..., Any] | None = None
         # Threads that call it at the same time compile it once.
         self._lock = threading.RLock()
@@ -190,52 +195,62 @@ class CompiledFunction:
             # A larger compiled function traces this one, or a comparison runs it uncompiled.
             return self._function(*args, **kwargs)
         signature = signature_of((args, kwargs))
-        if not self._is_ready(signature):
-            with self._lock:
-                if not self._is_ready(signature):
-                    return self._first_call(signature, args, kwargs)
-        return self._run(args, kwargs)
-
-    def _key(self, signature: Any) -> Any:
-        """Return what code is compiled for: with dynamic shapes, tensors of any size."""
-        is_static = self._settings["dynamic"] is False
-        return signature if is_static else without_sizes(signature), mode_of(self._modules, self._parameters)
-
-    def _is_ready(self, signature: Any) -> bool:
-        ready = self._ready.get(self._key(signature), ())
-        # Torch compiles code for any size at the second size it meets.
-        return signature in ready or len(ready) > 1
-
-    def _first_call(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compile for the arguments and modes of this call, and compare with the uncompiled function."""
-        leaves = arguments_of(self._function, args, kwargs)
-        self._check_arguments(leaves)
-        if self._compiled is None:
-            self._device = device_of(leaves.values())
-            self._compiled = self._by_torch(self._device)
-        shapes = {path: described(value) for path, value in leaves.items()}
-        if shapes not in self._seen:
-            if self._settings["dynamic"] is False:
-                self._check_number(leaves, shapes)
-            self._seen.append(shapes)
-        with waiting(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
-            found = self._compare(args, kwargs, leaves) if self._check and self.is_compiled else Checked()
-            result = self._run(args, kwargs)
-        if found.skipped and self.is_compiled and not self._is_skipped:
-            self._is_skipped = True
-            warnings.warn(
-                f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses yourself. "
-                "check=False hides this warning.",
-                stacklevel=4,
-            )
-        key = self._key(signature)
-        self._comparisons[key, signature] = self._comparisons.get((key, signature), 0) + 1
-        if found.is_conclusive or self._comparisons[key, signature] >= _MOST_COMPARISONS:
-            self._ready.setdefault(key, set()).add(signature)
+        if signature not in self._signatures:
+            self._prepare(signature, args, kwargs)
+        elif self._comparisons:
+            self._compare_once(args, kwargs)
+        before = traces.number
+        result = self._run(args, kwargs)
+        if traces.number != before and self._check:
+            # Torch has compiled again: for another mode, number of threads, attribute, model ...
+            self._comparisons = _MOST_COMPARISONS
+            self._compare_once(args, kwargs)
+        for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
+            self._warnings[text] = True
+            warnings.warn(text, stacklevel=2)
         return result
 
-    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Mapping[str, Any]) -> Checked:
+    def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile for a new signature, and compare with the uncompiled function before anything is written."""
+        with self._lock:
+            leaves = arguments_of(self._function, args, kwargs)
+            self._check_arguments(leaves)
+            if self._compiled is None:
+                self._device = device_of(leaves.values())
+                self._compiled = self._by_torch(self._device)
+            shapes = {path: described(value) for path, value in leaves.items()}
+            if shapes not in self._seen:
+                if self._settings["dynamic"] is False:
+                    self._check_number(leaves, shapes)
+                    self._comparisons = _MOST_COMPARISONS if self._check else 0
+                self._seen.append(shapes)
+            with waiting(f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"):
+                self._compare_once(args, kwargs)
+            self._signatures.add(signature)
+
+    def _compare_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compare, unless another thread has shown meanwhile that the code is right."""
+        with self._lock:
+            if not self._comparisons or not self.is_compiled:
+                return
+            found = self._compare(args, kwargs)
+            self._comparisons = 0 if found.is_conclusive else self._comparisons - 1
+            if found.skipped and self.is_compiled:
+                self._warnings.setdefault(
+                    f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses "
+                    "yourself. check=False hides this warning.",
+                    False,
+                )
+            if found.not_finite:
+                self._warnings.setdefault(
+                    f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, also "
+                    "uncompiled; for missing labels use tp.nn.masked_loss, for distances of padding coordinates=.",
+                    False,
+                )
+
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
         """Compare a call with the uncompiled function; CompileError if it differs, or cannot be repeated."""
+        leaves = arguments_of(self._function, args, kwargs)
         try:
             found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
         except Exception as error:
@@ -243,10 +258,7 @@ class CompiledFunction:
             if not torch_private.is_compiler_failure(error):
                 raise
             self._compiled = self._after_failure(error)
-            return self._compare(args, kwargs, leaves) if self.is_compiled else Checked()
-        known = {id(each) for each in (*leaves.values(), *self._parameters)}
-        self._modules += [each for each in found.modules if each not in self._modules]
-        self._parameters += [each for each in found.parameters if id(each) not in known]
+            return self._compare(args, kwargs) if self.is_compiled else Checked()
         if found.writes:
             raise CompileError(
                 f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
@@ -283,7 +295,9 @@ class CompiledFunction:
         self._inductor_options = {**ours, **self._options}
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._most)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        compiled: Callable[..., Any] = torch.compile(self._function, options=self._inductor_options or None, **settings)
+        # Else functions that are compiled would share what torch keeps of a counted one.
+        function = counted(self._function) if "isolate_recompiles" in settings else self._function
+        compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
         return compiled
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -26,7 +26,12 @@ def modules_of(*values: Any) -> list[nn.Module]:
 
 
 def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth: int) -> None:
-    if id(value) in seen or isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType):
+    try:
+        is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
+    except ReferenceError:
+        # A weak reference to what is gone.
+        return
+    if is_plain or id(value) in seen:
         return
     seen.add(id(value))
     if isinstance(value, nn.Module):
@@ -46,12 +51,19 @@ def _held_by(value: Any) -> Iterable[Any]:
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         names = {name for code in _codes(value.__code__) for name in code.co_names}
         used = [value.__globals__[name] for name in sorted(names) if name in value.__globals__]
+        # ``package.model(x)``
+        inner = [vars(each).get(name) for each in used if isinstance(each, types.ModuleType) for name in names]
+        used += [each for each in inner if isinstance(each, nn.Module)]
         return [*cells, *used, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     if isinstance(value, dict):
         return value.values() if len(value) <= _LONGEST else ()
     if isinstance(value, list | tuple | set):
         return value if len(value) <= _LONGEST else ()
-    return vars(value).values() if hasattr(value, "__dict__") and not isinstance(value, nn.Module) else ()
+    attributes = vars(value).values() if hasattr(value, "__dict__") else ()
+    # Lists of modules that torch does not see.
+    return (
+        [each for each in attributes if isinstance(each, list | tuple)] if isinstance(value, nn.Module) else attributes
+    )
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -6,12 +6,14 @@ torch's functions copies in place of them, so the tensors of the caller are only
 
 from __future__ import annotations
 
+import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -25,6 +27,9 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
 
+# As deep as batches of PyG keep their tensors.
+_DEEPEST_OBJECT = 3
+
 _running = threading.local()
 
 
@@ -36,8 +41,15 @@ class Copied(NamedTuple):
     version: int
 
     def is_written(self) -> bool:
-        """Return whether the run wrote to the copy."""
-        return self.copy._version != self.version
+        """Return whether a run in the same precision wrote to the copy, or to its gradient."""
+        if self.copy._version != self.version or (
+            self.copy.is_leaf and _has_gradient(self.copy) != _has_gradient(self.original)
+        ):
+            return True
+        # What is written through ``.data`` has no other version.
+        one, other = self.copy.detach(), self.original.detach()
+        is_same = one.layout != torch.strided or torch.equal(one, other)
+        return not (is_same or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
 
 
 class Reference(NamedTuple):
@@ -53,6 +65,8 @@ class Reference(NamedTuple):
         Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
         The tensors that the function read and that existed before.
+    random_state
+        State of torch's generator after the call.
     draws
         Names of the functions that drew random numbers other than those of compiled code.
     """
@@ -62,6 +76,7 @@ class Reference(NamedTuple):
     buffers: dict[tuple[int, str], Tensor]
     copies: list[Copied]
     draws: set[str]
+    random_state: Tensor
 
 
 def is_running() -> bool:
@@ -90,6 +105,7 @@ def run_on_copies(
         with random_state_kept(), modules_kept(modules):
             with mode:
                 result = function(*args, **kwargs)
+            random_state = torch.get_rng_state()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
                 # A kernel that takes memory by its address writes to the original.
@@ -107,20 +123,27 @@ def run_on_copies(
             # A function of autograd gets the original where torch's functions get the copy.
             parts = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(parts[1:], parts[0]) if parts else torch.zeros_like(made)
-    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws)
+    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, random_state)
 
 
-def tensors_of(value: Any, path: str) -> dict[str, Tensor]:
-    """Return the tensors in nested containers by their paths."""
+def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
+    """Return the tensors in nested containers and objects by their paths."""
     if isinstance(value, Tensor):
         return {path: value}
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         items = [(f"{path}[{key!r}]", each) for key, each in value.items()]
     elif isinstance(value, tuple | list):
         items = [(f"{path}[{i}]", each) for i, each in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type) and depth < _DEEPEST_OBJECT:
+        items = [(f"{path}.{name}", each) for name, each in vars(value).items()]
+        depth += 1
     else:
         return {}
-    return {name: tensor for inner, each in items for name, tensor in tensors_of(each, inner).items()}
+    return {name: tensor for inner, each in items for name, tensor in tensors_of(each, inner, depth).items()}
+
+
+def _has_gradient(tensor: Tensor) -> bool:
+    return tensor.grad is not None
 
 
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
@@ -146,13 +169,15 @@ def _gradient_of_output(output: Tensor) -> Tensor:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Restore the global generators of torch afterwards."""
-    state = torch.get_rng_state()
+    """Restore the global generators of torch, numpy and Python afterwards."""
+    state, of_python, of_numpy = torch.get_rng_state(), random.getstate(), numpy.random.get_state()  # noqa: NPY002
     on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
     try:
         yield
     finally:
         torch.set_rng_state(state)
+        random.setstate(of_python)
+        numpy.random.set_state(of_numpy)  # noqa: NPY002
         if on_devices:
             torch.cuda.set_rng_state_all(on_devices)
 
@@ -215,6 +240,12 @@ class _Copies(TorchFunctionMode):
             copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
         copy.requires_grad_(tensor.requires_grad)
         self.copies[id(tensor)] = Copied(tensor, copy, copy._version)
+        if tensor.is_leaf and tensor.requires_grad:
+            # Hooks that change gradients, and gradients that an optimiser reads.
+            for hook in (tensor._backward_hooks or {}).values():
+                copy.register_hook(hook)  # type: ignore[no-untyped-call]
+            if tensor.grad is not None:
+                copy.grad = self._copied_tensor(tensor.grad)
         self._made[id(copy)] = weakref.ref(copy)
         return copy
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 
@@ -17,7 +17,7 @@ def signature_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         # Sparse tensors have no strides.
         strides = value.stride() if value.layout == torch.strided else value.layout
-        return value.shape, strides, value.dtype, value.device, value.requires_grad
+        return value.shape, strides, value.dtype, value.device
     if isinstance(value, tuple | list):
         return type(value), tuple(map(signature_of, value))
     if isinstance(value, dict):
@@ -26,29 +26,6 @@ def signature_of(value: Any) -> Any:
         # NaN differs from itself.
         return type(value), repr(value) if value != value else value
     return type(value)
-
-
-def without_sizes(signature: Any) -> Any:
-    """Return a signature in which tensors of any size are equal, as they are for code that is compiled for any."""
-    if isinstance(signature, torch.Size):
-        return len(signature)
-    if isinstance(signature, tuple):
-        # Strides follow from sizes.
-        kept = (signature[0], *signature[2:]) if signature and isinstance(signature[0], torch.Size) else signature
-        return tuple(map(without_sizes, kept))
-    return signature
-
-
-def mode_of(modules: Iterable[nn.Module], parameters: Iterable[Tensor]) -> tuple[Any, ...]:
-    """Return what code is compiled for apart from signatures: gradients, autocast, threads, training."""
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        tuple((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in ("cpu", "cuda")),
-        torch.get_num_threads(),
-        tuple(module.training for module in modules),
-        tuple(parameter.requires_grad for parameter in parameters),
-    )
 
 
 def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -155,7 +155,7 @@ def is_graph_break(error: BaseException) -> bool:
 def is_error_of_function(error: BaseException) -> bool:
     """Whether the function itself fails, as it would uncompiled: an operation on shapes and types, or Python code."""
     told = str(error)[:60]
-    seen = "Observed exception" in told or "failed to find name" in told
+    seen = any(each in told for each in ("Observed exception", "failed to find name", "failed to bind arguments"))
     return seen or _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
 
 

@@ -167,7 +167,9 @@ def test_entries_that_are_not_finite_must_stand_at_the_same_places(monkeypatch: 
 
 def test_another_structure_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     Miscompiles(monkeypatch, lambda result: result[:-1])
-    with refused(CompileError, "compiled code returns result [39, 5], and uncompiled code result [40, 5]"):
+    with refused(
+        CompileError, "returns result float32 [39, 5] with 0 gradients, and uncompiled code result float32 [40, 5]"
+    ):
         tp.compile(lambda x: x * 2)(rows())
 
 
@@ -212,41 +214,67 @@ def test_a_rounding_error_beside_a_kink_is_no_difference(monkeypatch: pytest.Mon
         tp.compile(loss_of)(x)
 
 
-CHANGES: dict[str, Callable[[nn.Sequential], Any]] = {
+class WrongFrom:
+    """A backend of torch's compiler that is wrong from its n-th graph on."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.graphs = first, 0
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        self.graphs += 1
+        if self.graphs < self.first:
+            return graph
+        return lambda *values: [each * 1.5 for each in graph(*values)]
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
     "evaluation": lambda model: model.eval(),
     "frozen": lambda model: model[0].requires_grad_(False),
-    "no gradients": lambda model: torch.set_grad_enabled(False),
+    "a module replaced": lambda model: model.__setitem__(2, nn.Tanh()),
+    "precision": lambda model: model.double(),
     "threads": lambda model: torch.set_num_threads(torch.get_num_threads() + 1),
 }
 
 
-@pytest.mark.parametrize("change", [*CHANGES, "shape", "autocast", "inference"])
-def test_a_call_in_another_mode_is_compared_again(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, x, threads = network(), rows(), torch.get_num_threads()
-    fake = Miscompiles(monkeypatch)
-    step = tp.compile(lambda x: model(x), shapes=2)
+@pytest.mark.parametrize("change", [*CHANGES, "shape", "no gradients", "autocast", "inference"])
+def test_a_call_for_which_torch_compiles_again_is_compared_again(change: str) -> None:
+    model, x, threads, wrong = network(), rows(), torch.get_num_threads(), WrongFrom(2)
+    step = tp.compile(lambda x: model(x), shapes=3, backend=wrong)
     step(x)
-    assert fake.calls == 2
     step(rows(seed=1))
-    assert fake.calls == 3
-    fake.mistake = lambda result: result * 1.5
+    assert wrong.graphs == 1
+    modes = {"no gradients": torch.no_grad(), "autocast": torch.autocast("cpu"), "inference": torch.inference_mode()}
     try:
         if change in CHANGES:
             CHANGES[change](model)
-        modes = {"autocast": torch.autocast("cpu"), "inference": torch.inference_mode()}
+        x = rows(41) if change == "shape" else x.double() if change == "precision" else x
         with modes.get(change, contextlib.nullcontext()), refused(CompileError, "wrongly"):
-            step(rows(41) if change == "shape" else x)
+            step(x)
     finally:
-        torch.set_grad_enabled(True)
         torch.set_num_threads(threads)
 
 
-def test_with_dynamic_shapes_the_first_two_sizes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Miscompiles(monkeypatch)
-    step = tp.compile(lambda x: x.sin(), dynamic=True)
-    for number, calls in ((5, 2), (5, 3), (6, 5), (7, 6), (6, 7), (9, 8)):
+def test_other_contents_of_an_object_are_compared_again() -> None:
+    """Its tensors are not part of the signature."""
+
+    class Batch:
+        def __init__(self, number: int) -> None:
+            self.x = rows(number)
+
+    step = tp.compile(lambda batch: batch.x.sin(), backend=WrongFrom(2))
+    step(Batch(40))
+    with refused(CompileError, "wrongly"):
+        step(Batch(41))
+
+
+def test_with_dynamic_shapes_each_code_is_compared() -> None:
+    wrong = WrongFrom(2)
+    step = tp.compile(lambda x: x.sin(), dynamic=True, backend=wrong)
+    for number in (6, 7, 8):
         step(rows(number))
-        assert fake.calls == calls
+    assert wrong.graphs == 1
+    with refused(CompileError, "wrongly"):
+        step(rows(1))
 
 
 def test_a_batch_that_shows_nothing_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,9 +433,15 @@ def trains(x: Tensor) -> Tensor:
     return x * weight
 
 
+def writes_data(x: Tensor) -> Tensor:
+    weight.data.mul_(0.5)
+    return x * weight
+
+
 @pytest.mark.parametrize(
     ("function", "named"),
     [
+        (writes_data, "a tensor outside of its arguments (float32 [5] on cpu)"),
         (adds_to_a_global, "a tensor outside of its arguments (float32 [5] on cpu)"),
         (writes_its_argument, "the argument x"),
         (trains, "a tensor outside of its arguments (float32 [5] on cpu)"),
@@ -423,6 +457,102 @@ def test_a_function_that_writes_tensors_is_refused_by_name(function: Callable[..
     assert torch.equal(total, before[0])
     assert torch.equal(weight, before[1])
     tp.compile(function, backend="eager", check=False)(x)
+
+
+def test_an_optimiser_and_a_backward_pass_inside_are_refused() -> None:
+    model = nn.Linear(5, 1)
+    optimiser = torch.optim.Adam(model.parameters(), 0.1)
+    model(rows()).sum().backward()
+    before = copy.deepcopy(model.state_dict())
+    with refused(CompileError, "writes to a tensor outside of its arguments (float32 [1, 5] on cpu)"):
+        tp.compile(lambda x: (optimiser.step(), x)[1], backend="eager", fullgraph=False)(rows())  # type: ignore[func-returns-value]
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+    model.zero_grad()
+
+    def with_backward(x: Tensor) -> Tensor:
+        loss = model(x).sum()
+        loss.backward()
+        return loss.detach()
+
+    with refused(CompileError, "with_backward writes to Linear."):
+        tp.compile(with_backward, backend="eager", fullgraph=False)(rows())
+    assert model.weight.grad is None
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
+def test_arguments_with_a_history_are_compared_and_keep_it() -> None:
+    """The graph behind an argument belongs to the caller, also where it leads to a parameter that is read again."""
+    cell, other = nn.GRUCell(5, 5), nn.GRUCell(5, 5)
+    other.load_state_dict(cell.state_dict())
+    step = tp.compile(lambda x, h: cell(x, h), backend="aot_eager")
+    found, expected = torch.zeros(40, 5), torch.zeros(40, 5)
+    for seed in range(3):
+        found, expected = step(rows(seed=seed), found), other(rows(seed=seed), expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(*([p.grad for p in each.parameters()] for each in (cell, other)))
+
+
+def test_hooks_that_change_gradients_are_no_difference() -> None:
+    model = network()
+    model[0].weight.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+    tp.compile(model, backend="aot_eager")(rows()).sum().backward()
+    assert model[0].weight.grad.abs().max() <= 1e-3
+
+
+def test_sparse_gradients_and_complex_numbers_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, ids = nn.Embedding(9, 3, sparse=True), torch.arange(5)
+    Miscompiles(monkeypatch)
+    tp.compile(lambda ids: table(ids).square().sum())(ids)
+    tp.compile(lambda x: torch.complex(x, 2 * x))(rows())
+    Miscompiles(monkeypatch, lambda result: result * 1.01)
+    for function, argument in ((lambda ids: table(ids), ids), (lambda x: torch.complex(x, 2 * x), rows())):
+        with refused(CompileError, "wrongly"):
+            tp.compile(function)(argument)
+
+
+def test_a_large_number_hides_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = torch.arange(5) < 2
+
+    def wrong(result: Any) -> Any:
+        return torch.where(mask, result, result * 1.5)
+
+    Miscompiles(monkeypatch, wrong)
+    with torch.no_grad(), refused(CompileError, "wrongly"):
+        tp.compile(lambda x: x.sin().masked_fill(mask, -1e9))(rows())
+    Miscompiles(monkeypatch, lambda result: (result[0] * 1.5, result[1]))
+    with refused(CompileError, "wrongly"):
+        tp.compile(lambda x: (x.sin().mean(), torch.full((9,), 2**60)))(rows())
+
+
+def test_tensors_in_returned_objects_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Out:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    wrong = [False]
+    Miscompiles(monkeypatch, lambda result: Out({"here": result.value["here"] * 2}) if wrong[0] else result)
+    tp.compile(lambda x: Out({"here": x.sin()}))(rows())
+    wrong[0] = True
+    with refused(CompileError, "the output result.value['here'] is "):
+        tp.compile(lambda x: Out({"here": x.sin()}))(rows())
+    wrong[0] = False
+    with pytest.warns(UserWarning, match="not compared.*it returns no tensors"):
+        tp.compile(lambda x: Out(3))(rows())
+
+
+def test_gradients_that_are_not_finite_are_said_once() -> None:
+    """Compiled and uncompiled code agree on them, so nothing else would say so."""
+    labels = torch.tensor([1.0, torch.nan, 3.0])
+    mask, head = ~labels.isnan(), nn.Linear(1, 1)
+
+    def loss_of(x: Tensor) -> Tensor:
+        return tp.nn.masked_mean((head(x)[:, 0] - labels).square(), mask)
+
+    step = tp.compile(loss_of, backend="aot_eager")
+    with pytest.warns(UserWarning, match=r"result of loss_of is finite.*gradient of Linear.weight is not.*masked_loss"):
+        assert step(torch.ones(3, 1)).isfinite()
+    step(torch.zeros(3, 1))
 
 
 def test_other_random_numbers_are_not_compared_and_said_once() -> None:
@@ -443,11 +573,26 @@ def test_masks_of_dropout_are_the_same_in_both(monkeypatch: pytest.MonkeyPatch) 
     tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))
     assert seen == [""]
 
-    weight = model[4].weight
-    tampered = torch.compile(lambda x: functional.dropout(model(x), 0.2).square().mean() + 1e-3 * weight.square().sum())
-    monkeypatch.setattr(torch, "compile", lambda function, **settings: tampered)
+    last = model[4].weight
+    real_compile = torch.compile
+
+    def tampered(function: Any, **settings: Any) -> Any:
+        return real_compile(lambda x: function(x) + 1e-3 * last.square().sum(), **settings)
+
+    monkeypatch.setattr(torch, "compile", tampered)
     with refused(CompileError, "wrongly"):
         tp.compile(lambda x: functional.dropout(model(x), 0.2).square().mean())(rows(200))
+
+
+def test_dropout_whose_result_is_not_used_is_not_compared() -> None:
+    """Compiled code does not draw its mask, so that all later masks are others."""
+
+    def function(x: Tensor) -> Tensor:
+        functional.dropout(x, 0.5)
+        return functional.dropout(x, 0.5)
+
+    with pytest.warns(UserWarning, match="not compared.*compiled code draws other random numbers"):
+        tp.compile(function)(rows())
 
 
 def test_a_function_that_fails_on_copies_only_is_compiled_and_said() -> None:

@@ -95,8 +95,8 @@ def test_a_generator_is_told_what_to_do() -> None:
     def rows(x: Tensor) -> Iterator[Tensor]:
         yield x
 
-    with refused(CompileError, "rows cannot be compiled", "a function that is not compiled yield them"):
-        traced(rows)(torch.zeros(3))
+    with refused(CompileError, "rows is a generator", "a function that is not compiled yield them"):
+        traced(rows)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta:UserWarning")
