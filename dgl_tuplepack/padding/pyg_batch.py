@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -227,6 +227,30 @@ def plain_batch(
         if names.node_types[number] in names.counted:
             storages[at][NUMBER] = totals[number]
     return made
+
+
+def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
+    """Change a batch of `plain_batch` as `follow_batch` and `exclude_keys` of `Batch.from_data_list` would."""
+    origin = batch.__dict__["_origin"]
+    names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
+    for column, t, key in names.columns:
+        each = np.full(origin.num_graphs, names.layout.rows.get(column, 1), np.int64)
+        _follow_or_exclude(_storage(batch, names, t), key, counts.get(column[1], each), follow, exclude)
+    for e, place in zip(names.edge_types, names.edge_places, strict=True):
+        _follow_or_exclude(_storage(batch, names, names.storage_of(e)), place.ends, counts[e], follow, exclude)
+    if NUMBER in exclude:
+        for storage in batch.stores:
+            storage.pop(NUMBER, None)
+    return batch
+
+
+def _follow_or_exclude(
+    storage: Any, key: str, counts: IntArray, follow: Collection[str], exclude: Collection[str]
+) -> None:
+    if key in exclude:
+        del storage[key]
+    elif key in follow:
+        storage[f"{key}_batch"], storage[f"{key}_ptr"] = _slots_and_pointers(counts, int(counts.sum()))
 
 
 def _set_columns(names: Names, storages: Sequence[dict[str, Any]], values: Sequence[Tensor]) -> None:
