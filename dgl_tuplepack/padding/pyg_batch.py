@@ -233,24 +233,19 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
     """Change a batch of `plain_batch` as `follow_batch` and `exclude_keys` of `Batch.from_data_list` would."""
     origin = batch.__dict__["_origin"]
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
-    for column, t, key in names.columns:
-        each = np.full(origin.num_graphs, names.layout.rows.get(column, 1), np.int64)
-        _follow_or_exclude(_storage(batch, names, t), key, counts.get(column[1], each), follow, exclude)
-    for e, place in zip(names.edge_types, names.edge_places, strict=True):
-        _follow_or_exclude(_storage(batch, names, names.storage_of(e)), place.ends, counts[e], follow, exclude)
+    rows, number = names.layout.rows, origin.num_graphs
+    found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
+    ends = zip(names.edge_types, names.edge_places, strict=True)
+    for t, key, each in (*found, *((names.storage_of(e), place.ends, counts[e]) for e, place in ends)):
+        storage = _storage(batch, names, t)
+        if key in exclude:
+            del storage[key]
+        elif key in follow:
+            storage[f"{key}_batch"], storage[f"{key}_ptr"] = _slots_and_pointers(each, int(each.sum()))
     if NUMBER in exclude:
         for storage in batch.stores:
             storage.pop(NUMBER, None)
     return batch
-
-
-def _follow_or_exclude(
-    storage: Any, key: str, counts: IntArray, follow: Collection[str], exclude: Collection[str]
-) -> None:
-    if key in exclude:
-        del storage[key]
-    elif key in follow:
-        storage[f"{key}_batch"], storage[f"{key}_ptr"] = _slots_and_pointers(counts, int(counts.sum()))
 
 
 def _set_columns(names: Names, storages: Sequence[dict[str, Any]], values: Sequence[Tensor]) -> None:
