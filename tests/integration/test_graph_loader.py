@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import pickle
 import subprocess
@@ -150,6 +151,13 @@ def assert_same_loader(ours: Any, theirs: Any) -> None:
     assert sum(map(len, expected)) > 0 or len(theirs) == 0
     assert_same_value(found, expected)
     assert torch.equal(state, other)
+
+
+def test_arguments_have_the_order_and_defaults_of_the_original() -> None:
+    found, expected = (inspect.signature(kind).parameters for kind in (tp.GraphDataLoader, GraphDataLoader))
+    assert [(p.name, p.default, p.kind) for p in found.values()] == [
+        (p.name, p.default, p.kind) for p in expected.values()
+    ]
 
 
 @pytest.mark.parametrize("kind", ["list", "store"])

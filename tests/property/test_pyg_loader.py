@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.store.pyg import PygBatched
 from tests.messages import refused
 from tests.pyg import LISTS, InMemory, NewAxis, assert_same, few, molecule, pairs_of, stored
 
@@ -65,6 +67,13 @@ def assert_same_loader(ours: Any, theirs: Any) -> None:
     assert torch.equal(state, other)
 
 
+def test_arguments_have_the_order_and_defaults_of_the_original() -> None:
+    found, expected = (inspect.signature(kind).parameters for kind in (tp.pyg.DataLoader, DataLoader))
+    assert [(p.name, p.default, p.kind) for p in found.values()] == [
+        (p.name, p.default, p.kind) for p in expected.values()
+    ]
+
+
 @pytest.mark.parametrize("kind", ["list", "store"])
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_epochs_are_those_of_the_loader_of_pyg(name: str, kind: str) -> None:
@@ -80,6 +89,17 @@ def test_every_view_of_a_store_is_batched_as_the_list() -> None:
         (store.as_pyg_dataset(), GRAPHS), (InMemory(GRAPHS), GRAPHS), ([], []), (Subset(store, []), []),
     ):  # fmt: skip
         assert_same_loader(tp.pyg.DataLoader(dataset, 4, False, ["x"]), DataLoader(graphs, 4, False, ["x"]))
+
+
+def test_stores_are_fetched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above would pass graph by graph, too."""
+    store = stored(GRAPHS)
+    asked: list[Any] = []
+    fetch = PygBatched.__getitem__
+    monkeypatch.setattr(PygBatched, "__getitem__", lambda view, ids: asked.append(ids) or fetch(view, ids))
+    for dataset in (store, store.subset(range(20)), Subset(store, range(20)), store.batched(framework="pyg")):
+        next(iter(tp.pyg.DataLoader(dataset, batch_size=16, follow_batch=["y"])))
+    assert asked == [list(range(16))] * 4
 
 
 @few
