@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dgl_tuplepack import nn as nn
+    from dgl_tuplepack import pyg as pyg
     from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack import transforms as transforms
     from dgl_tuplepack.bounds import lower_bound as lower_bound
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from dgl_tuplepack.histogram import load_example as load_example
     from dgl_tuplepack.ladder import Ladder as Ladder
     from dgl_tuplepack.limits import Limits as Limits
+    from dgl_tuplepack.loader import GraphDataLoader as GraphDataLoader
     from dgl_tuplepack.loader import PackedLoader as PackedLoader
     from dgl_tuplepack.loader import packed_loader as packed_loader
     from dgl_tuplepack.loader import packed_loaders as packed_loaders
@@ -80,6 +82,7 @@ _PUBLIC = {
     "OgbFolder": "sources",
     "GraphStore": "store",
     "MultiStore": "store",
+    "GraphDataLoader": "loader",
     "packed_loader": "loader",
     "packed_loaders": "loader",
     "PackedLoader": "loader",
@@ -90,13 +93,13 @@ _PUBLIC = {
     "preprocess_shards": "sharding",
 }
 # Modules that are offered as such; they need torch.
-_MODULES = ("nn", "tensor_graph", "transforms")
+_MODULES = ("nn", "pyg", "tensor_graph", "transforms")
 _NEED_TORCH = (
     "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "loader", "packed",
-    "preprocessing", "sharding", "transforms",
+    "preprocessing", "pyg", "sharding", "transforms",
 )  # fmt: skip
-# Subclasses of DGL's classes. A star import offers them where DGL is imported already.
-_NEED_DGL = ("PackedDataset",)
+# Subclasses of classes of DGL or PyG. A star import offers them if that package is imported already.
+_SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
 def _offered() -> list[str]:
@@ -114,7 +117,7 @@ def _offered() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         # A star import asks for it.
-        return [each for each in _offered() if each not in _NEED_DGL or "dgl" in sys.modules]
+        return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -122,6 +125,8 @@ def __getattr__(name: str) -> Any:
         from dgl_tuplepack._optional import load
 
         load("torch")
+        if name in _SUBCLASSES:
+            load(_SUBCLASSES[name])
     imported = importlib.import_module(f"{__name__}.{module or name}")
     value = getattr(imported, name) if name in _PUBLIC else imported
     globals()[name] = value

@@ -181,8 +181,7 @@ def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
     """Refuse (InputError) items that are not one for each id."""
     if len(items) != len(ids):
         raise InputError(
-            f"a dataset gave {len(items)} items for {len(ids)} ids, but single items are needed; of a store, give the "
-            "store itself and not store.batched()."
+            f"a dataset gave {len(items)} items for {len(ids)} ids, but needs one for each; correct its __getitems__."
         )
 
 

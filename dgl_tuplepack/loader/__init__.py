@@ -1,6 +1,21 @@
-"""One call from graphs and a number of graphs a batch to a loader, with everything between them chosen."""
+"""Loaders: one call that chooses everything, and DGL's own loader with whole batches of stores."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dgl_tuplepack._optional import lazy_class
 from dgl_tuplepack.loader.calls import packed_loader, packed_loaders
 from dgl_tuplepack.loader.packed import PackedLoader
 
-__all__ = ["PackedLoader", "packed_loader", "packed_loaders"]
+if TYPE_CHECKING:
+    from dgl_tuplepack.loader.graph_loader import GraphDataLoader as GraphDataLoader
+
+__all__ = ["GraphDataLoader", "PackedLoader", "packed_loader", "packed_loaders"]
+
+# A subclass of one of DGL's classes; the rest does not need DGL.
+__getattr__ = lazy_class(globals(), "GraphDataLoader", "dgl_tuplepack.loader.graph_loader")
+
+
+def __dir__() -> list[str]:
+    return __all__

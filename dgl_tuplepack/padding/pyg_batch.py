@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -227,6 +227,25 @@ def plain_batch(
         if names.node_types[number] in names.counted:
             storages[at][NUMBER] = totals[number]
     return made
+
+
+def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
+    """Change a batch of `plain_batch` as `follow_batch` and `exclude_keys` of `Batch.from_data_list` would."""
+    origin = batch.__dict__["_origin"]
+    names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
+    rows, number = names.layout.rows, origin.num_graphs
+    found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
+    ends = zip(names.edge_types, names.edge_places, strict=True)
+    for t, key, each in (*found, *((names.storage_of(e), place.ends, counts[e]) for e, place in ends)):
+        storage = _storage(batch, names, t)
+        if key in exclude:
+            del storage[key]
+        elif key in follow:
+            storage[f"{key}_batch"], storage[f"{key}_ptr"] = _slots_and_pointers(each, int(each.sum()))
+    if NUMBER in exclude:
+        for storage in batch.stores:
+            storage.pop(NUMBER, None)
+    return batch
 
 
 def _set_columns(names: Names, storages: Sequence[dict[str, Any]], values: Sequence[Tensor]) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import operator
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -27,12 +26,26 @@ from dgl_tuplepack.store.selection import Selection
 _MOST = {idtype: torch.iinfo(idtype).max for idtype in (torch.int32, torch.int64)}
 
 
-class BatchedStore:
+class BatchView:
+    """Base of views whose item for a list of ids is a whole batch; `framework` is whose batch it is."""
+
+    framework = "dgl"
+
+    def __getitems__(self, ids: Sequence[int]) -> NoReturn:
+        """Refuse (InputError) a loader that collates single graphs itself; torch's loaders call this."""
+        loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"
+        raise InputError(
+            "store.batched() makes whole batches, but this loader collates single graphs; give the store itself to "
+            f"the loader that fetches whole batches, {loader}(store, batch_size=64, shuffle=True), or to any loader "
+            "with a collate_fn of your own."
+        )
+
+
+class BatchedStore(BatchView):
     """View of a store whose item for a list of ids is ``(DGLGraph, labels)``, as DGL's collate makes it of the items.
 
-    Made by `GraphStore.batched`. It stands in for the dataset of a script: a loader that batches by itself, such as
-    ``GraphDataLoader(view, batch_size=64, shuffle=True)``, gets whole batches too. With
-    ``sampler=PackBatchSampler(...), batch_size=None`` batches keep a limit on nodes and edges.
+    Made by `GraphStore.batched`. `GraphDataLoader` makes one of the store that it is given. In any other loader,
+    ``sampler=PackBatchSampler(...), batch_size=None`` gives batches within limits on nodes and edges.
 
     Without labels the item is the DGLGraph alone. The item for a single id is that of the store. The empty list gives a
     batch of no graphs.
@@ -127,10 +140,6 @@ class BatchedStore:
             f, i = divmod(-1 - wrong, len(graphs.ids))
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f][0])
 
-    def __getitems__(self, ids: Sequence[int]) -> list[Any]:
-        """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
-        return collatable(self[ids])
-
 
 def is_one_id(ids: Any) -> bool:
     """Whether `ids` is one id, and not several."""
@@ -181,43 +190,3 @@ def no_graphs(schema: Schema) -> Any:
     """Return a batch of no graphs."""
     tensors = [torch.empty((0, *row), dtype=dtype, device="cpu") for _, dtype, row in tensors_of(schema)]
     return BatchBuilder(schema).batch([0] * (len(schema.components) + 1), tensors)
-
-
-class _Text(str):
-    """A text that carries a batch: collate functions hand lists of texts on as they are."""
-
-    batch: Any
-
-
-class _Whole(tuple[_Text]):
-    """A named tuple of one text. Another one made of the collated texts is the batch that the text carries."""
-
-    _fields = ("text",)
-
-    def __new__(cls, texts: list[_Text]) -> Any:
-        return texts[0].batch
-
-    def __iter__(self) -> Iterator[_Text]:
-        _refuse_others(sys._getframe(1).f_globals)
-        return super().__iter__()
-
-    def __getitem__(self, index: Any) -> Any:
-        _refuse_others(sys._getframe(1).f_globals)
-        return super().__getitem__(index)
-
-
-def _refuse_others(scope: Mapping[str, Any]) -> None:
-    """Refuse (InputError) to be taken apart by code that would take the text for a graph; `scope` has its globals."""
-    if str(scope.get("__name__")).partition(".")[0] not in ("dgl", "torch", "torch_geometric"):
-        raise InputError(
-            "store.batched() gives whole batches to loaders, which only the collate functions of DGL and torch hand "
-            "on; a collate_fn of your own wants single graphs: give the loader the store in place of store.batched(), "
-            "or leave collate_fn out."
-        )
-
-
-def collatable(batch: Any) -> list[Any]:
-    """Return a list that the collate functions of DGL and torch turn into `batch`."""
-    text = _Text()
-    text.batch = batch
-    return [tuple.__new__(_Whole, (text,))]

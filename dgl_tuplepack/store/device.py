@@ -21,7 +21,7 @@ from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
-from dgl_tuplepack.store.batched import checked_totals, collatable, is_one_id, tensors_of
+from dgl_tuplepack.store.batched import BatchView, checked_totals, is_one_id, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.memory import batch_of_tensors
@@ -247,7 +247,7 @@ class DevicePaddedStore(Transformable):
         return torch.where(position < real_edges, moved, loops).to(self.shape.idtype)
 
 
-class DeviceBatchedStore:
+class DeviceBatchedStore(BatchView):
     """View of a `DeviceStore` whose item for a list of ids is ``(DGLGraph, labels)`` on the device, without padding.
 
     It is that of `BatchedStore`. For a loader without workers.
@@ -292,10 +292,6 @@ class DeviceBatchedStore:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
-
-    def __getitems__(self, ids: Sequence[int]) -> list[Any]:
-        """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
-        return collatable(self[ids])
 
 
 def _on_device(item: Any, device: torch.device) -> Any:

@@ -88,18 +88,17 @@ class StoredGraphs(WithTransform, Selection):
     def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchedStore:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` without padding, or a batch of PyG.
 
-        It is what `dgl.batch` and DGL's collate make of the items, far faster. The view takes the place of the dataset
-        in a script: ``GraphDataLoader(store.batched(), batch_size=64, shuffle=True)``. With
-        ``sampler=PackBatchSampler(store, limits), batch_size=None`` no batch exceeds the limits. Collate functions
-        other than those of DGL and torch want single items, which the store itself gives.
+        It equals what `dgl.batch` and DGL's collate make of the items, and is made far faster. In a training script,
+        ``tp.GraphDataLoader(store, batch_size=64, shuffle=True)`` uses it. In any loader with
+        ``sampler=PackBatchSampler(store, limits), batch_size=None``, no batch exceeds the limits.
 
         Parameters
         ----------
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
         framework
-            "dgl", or "pyg": the item is what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
-            ``torch_geometric.loader.DataLoader(store.batched(framework="pyg"), batch_size=64)`` gets it whole.
+            "dgl", or "pyg": the item equals what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
+            ``tp.pyg.DataLoader(store, batch_size=64)`` uses it.
         """
         if not is_one_of(framework, ("dgl", "pyg")):
             raise InputError(f"framework must be 'dgl' or 'pyg', but is {shown(framework)}; give one of them.")

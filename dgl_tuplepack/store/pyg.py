@@ -20,9 +20,11 @@ from dgl_tuplepack.store.selection import Selection
 class PygBatched(BatchedStore):
     """View of a store whose item for a list of ids is a batch of PyG; made by ``GraphStore.batched(framework="pyg")``.
 
-    It stands in for the dataset of a script: ``torch_geometric.loader.DataLoader(view, batch_size=64, shuffle=True)``
-    gets whole batches. The item for a single id is a `Data` or `HeteroData`.
+    `dgl_tuplepack.pyg.DataLoader` makes one of the store that it is given. The item for a single id is a `Data` or
+    `HeteroData`.
     """
+
+    framework = "pyg"
 
     def _tensors_of(self, schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
         """Return those of any batch, without the counts of nodes and edges, which `GraphRows` has already."""

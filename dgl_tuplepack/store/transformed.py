@@ -26,7 +26,7 @@ from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.sizes import GraphSizes, IntArray
-from dgl_tuplepack.store.batched import BatchedStore, collatable, is_one_id, no_graphs, tensors_of
+from dgl_tuplepack.store.batched import BatchedStore, BatchView, is_one_id, no_graphs, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
 from dgl_tuplepack.store.selection import Selection
 
@@ -236,11 +236,8 @@ class TransformedStore:
         return f"TransformedStore({self.store!r}, {self._transform.name})"
 
 
-class TransformedBatched:
-    """View of a `TransformedStore` whose item for a list of ids is one batch without padding.
-
-    It stands in for the dataset of a script, as `BatchedStore` does.
-    """
+class TransformedBatched(BatchView):
+    """View of a `TransformedStore` whose item for a list of ids is one batch without padding."""
 
     def __init__(self, graphs: TransformedStore) -> None:
         self.graphs, self.store = graphs, graphs.store
@@ -264,10 +261,6 @@ class TransformedBatched:
         graph = batches_of(schema, [part.graph for part in parts], where)
         labels = stack_labels([as_tensors(part.label) for part in parts], schema, where)
         return (graph, as_label(labels)) if labels else graph
-
-    def __getitems__(self, ids: Sequence[int]) -> list[Any]:
-        """Return what the collate functions of DGL and torch turn into the batch; torch's loaders call this."""
-        return collatable(self[ids])
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.graphs)

@@ -239,6 +239,8 @@ def _ways(
     import torch
     from dgl.dataloading import GraphDataLoader
 
+    from dgl_tuplepack import GraphDataLoader as WholeLoader
+
     def through(loader: Any, form: str | None = None) -> Callable[[], None]:
         def loop() -> None:
             for batch in loader:
@@ -263,10 +265,7 @@ def _ways(
         yield "store, PyG batch without padding", through(GraphDataLoader(plain, sampler=batches, batch_size=None))
     for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
         yield name, through(GraphDataLoader(trains[stored].batched(), sampler=batches, batch_size=None))
-    yield (
-        "store, without padding, as a dataset",
-        through(GraphDataLoader(trains[False].batched(), batch_sampler=batches)),
-    )
+    yield "store, tp.GraphDataLoader", through(WholeLoader(trains[False], batch_sampler=batches))
     yield "store, DGLGraph", ours(form="graph")
     yield "store, DGLGraph, compact", ours(compact=True, form="graph")
     yield "store, tensors", ours()

@@ -165,10 +165,10 @@ class Training:
                 return packed
 
             return for_ever(epoch)
-        items = self.data.items
+        items, kind = self.data.items, self.data.plain_loader
         if self.way == UNPADDED:
-            items = self.data.store.batched(framework=self.data.framework)
-        loader = self.data.plain_loader(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True)
+            items, kind = self.data.store, tp.GraphDataLoader if self.data.framework == "dgl" else tp.pyg.DataLoader
+        loader = kind(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True)
         return for_ever(lambda _: loader)
 
     def batch_of(self, ids: list[int]) -> Any:

@@ -1,18 +1,14 @@
-"""Loaders that accelerate prepares give the batches that they gave before, or an error that names accelerate."""
+"""A packed loader that accelerate prepares is an error that names accelerate."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from dgl.dataloading import GraphDataLoader
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
-from tests.graphs import assert_same_dgl_batch
 from tests.messages import refused
 from tests.stores import molecules
 
@@ -36,11 +32,3 @@ def test_a_packed_loader_that_lost_its_sampler_is_refused(padded: bool) -> None:
 def test_a_packed_loader_is_refused_by_name(padded: bool) -> None:
     with refused(InputError, "accelerate", "prepare the model and the optimiser only"):
         next(iter(prepared(tp.packed_loader(ITEMS, 12, padded=padded))))
-
-
-def test_whole_batches_without_padding_stay_as_they_are(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", ITEMS)
-    loader = GraphDataLoader(store.batched(), batch_size=16)
-    for (found, labels), (expected, right) in zip(prepared(loader), loader, strict=True):
-        assert_same_dgl_batch(found, expected)
-        assert torch.equal(labels, right)

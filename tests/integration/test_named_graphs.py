@@ -218,7 +218,7 @@ def test_one_call_makes_a_loader(kind: str, tmp_path: Path) -> None:
 def test_a_plain_loader_of_dgl_batches_a_store_as_the_list(tmp_path: Path) -> None:
     items = crystals()
     store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES)
-    pairs = zip(GraphDataLoader(items, batch_size=5), GraphDataLoader(store.batched(), batch_size=5), strict=True)
+    pairs = zip(GraphDataLoader(items, batch_size=5), tp.GraphDataLoader(store, batch_size=5), strict=True)
     for (graphs, labels), (found, found_labels) in pairs:
         assert_same_named((found, found_labels), (graphs, labels))
 

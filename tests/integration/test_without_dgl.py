@@ -122,6 +122,7 @@ NEED_DGL = (
     "tp.unpad(store.batch([0], limits))",
     "tp.PaddedCollate(limits, example=object())",
     "tp.PackedDataset",
+    "tp.GraphDataLoader",
     "tp.transforms.PadToLimits",
     "tp.GraphStore.write(path + '2', [object()])",
 )

@@ -1,10 +1,10 @@
-"""Batches without padding are those that DGL's collate makes of the items, however a loader asks for them."""
+"""Batches without padding are those that DGL's collate makes of the items."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,9 @@ import torch
 from dgl.dataloading import GraphCollator, GraphDataLoader
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Subset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.errors import FormatError, SizesError
 from tests.graphs import (
     Content,
     assert_equal_tensors,
@@ -32,9 +31,6 @@ from tests.graphs import (
 )
 from tests.messages import refused
 from tests.stores import files_of, molecules, purchases, write_shards
-
-# A machine with one core makes torch remark on two workers.
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 
 def collated(items: Sequence[Any]) -> Any:
@@ -79,7 +75,6 @@ def test_they_equal_those_of_dgl(data: st.DataObject, content: Content, compact:
             for view in (given_store.batched(), given_store.to("cpu").batched()):
                 assert_same_pair(view[chosen], expected)
                 assert_same_pair(view[np.array(chosen, np.int32)], expected)
-                assert_same_pair(collated(view.__getitems__(chosen)), expected)
                 assert_same_item(view[chosen[0]], items[ids[0]])
                 assert len(view) == len(items)
                 nothing = split_item(view[[]])[0]
@@ -94,61 +89,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
     return tp.GraphStore.write(tmp_path_factory.mktemp("batched") / "store", ITEMS, compact=True)
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [GraphDataLoader, DataLoader])
-def test_it_takes_the_place_of_the_dataset_in_a_loader(store: tp.GraphStore, kind: Any, workers: int) -> None:
-    expected = [collated(ITEMS[first : first + 8]) for first in range(0, len(ITEMS), 8)]
-    by_batch = BatchSampler(SequentialSampler(ITEMS), 8, drop_last=False)
-    view = store.batched()
-    for loader in (
-        kind(view, batch_size=8, num_workers=workers),
-        kind(view, batch_sampler=by_batch, num_workers=workers),
-        kind(view, sampler=by_batch, batch_size=None, num_workers=workers),
-        kind(Subset(view, range(len(ITEMS))), batch_size=8, num_workers=workers),
-    ):
-        found = list(loader)
-        assert len(found) == len(expected)
-        for ours, theirs in zip(found, expected, strict=True):
-            assert_same_pair(ours, theirs)
-
-
-@pytest.mark.parametrize("batch_size", [None, 16])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(
-    batch_size: int | None, num_workers: int, tmp_path: Path
-) -> None:
-    """DGL tests its loader with this dataset: graphs batched, labels of as many items, one label for one item."""
-    view = tp.GraphStore.write(tmp_path / "store", dgl.data.MiniGCDataset(32, 10, 20)).batched()
-    loader = GraphDataLoader(view, batch_size=batch_size, shuffle=True, num_workers=num_workers)
-    assert isinstance(iter(loader), Iterator)
-    found = 0
-    for graph, labels in loader:
-        assert isinstance(graph, dgl.DGLGraph)
-        assert graph.batch_size == (batch_size or 1)
-        assert labels.shape == (() if batch_size is None else (batch_size,))
-        found += graph.batch_size
-    assert found == 32
-
-
-def test_shuffling_draws_the_same_batches(store: tp.GraphStore) -> None:
-    found, expected = (
-        list(GraphDataLoader(dataset, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(3)))
-        for dataset in (store.batched(), ITEMS)
-    )
-    for ours, theirs in zip(found, expected, strict=True):
-        assert_same_pair(ours, theirs)
-
-
-def test_no_batch_of_packs_exceeds_the_limits(store: tp.GraphStore) -> None:
-    limits = tp.Limits(nodes=20, edges=26)
-    sampler = tp.PackBatchSampler(store, limits, seed=1)
-    batches = list(GraphDataLoader(store.batched(), sampler=sampler, batch_size=None))
-    assert sum(graph.batch_size for graph, _ in batches) == len(store)
-    assert all(graph.num_nodes() <= 20 and graph.num_edges() <= 26 for graph, _ in batches)
-
-
 def test_a_training_on_a_store_has_the_losses_of_one_on_its_items(tmp_path: Path) -> None:
-    """Bit for bit, with two lines changed: the store is written, and takes the place of the list."""
+    """Bit for bit, with two lines changed: the store is written, and the loader is ours."""
     gen = torch.Generator().manual_seed(0)
     items = []
     for i in range(24):
@@ -157,12 +99,14 @@ def test_a_training_on_a_store_has_the_losses_of_one_on_its_items(tmp_path: Path
         items.append((graph, torch.tensor([float(i % 2)])))
     store = tp.GraphStore.write(tmp_path / "store", items)
     losses = []
-    for dataset in (items, store.batched()):
+    for loader in (
+        GraphDataLoader(items, batch_size=5, shuffle=True), tp.GraphDataLoader(store, batch_size=5, shuffle=True),
+    ):  # fmt: skip
         torch.manual_seed(0)
         layer, head = dgl.nn.SAGEConv(4, 8, "mean"), torch.nn.Linear(8, 1)
         optimiser = torch.optim.Adam([*layer.parameters(), *head.parameters()])
         found = []
-        for graph, labels in GraphDataLoader(dataset, batch_size=5, shuffle=True):
+        for graph, labels in loader:
             graph.ndata["h"] = layer(graph, graph.ndata["x"]).relu()
             loss = torch.nn.functional.mse_loss(head(dgl.mean_nodes(graph, "h")), labels)
             optimiser.zero_grad()
@@ -196,26 +140,6 @@ def test_it_is_read_item_by_item_too(store: tp.GraphStore) -> None:
         assert len(found) == len(ITEMS)
         for item, expected in zip(found, ITEMS, strict=True):
             assert_same_item(item, expected)
-
-
-COLLATES: dict[str, Any] = {
-    "pairs": lambda samples: dgl.batch([graph for graph, _ in samples]),
-    "unzipped": lambda samples: list(map(list, zip(*samples, strict=True))),
-    "first": lambda samples: samples[0][0],
-    "listed": lambda samples: [list(sample) for sample in samples],
-}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("name", COLLATES)
-def test_a_collate_of_the_callers_is_told_that_it_wants_the_store(
-    store: tp.GraphStore, name: str, workers: int
-) -> None:
-    with refused(InputError, "whole batches", "collate_fn of your own", "the store in place of store.batched()"):
-        next(iter(GraphDataLoader(store.batched(), batch_size=8, num_workers=workers, collate_fn=COLLATES[name])))
-    next(iter(GraphDataLoader(store, batch_size=8, collate_fn=COLLATES[name])))
-    with refused(InputError, "1 items for 8 ids", "the store itself"):
-        next(iter(GraphDataLoader(tp.with_ids(store.batched()), batch_size=8, collate_fn=list)))
 
 
 def test_as_a_source_it_is_its_store(store: tp.GraphStore, tmp_path: Path) -> None:

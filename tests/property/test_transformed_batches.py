@@ -95,7 +95,7 @@ def test_batches_are_those_of_dgl_for_any_number_of_workers(store: tp.GraphStore
     batches = view.batched()
     sampler, same = (tp.PackBatchSampler(store, LIMITS, seed=1) for _ in range(2))
     packs = GraphDataLoader(batches, sampler=sampler, batch_size=None, num_workers=workers)
-    plain = GraphDataLoader(batches, batch_size=8, num_workers=workers)
+    plain = tp.GraphDataLoader(view, batch_size=8, num_workers=workers)
     for epoch in (0, 2):
         sampler.set_epoch(epoch)
         same.set_epoch(epoch)

@@ -136,9 +136,29 @@ except tp.errors.MissingDependencyError as error:
 
 
 def test_every_public_name_can_be_had() -> None:
-    assert sorted(dir(tp)) == sorted(tp.__all__)
+    # A star import leaves PyG's loader out if nothing has imported PyG.
+    assert {*dir(tp)} - {*tp.__all__} <= {"pyg"}
+    assert {*tp.__all__} <= {*dir(tp)}
     for name in tp.__all__:
         assert getattr(tp, name) is not None
+
+
+@pytest.mark.parametrize(("name", "package"), [("GraphDataLoader", "dgl"), ("pyg", "torch_geometric")])
+def test_loaders_name_the_package_that_is_missing(name: str, package: str) -> None:
+    program = (
+        BLOCK.replace('"torch", "dgl"', f'"{package}"')
+        + f"""
+import dgl_tuplepack as tp
+print({name!r} in dir(tp), {name!r} in tp.__all__)
+try:
+    tp.{name}
+except tp.errors.MissingDependencyError as error:
+    print(error)
+"""
+    )
+    offered, message = output_of(program)
+    assert offered == "True False"
+    assert message.startswith(f"{package} is not installed")
 
 
 def test_preprocessing_is_public_for_one_source_and_for_shards() -> None:
@@ -175,5 +195,7 @@ def test_every_module_can_be_imported() -> None:
                 print(module.name, error.name)
     """
     absent = {"dgl_tuplepack.padding.jax_graphs": "jax"}
-    absent |= dict.fromkeys(("dgl_tuplepack.padding.pyg_batch", "dgl_tuplepack.store.pyg"), "torch_geometric")
+    absent |= dict.fromkeys(
+        ("dgl_tuplepack.padding.pyg_batch", "dgl_tuplepack.pyg", "dgl_tuplepack.store.pyg"), "torch_geometric"
+    )
     assert dict(line.split() for line in output_of(program)).items() <= absent.items()
