@@ -24,7 +24,8 @@ _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4
 _OTHERWISE = 1e-9
 # A tensor that is nearly 0 next to the others is compared at this share of the largest norm.
 _SMALLEST_SHARE = 1e-3
-_PERTURBED_RUNS = 4
+# Rounding of the inputs that is imitated, in units in the last place: sums in another order have up to some hundred.
+_PERTURBATIONS = (8, 16, 32, 64, 128, 256)
 # Entries of a tensor that are compared at once.
 _CHUNK = 2**20
 
@@ -58,8 +59,8 @@ def difference_of(
     suspects = [key for key in found if ratio(key) > 1]
     # Next to a tie or a kink, a rounding error changes much: rounding is imitated there.
     # Ranks do so together, whether or not they need it: there may be collectives inside.
-    for seed in range(_PERTURBED_RUNS if suspects or in_step() else 0):
-        perturbed = rerun(copy=_perturbation(seed))
+    for units in _PERTURBATIONS if suspects or in_step() else ():
+        perturbed = rerun(copy=_perturbation(units))
         if perturbed is not None:
             noise |= {key: max(noise[key], _distance(perturbed[key], expected[key])) for key in suspects}
     ratios = {key: ratio(key) for key in suspects}
@@ -156,15 +157,15 @@ def _wide(value: Tensor) -> Tensor:
     return torch.view_as_real(value.to(torch.complex128)) if value.is_complex() else value.to(torch.float64)
 
 
-def _perturbation(seed: int) -> Callable[[Tensor], Tensor]:
-    """Return what copies a tensor with another rounding error in each entry."""
-    generator = torch.Generator().manual_seed(seed)
+def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
+    """Return what copies a tensor with an error of up to `units` in the last place of each entry."""
+    generator = torch.Generator().manual_seed(units)
 
     def perturbed(value: Tensor) -> Tensor:
         if not value.is_floating_point():
             return value.clone()
         noise = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device)
-        rounded = value.double() * (1 + 2 * torch.finfo(value.dtype).eps * (2 * noise - 1))
+        rounded = value.double() * (1 + units * torch.finfo(value.dtype).eps * (2 * noise - 1))
         return torch.empty_like(value).copy_(rounded)
 
     return perturbed
