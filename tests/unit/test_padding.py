@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import io
 import pickle
+from pathlib import Path
 from typing import Any
 
 import dgl
@@ -316,7 +317,9 @@ def test_integer_type_of_the_graphs_does_not_matter() -> None:
     plain = [graph(3, 4, seed=i) for i in range(2)]
     short = [g.int() for g in plain]
     expected = tp.PaddedCollate(LIMITS, example=plain[0])(plain)
-    assert_same_batch(tp.PaddedCollate(LIMITS, example=short[0])(short), expected)
+    assert_same_batch(
+        tp.PaddedCollate(LIMITS, example=short[0])(short), dataclasses.replace(expected, _idtype=torch.int32)
+    )
 
 
 def test_int32_endpoints() -> None:
@@ -324,9 +327,21 @@ def test_int32_endpoints() -> None:
     for batch in (pad([item()]), pad([])):
         assert batch.src.dtype == batch.dst.dtype == torch.int32
         assert batch.graph.idtype == torch.int32
-    (back,) = tp.unpad(pad([item()]))
-    assert back.idtype == torch.int32
-    assert_same_graph(back, item()[0])
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("of_graphs", [torch.int32, torch.int64])
+def test_unpadded_graphs_have_their_own_index_type(idtype: torch.dtype, of_graphs: torch.dtype, tmp_path: Path) -> None:
+    single = dgl.graph(([0, 1], [1, 2]), idtype=of_graphs)
+    stored = tp.GraphStore.write(tmp_path, [single])
+    for batch in (
+        tp.PaddedCollate(LIMITS, single, idtype=idtype)([single]),
+        stored.padded(LIMITS, idtype=idtype)[[0]],
+        stored.to("cpu").padded(LIMITS, idtype=idtype)[[0]],
+    ):
+        (back,) = tp.unpad(batch)
+        assert back.idtype == of_graphs
+        assert_same_graph(back, single)
 
 
 def test_named_types_of_a_homogeneous_graph_stay() -> None:
