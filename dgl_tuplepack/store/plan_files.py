@@ -1,4 +1,4 @@
-"""The files of the plans beside a store; they are removed before another store replaces it."""
+"""The files of the plans of a store: beside it, or in its data folder until they have moved there."""
 
 from __future__ import annotations
 
