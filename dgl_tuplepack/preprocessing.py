@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
@@ -26,6 +27,7 @@ from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, locked, remove_partial, writing_to
 from dgl_tuplepack.store.format import StoreMetadata
+from dgl_tuplepack.store.graph_store import StoredGraphs, write_graphs
 from dgl_tuplepack.store.plan_files import plan_file as plan_file
 from dgl_tuplepack.store.plan_files import plan_files as plan_files
 
@@ -117,30 +119,35 @@ def preprocess(
             if given is not None:
                 given.aligned(sizes.components).check(sizes)
             chosen = _limits_of(sizes, opened.splits(), given, graphs_per_batch, multiple_of)
+    plans, failed = dict[str, PackPlan](), list[InputError]()
+
+    def planned(graphs: StoredGraphs, data: Path) -> None:
+        nonlocal chosen, plans
+        try:
+            if chosen is None:
+                with timed(seconds, "limits"):
+                    chosen = _limits_of(graphs.sizes, graphs.splits, given, graphs_per_batch, multiple_of)
+            with timed(seconds, "plan"):
+                plans = _pack_splits(graphs, chosen[0], seed)
+        except InputError as error:
+            failed.append(error)
+        for split, plan in plans.items():
+            plan.save(plan_file(data, split))
+
     with timed(seconds, "write"):
-        store = GraphStore.write(
-            out,
-            opened,
-            compact=compact,
-            overwrite=overwrite,
-            pre_transform=pre_transform,
-            transform_seed=transform_seed,
-            ties=ties,
-            indices=indices,
-        )
-    try:
-        if chosen is None:
-            with timed(seconds, "limits"):
-                chosen = _limits_of(store.sizes, store.splits, given, graphs_per_batch, multiple_of)
-        with timed(seconds, "plan"):
-            plans = write_plans(store, chosen[0], seed)
-    except InputError as error:
+        write_graphs(
+            out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
+            transform_seed=transform_seed, ties=ties, indices=indices, levels=None, prepare=planned,
+        )  # fmt: skip
+    for error in failed:
         raise type(error)(
             f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
             "(overwrite=True, --overwrite)."
         ) from error
+    assert chosen is not None
+    seconds["write"] -= seconds["limits"] + seconds["plan"]
     with timed(seconds, "verify"):
-        verify(out)
+        store = verify(out)
     return Preprocessed(store, *chosen, plans, seconds)
 
 
@@ -218,20 +225,25 @@ def load_plans(store: GraphStore) -> dict[str, PackPlan]:
     FormatError names the plan that is damaged or belongs to other graphs, or the missing plans.
     """
     histograms = split_histograms(store)
-    files = {plan_file(store.path, split): split for split in histograms}
+    names = {plan_file(store.path, split).name: split for split in histograms}
+    files = plan_files(store.path)
+    if any(file.parent != store.path for file in files):
+        # A killed writer did not remove all plans of the store before.
+        files = [file for file in files if file.name in names]
     plans = {}
-    for file in plan_files(store.path):
+    # Those in the data folder take precedence.
+    for file in {file.name: file for file in sorted(files, key=lambda file: file.parent != store.path)}.values():
         plan = PackPlan.load(file)
-        if file not in files or plan.histogram != histograms[files[file]]:
+        if file.name not in names or plan.histogram != histograms[names[file.name]]:
             raise FormatError(f"{file} is not for the graphs of {store.path}; preprocess the store again.")
-        plans[files[file]] = plan
-    missing = [file.name for file, split in files.items() if split not in plans]
+        plans[names[file.name]] = plan
+    missing = [name for name, split in names.items() if split not in plans]
     if missing:
         raise FormatError(f"plans are missing beside {store.path}: {', '.join(missing)}; preprocess the store again.")
     return plans
 
 
-def split_histograms(store: GraphStore) -> dict[str, SizeHistogram]:
+def split_histograms(store: StoredGraphs) -> dict[str, SizeHistogram]:
     """Return the histogram of each split that has graphs, or of all graphs under an empty name."""
     splits = {split: ids for split, ids in store.splits.items() if len(ids)}
     if not splits:
@@ -244,7 +256,7 @@ def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackP
 
     Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.
     """
-    plans = {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
+    plans = _pack_splits(store, limits, seed)
     check = functools.partial(_check_current, store)
     with locked(store.path, check):
         # Another process may have finished its store since the first check.
@@ -256,6 +268,10 @@ def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackP
         for split, plan in plans.items():
             plan.save(plan_file(store.path, split))
     return plans
+
+
+def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, PackPlan]:
+    return {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
 
 
 def _check_current(store: GraphStore) -> None:

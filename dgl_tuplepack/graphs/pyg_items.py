@@ -30,7 +30,7 @@ from dgl_tuplepack.graphs.pyg_attributes import (
 from dgl_tuplepack.graphs.pyg_form import NUMBER, Form, form_of, increment_of, nodes_key, told
 from dgl_tuplepack.graphs.pyg_layout import LABEL, Column, Levels, Place, PygLayout
 from dgl_tuplepack.graphs.pyg_levels import refuse_open, schema_of_attributes
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, Schema, check_specs, differing_names
 
 # Graphs that are read at most until the levels of all attributes are certain.
 _MOST_READ = 10_000
@@ -145,34 +145,42 @@ def _attributes(graphs: Sequence[PygGraph], levels: Levels, left_out: set[str]) 
     """Return all attributes of graphs, which must have the same ones."""
     first = graphs[0]
     attributes = []
-    names = [[g.keys(t, levels, left_out) for t in g.types] for g in graphs]
-    for graph, found in zip(graphs, names, strict=True):
-        if found != names[0]:
-            _refuse_names(graph.where, [*chain(*found)], [*chain(*names[0])])
-    for t, keys in zip(first.types, names[0], strict=True):
-        for key in keys:
-            dim, spec, rows = first.described((t, key))
-            others = [graph.described((t, key)) for graph in graphs[1:]]
-            for graph, (_, found_spec, _) in zip(graphs[1:], others, strict=True):
-                _check_spec(found_spec, spec, key, graph.where)
-            counts = np.array([rows, *(number for _, _, number in others)], np.int64)
-            attributes.append(Attribute(t, key, dim, spec, counts))
+    places = [_places(graph, levels, left_out) for graph in graphs]
+    for graph, found in zip(graphs, places, strict=True):
+        if found != places[0]:
+            _refuse_names(graph.where, found, places[0])
+    for t, key in places[0]:
+        dim, spec, rows = first.described((t, key))
+        others = [graph.described((t, key)) for graph in graphs[1:]]
+        for graph, (_, found_spec, _) in zip(graphs[1:], others, strict=True):
+            _check_spec(found_spec, spec, (t, key), graph.where)
+        counts = np.array([rows, *(number for _, _, number in others)], np.int64)
+        attributes.append(Attribute(t, key, dim, spec, counts))
     return attributes
 
 
-def _refuse_names(where: str, found: Sequence[str], expected: Sequence[str]) -> None:
+def _places(graph: PygGraph, levels: Levels, left_out: set[str]) -> list[Place]:
+    return [(t, key) for t in graph.types for key in graph.keys(t, levels, left_out)]
+
+
+def _name(place: Place) -> str:
+    t, key = place
+    return key if t is None else f"{key} of {t}"
+
+
+def _refuse_names(where: str, found: Sequence[Place], expected: Sequence[Place]) -> None:
+    names, right = (list(map(_name, places)) for places in (found, expected))
+    steps = " and ".join(map(" ".join, differing_names(names, right)))
+    levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
     raise SchemaError(
-        f"{where} has the attributes {', '.join(found) or 'none'}, but the first one has "
-        f"{', '.join(expected) or 'none'}; every graph needs the same ones, or leave some out by levels={{name: None}}."
+        f"{where} has the attributes {', '.join(names) or 'none'}, but the first one has {', '.join(right) or 'none'}; "
+        f"every graph needs the same ones: {steps} {BY_TRANSFORM}, or leave them out of all by levels={{{levels}}}."
     )
 
 
-def _check_spec(found: ArraySpec, expected: ArraySpec, key: str, where: str) -> None:
-    if found != expected:
-        raise SchemaError(
-            f"{where}: a row of the attribute {key!r} is {found}, but that of the first graph is {expected}; every "
-            "graph needs the same shapes and dtypes."
-        )
+def _check_spec(found: ArraySpec, expected: ArraySpec, place: Place, where: str) -> None:
+    name = _name(place)
+    check_specs({name: found}, {name: expected}, f"{where}, rows of attributes", BY_TRANSFORM)
 
 
 def schema_of(
@@ -276,12 +284,11 @@ def _counted(numbers: list[int], views: Sequence[PygGraph]) -> Tensor:
 
 
 def _check_names(schema: Schema, layout: PygLayout, views: Sequence[PygGraph]) -> None:
-    expected = sorted((name or LABEL) for (_, _, name), _ in schema.columns())
     levels: Levels = dict.fromkeys(layout.left_out)
     for view in views:
         _check_types(view, schema.node_types, schema.edge_types)
-        found = sorted(key for t in view.types for key in view.keys(t, levels, set()))
-        if found != expected:
+        found, expected = _places(view, levels, set()), [view.place_of(column) for column, _ in schema.columns()]
+        if {*found} != {*expected}:
             _refuse_names(view.where, found, expected)
 
 
@@ -322,13 +329,14 @@ def _rows(
     for view, rows in zip(views, expected, strict=True):
         place = view.place_of(column)
         storage = view.storage(place[0])
-        if key not in storage:
-            _refuse_names(view.where, list(storage.keys()), [key])
         found_dim, found, found_rows = view.described(place)
         value = plain_tensor(storage[key], key)
         if (found_dim is None) != (dim is None):
-            raise SchemaError(f"{view.where}: the attribute {key!r} is joined along {found_dim}, before along {dim}.")
-        _check_spec(found, row, key, view.where)
+            raise SchemaError(
+                f"{view.where}: the attribute {key!r} is joined along {found_dim}, before along {dim}; correct "
+                "__cat_dim__."
+            )
+        _check_spec(found, row, place, view.where)
         if found_rows != rows:
             raise SchemaError(
                 f"{view.where}: the attribute {key!r} has {found_rows} rows, but must have {rows}, one for each "

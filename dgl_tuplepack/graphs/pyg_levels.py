@@ -123,6 +123,8 @@ def schema_of_attributes(
     counted: tuple[str, ...], left_out: set[str], has_ids: bool,
 ) -> tuple[Schema, list[Attribute]]:  # fmt: skip
     """Return the schema of graphs, and the attributes whose level is not certain, which the schema lacks."""
+    # Also what only later graphs have.
+    left_out = left_out | {key for key, level in levels.items() if level is None}
     known = {attribute.key for attribute in attributes} | left_out | {key for _, key in form.edges.values()}
     if unknown := set(levels) - known:
         raise SchemaError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,13 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types,
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
+)
+
+
+# Where features can be changed.
+BY_TRANSFORM = (
+    "in the dataset or by a transform (pre_transform= of what writes graphs, transform= of PaddedCollate and "
+    "packed_loader)"
 )
 
 
@@ -179,7 +186,7 @@ class Schema:
                 "convert them with graph.long() or graph.int()."
             )
         for found, expected, kind in self._features_of(graph):
-            _check_specs(found, expected, f"{where}, {kind} features")
+            check_specs(found, expected, f"{where}, {kind} features", BY_TRANSFORM)
 
     def matches_features(self, graph: Any) -> bool:
         """Whether features have the same names, shapes and dtypes."""
@@ -258,7 +265,7 @@ def stack_labels(labels: Sequence[dict[str, Tensor]], schema: Schema, where: Seq
     """Stack the labels of all graphs, ``[number, ...]`` each."""
     for label, place in zip(labels, where, strict=True):
         found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
-        _check_specs(found, schema.labels, f"{place}, labels")
+        check_specs(found, schema.labels, f"{place}, labels", "in the dataset")
     return {name: torch.stack([label[name] for label in labels]) for name in schema.labels}
 
 
@@ -266,14 +273,28 @@ def _specs(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
     return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in features.items()}
 
 
-def _check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str) -> None:
+def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
+    """Refuse features or labels that differ; the message says what to change, and `by` what means."""
     if found == expected:
         return
 
     def listed(specs: Mapping[str, ArraySpec]) -> str:
         return ", ".join(f"{name} {spec}".strip() for name, spec in specs.items()) or "none"
 
+    steps = [f"{verb} {_quoted(n)}" for verb, n in differing_names(found, expected)]
+    both = [(n, found[n], spec) for n, spec in expected.items() if n in found]
+    steps += [f"convert {_quoted(n)} to {str(b.dtype)[6:]}" for n, a, b in both if a.dtype != b.dtype]
+    steps += [f"give {_quoted(n)} the shape {list(b.shape)}" for n, a, b in both if a.shape != b.shape]
     raise SchemaError(
         f"{where}: found {listed(found)}, but the example has {listed(expected)}; every graph needs the same names, "
-        "shapes and dtypes."
+        f"shapes and dtypes: {' and '.join(steps)} {by}."
     )
+
+
+def differing_names(found: Collection[str], expected: Collection[str]) -> list[tuple[str, str]]:
+    """Return pairs of "add" or "delete" and a name, which lead from the names found to those expected."""
+    return [("add", n) for n in expected if n not in found] + [("delete", n) for n in found if n not in expected]
+
+
+def _quoted(name: str) -> str:
+    return repr(name) if name else "the label"

@@ -85,6 +85,8 @@ class PaddedBatch:
     _indices: dict[Column, GraphType] = field(default_factory=dict)
     # Set for graphs of PyG.
     _pyg: PygLayout | None = None
+    # Index type of the graphs before they were padded.
+    _idtype: torch.dtype = torch.int64
     # Named graphs are a dict.
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.

@@ -69,6 +69,7 @@ def padded_batch(
         _ties=schema.tied,
         _indices=schema.index_columns,
         _pyg=schema.pyg,
+        _idtype=schema.idtype,
     )
     return sorted_by_destination(padded) if shape.sort_edges else padded
 

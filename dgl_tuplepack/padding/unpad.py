@@ -28,9 +28,9 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     Returns
     -------
     list
-        DGLGraphs (or pairs), dicts of them for named graphs, whose features and labels are views of the batch; edge
-        features of a batch with sorted edges are copies, in the order that the edges had in their graph, and so are
-        indices, which count from the first node or edge of their graph again.
+        DGLGraphs (or pairs), dicts of them for named graphs, with the index type that they had before padding. Features
+        and labels are views of the batch; edge features of a batch with sorted edges are copies, in the order that the
+        edges had in their graph, and so are indices, which count from the first node or edge of their graph again.
 
     Raises
     ------
@@ -56,6 +56,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
     # Without the empty slots and the padding graph, which come last.
     per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
     counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
     # The type that each column numbers, or None.
     nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
     edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
@@ -66,10 +67,7 @@ def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
         rows = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
         graph = build_item(
             batch.graph_names,
-            {
-                t: (content.src[t][rows[t]] - first[t[0]], content.dst[t][rows[t]] - first[t[2]])
-                for t in batch.edge_types
-            },
+            {t: (src[t][rows[t]] - first[t[0]], dst[t][rows[t]] - first[t[2]]) for t in batch.edge_types},
             {t: counts[t][index] for t in batch.node_types},
             {t: _rows(own, rows[t], first) for t, own in nodes.items()},
             {t: _rows(own, rows[t], first) for t, own in edges.items()},

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from dgl_tuplepack._files import cannot, is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
-from dgl_tuplepack.store.plan_files import plan_files
+from dgl_tuplepack.store.plan_files import plan_files, staged_plans
 
 LOCK = ".lock"
 _DATA = "data-"
@@ -88,7 +88,7 @@ def move_store(new: Path, path: Path) -> None:
     metadata = StoreMetadata.load(new)
     with locked(path, functools.partial(check_place, path, overwrite=True)), writing_to(path):
         os.replace(new / metadata.data, path / metadata.data)
-        _remove_plans(path, metadata)
+        _remove(plan_files(path, metadata))
         os.replace(new / METADATA, path / METADATA)
         _remove_data(path, keep=metadata.data)
 
@@ -149,17 +149,24 @@ def check_place(path: Path, overwrite: bool) -> None:
 
 
 def commit(path: Path, metadata: StoreMetadata) -> None:
-    """Replace the metadata in the folder `path`, which makes the new store visible.
+    """Replace the metadata in the folder `path`, which makes the new store visible, with the plans in its data folder.
 
-    Plans of the old store are removed first, so that plans beside a store are never for another one.
+    These move beside the store afterwards. Without any, plans of the old store are removed first, so that plans beside
+    a store without its own are never for another one.
     """
     with writing_to(path):
-        _remove_plans(path, metadata)
+        old, new = plan_files(path, metadata), staged_plans(path / metadata.data)
+        if not new:
+            _remove(old)
     metadata.save(path)
+    with writing_to(path):
+        _remove(path / name for name in {file.name for file in old} - {file.name for file in new})
+        for file in new:
+            os.replace(file, path / file.name)
 
 
-def _remove_plans(path: Path, new: StoreMetadata) -> None:
-    for file in plan_files(path, new):
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
         file.unlink(missing_ok=True)
 
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -243,31 +244,58 @@ class GraphStore(StoredGraphs):
         Memory is bounded by a block of graphs (a ``.bin`` file is read completely). A process that is killed at any
         moment leaves the earlier store, or nothing that opens.
         """
-        path = as_path(path)
-        compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
-        # The folder is checked before the source is read, which may take long.
-        with fresh_data(path, overwrite) as data:
-            opened = resolve(source)
-            if levels is not None:
-                opened = opened.with_levels(checked_levels(levels))
-            if pre_transform is not None:
-                opened = Transformed(opened, pre_transform, transform_seed)
-            schema, blocks = blocks_of(opened, ties, indices)
-            number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
-            if not isinstance(chosen, Mapping):
-                raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
-            names = Counter(str(name) for name in chosen)
-            if len(names) != len(chosen):
-                raise SizesError(
-                    f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
-                    "each a name of its own."
-                )
-            if number is not None:
-                for ids in chosen.values():
-                    as_ids(ids, number)
-            written = write_store(data, schema, _with_progress(blocks, number), chosen, compact)
-            commit(path, replace(written, pre_transform=opened.pre_transform))
+        write_graphs(
+            path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
+            transform_seed=transform_seed, ties=ties, indices=indices, levels=levels,
+        )  # fmt: skip
         return cls(path)
+
+
+def write_graphs(
+    path: str | os.PathLike[str],
+    source: Any,
+    *,
+    splits: Mapping[str, Sequence[int] | IntArray] | None = None,
+    compact: bool,
+    overwrite: bool,
+    pre_transform: Callable[[Any], Any] | None,
+    transform_seed: int,
+    ties: Ties | None,
+    indices: Indices | None,
+    levels: Levels | None,
+    prepare: Callable[[StoredGraphs, Path], None] | None = None,
+) -> None:
+    """Write a store as `GraphStore.write`; `prepare` gets the new graphs and their data folder before they are visible.
+
+    Plans that it saves in that folder become visible together with the store.
+    """
+    path = as_path(path)
+    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
+    # The folder is checked before the source is read, which may take long.
+    with fresh_data(path, overwrite) as data:
+        opened = resolve(source)
+        if levels is not None:
+            opened = opened.with_levels(checked_levels(levels))
+        if pre_transform is not None:
+            opened = Transformed(opened, pre_transform, transform_seed)
+        schema, blocks = blocks_of(opened, ties, indices)
+        number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
+        if not isinstance(chosen, Mapping):
+            raise SizesError(f"splits must be a mapping of names to ids, but are {chosen!r:.200}.")
+        names = Counter(str(name) for name in chosen)
+        if len(names) != len(chosen):
+            raise SizesError(
+                f"{names.most_common(1)[0][1]} splits are called {names.most_common(1)[0][0]!r:.200} as text; give "
+                "each a name of its own."
+            )
+        if number is not None:
+            for ids in chosen.values():
+                as_ids(ids, number)
+        written = write_store(data, schema, _with_progress(blocks, number), chosen, compact)
+        metadata = replace(written, pre_transform=opened.pre_transform)
+        if prepare is not None:
+            prepare(StoredGraphs(path, [Part(path, metadata)]), data)
+        commit(path, metadata)
 
 
 def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:

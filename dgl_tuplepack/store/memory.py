@@ -199,4 +199,5 @@ def batch_of_tensors(
         _ties=schema.tied,
         _indices=schema.index_columns,
         _pyg=schema.pyg,
+        _idtype=schema.idtype,
     )

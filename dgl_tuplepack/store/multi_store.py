@@ -6,7 +6,8 @@ import functools
 import os
 from collections.abc import Mapping
 
-from dgl_tuplepack._checks import as_path
+from dgl_tuplepack._checks import as_path, shown
+from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
@@ -49,6 +50,11 @@ class MultiStore(StoredGraphs):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise FormatError(
+                f"MultiStore opens one folder, which preprocess_shards made, but got {shown(path)}; give its path, or "
+                "join stores first: MultiStore(out) after preprocess_shards([store, other], out)."
+            )
         # Workers may have another working folder.
         path = as_path(path).absolute()
         self.manifest = Manifest.load(path)

@@ -1,4 +1,4 @@
-"""The files of the plans beside a store; they are removed before another store replaces it."""
+"""The files of the plans of a store: beside it, or in its data folder until they have moved there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_file(folder: Path, split: str) -> Path:
 
 
 def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
-    """Return the plans beside a store: for all of it, or named after one of its splits. Other files stay out.
+    """Return the plans of a store: beside it, for all of it or named after one of its splits, and in its data folder.
 
     `new` is the metadata of the store to be written there: plans named after its splits are included. If the metadata
     of the present store cannot be read, its splits are unknown: all plans in the folder are included.
@@ -35,7 +35,9 @@ def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
     known = [] if new is None else [new]
     files: set[Path] = set()
     try:
-        known.append(StoreMetadata.load(folder))
+        current = StoreMetadata.load(folder)
+        known.append(current)
+        files.update(staged_plans(folder / current.data))
     except FormatError:
         if new is None:
             return []
@@ -44,3 +46,11 @@ def plan_files(folder: Path, new: StoreMetadata | None = None) -> list[Path]:
     splits = {"", *(str(entry.name) for metadata in known for entry in metadata.of_content("split"))}
     files.update(file for split in splits if (file := plan_file(folder, split)).exists())
     return sorted(files)
+
+
+def staged_plans(data: Path) -> list[Path]:
+    """Return the plans in a data folder: they become visible with the store, and then move beside it.
+
+    After a kill in between they take precedence over files beside the store, which are for the one before.
+    """
+    return sorted(data.glob("plan*.json"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -140,14 +141,11 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
     absent = [edge_type for edge_type in edge_types if edge_type not in given]
     if absent:
         raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
-    results: dict[EdgeType, Tensor] = {}
-    for node_type in dict.fromkeys(edge_type[end] for edge_type in edge_types):
-        sharing = [edge_type for edge_type in edge_types if edge_type[end] == node_type]
-        rows = torch.cat([_groups(graph, edge_type, end).index for edge_type in sharing])
-        values = Groups(rows, graph.num_nodes(node_type)).softmax(torch.cat([given[each] for each in sharing]))
-        lengths = [graph.num_edges(each) for each in sharing]
-        results.update(zip(sharing, torch.split(values, lengths), strict=True))
-    return {edge_type: results[edge_type] for edge_type in edge_types}
+    # All types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
+    first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
+    rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
+    values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
+    return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
 
 
 def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:

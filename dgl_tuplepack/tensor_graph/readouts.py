@@ -135,7 +135,8 @@ def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) 
     place = torch.arange(k, device=values.device)
     exists = (place < rows.counts.unsqueeze(1)).unsqueeze(2)
     chosen = order[(begin.unsqueeze(1) + place).clamp(max=values.shape[0])]
-    numbers = chosen - begin.view(-1, 1, 1)
+    # As in DGL, rows that a graph lacks have the numbers after its last one.
+    numbers = (chosen - begin.view(-1, 1, 1)).where(exists, place.unsqueeze(1))
     if sortby is None:
         return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), numbers
     return padded[chosen.squeeze(2)].where(exists, 0.0), numbers.squeeze(2)

@@ -77,7 +77,7 @@ def test_unpadding_gives_the_items_back_and_shapes_are_static(data: st.DataObjec
     found = tp.unpad(batch, with_labels=isinstance(content.example, tuple))
     assert len(found) == len(content.items)
     for item, right in zip(found, content.items, strict=True):
-        assert_same_named(item, right, settings["idtype"])
+        assert_same_named(item, right, pad.schema.idtype)
     assert shape_of(pad([])) == shape_of(batch) == shape_of(pad(content.items[:1]))
     assert tp.unpad(pad([])) == []
 

@@ -176,6 +176,10 @@ def test_a_softmax_over_edges_of_several_types(pair: Pair, norm_by: str) -> None
         return
     logits = [30 * pair.values(pair.graph.num_edges(t), (2,)) for t in types]
     assert_same(pair, lambda g, *xs: edge_softmax(g, dict(zip(types, xs, strict=True)), norm_by=norm_by), *logits)
+    for graph in (pair.graph, pair.tensors):
+        leaves = {t: values.clone().requires_grad_() for t, values in zip(types, logits, strict=True)}
+        edge_softmax(graph, leaves, norm_by=norm_by)[types[0]].sum().backward()
+        assert [t for t in types if leaves[t].grad is None] == []
 
 
 @given(pairs(hetero=True), st.sampled_from(["sum", "max", "min"]), st.sampled_from(["copy_lhs", "copy_rhs", "mul"]))
@@ -306,6 +310,7 @@ def test_largest_nodes_and_edges_of_each_graph(pair: Pair, k: int, sortby: int |
             assert torch.equal(values[i, :exist], rows.gather(0, order))
             assert not values[i, exist:].any()
             assert torch.equal(numbers[i, :exist], order if sortby is None else order[:, 0])
+            assert all(torch.equal(row, torch.full_like(row, exist + j)) for j, row in enumerate(numbers[i, exist:]))
             expected = torch.zeros_like(rows).scatter(0, order, gradient[i, :exist])
             assert torch.equal(frame["x"].grad.split(counts.tolist())[i], expected)
 
@@ -321,6 +326,17 @@ def test_largest_nodes_are_those_that_dgl_finds_where_no_graph_is_empty(pair: Pa
         return dgl.topk_nodes(graph, "x", k, sortby=sortby)[0]
 
     assert_same(pair, run, pair.values(pair.graph.num_nodes(), (3,)))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_that_a_graph_lacks_have_the_numbers_of_dgl(descending: bool) -> None:
+    pair = Pair(dgl.batch([dgl.rand_graph(rows, rows) for rows in (2, 5, 1)]), generator(0))
+
+    def run(graph: Any, x: Tensor) -> list[Any]:
+        graph.ndata["x"] = graph.edata["x"] = x
+        return [topk(graph, "x", 6, descending=descending) for topk in (dgl.topk_nodes, dgl.topk_edges)]
+
+    assert_same(pair, run, pair.values(8, (3,)))
 
 
 @pytest.mark.parametrize("types", [2, 9])

@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,49 @@ def test_a_transform_of_a_batch_that_changes_more_than_it_may_is_refused(name: s
     if name not in ("fails", "edges"):
         with refused(error, "the batch of graphs 2, 1"):
             store.padded(LIMITS).with_transform(transform)[[2, 1]]
+
+
+def test_a_new_dtype_of_the_same_bits_leaves_no_old_padding(store: tp.GraphStore) -> None:
+    """Padding of columns of another dtype is 0, also where the old padding would fit or be promoted."""
+
+    def transform(batch: tp.PaddedBatch) -> tp.PaddedBatch:
+        batch.node_features["x"] = batch.node_features["x"].half()
+        return batch
+
+    batch = store.padded(LIMITS, feature_fill=9.0).with_transform(transform)[[2, 1]]
+    plain = store.batch([2, 1], LIMITS, feature_fill=9.0)
+    found, real = batch.node_features["x"], plain.node_mask
+    assert found.dtype == torch.float16
+    assert torch.equal(found[real], plain.node_features["x"][real].half())
+    assert not found[~real].any()
+    assert (plain.node_features["x"][~real] == 9).all()
+
+
+def test_batches_of_a_transform_have_plain_strides(tmp_path: Path) -> None:
+    """Compiled code is specialised for strides, so those of a transform must not reach it."""
+    graph = dgl.graph(([0, 1], [1, 0]))
+    graph.ndata["image"] = torch.arange(2.0 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+    padded = tp.GraphStore.write(tmp_path, [graph, graph]).padded(LIMITS)
+    plain = padded[[0, 1]]
+
+    def turned(fill: bool) -> Callable[[tp.PaddedBatch], tp.PaddedBatch]:
+        def transform(batch: tp.PaddedBatch) -> tp.PaddedBatch:
+            image = batch.node_features["image"].clone()
+            if fill:
+                # The padding differs, and so is put back.
+                image[~batch.node_mask] = 1
+            image = image.contiguous(memory_format=torch.channels_last)
+            batch.node_features.update(image=image, new=image + 1)
+            return batch
+
+        return transform
+
+    for fill in (False, True):
+        for ids in ([0, 1], []):
+            found = padded.with_transform(turned(fill))[ids].node_features
+            for name in ("image", "new"):
+                assert found[name].stride() == plain.node_features["image"].stride()
+            assert torch.equal(found["image"], padded[ids].node_features["image"])
 
 
 def test_a_transform_that_fails_without_graphs_is_refused_at_once(store: tp.GraphStore) -> None:

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import io
 import pickle
+from pathlib import Path
 from typing import Any
 
 import dgl
@@ -316,7 +317,9 @@ def test_integer_type_of_the_graphs_does_not_matter() -> None:
     plain = [graph(3, 4, seed=i) for i in range(2)]
     short = [g.int() for g in plain]
     expected = tp.PaddedCollate(LIMITS, example=plain[0])(plain)
-    assert_same_batch(tp.PaddedCollate(LIMITS, example=short[0])(short), expected)
+    assert_same_batch(
+        tp.PaddedCollate(LIMITS, example=short[0])(short), dataclasses.replace(expected, _idtype=torch.int32)
+    )
 
 
 def test_int32_endpoints() -> None:
@@ -324,9 +327,21 @@ def test_int32_endpoints() -> None:
     for batch in (pad([item()]), pad([])):
         assert batch.src.dtype == batch.dst.dtype == torch.int32
         assert batch.graph.idtype == torch.int32
-    (back,) = tp.unpad(pad([item()]))
-    assert back.idtype == torch.int32
-    assert_same_graph(back, item()[0])
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("of_graphs", [torch.int32, torch.int64])
+def test_unpadded_graphs_have_their_own_index_type(idtype: torch.dtype, of_graphs: torch.dtype, tmp_path: Path) -> None:
+    single = dgl.graph(([0, 1], [1, 2]), idtype=of_graphs)
+    stored = tp.GraphStore.write(tmp_path, [single])
+    for batch in (
+        tp.PaddedCollate(LIMITS, single, idtype=idtype)([single]),
+        stored.padded(LIMITS, idtype=idtype)[[0]],
+        stored.to("cpu").padded(LIMITS, idtype=idtype)[[0]],
+    ):
+        (back,) = tp.unpad(batch)
+        assert back.idtype == of_graphs
+        assert_same_graph(back, single)
 
 
 def test_named_types_of_a_homogeneous_graph_stay() -> None:
@@ -600,19 +615,36 @@ def changed(what: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("what", "found"),
+    ("what", "found", "remedy"),
     [
-        ("missing", "node features: found none, but the example has x float32 [2]"),
-        ("dtype", "node features: found x float64 [2], but the example has x float32 [2]"),
-        ("shape", "node features: found x float32 [3], but the example has x float32 [2]"),
-        ("name", "node features: found y float32 [2], but the example has x float32 [2]"),
-        ("more", "y float32 [], but the example has x float32 [2]"),
-        ("edge", "edge features: found none, but the example has w int64 []"),
+        ("missing", "node features: found none, but the example has x float32 [2]", "add 'x' in"),
+        ("dtype", "node features: found x float64 [2], but the example has x float32 [2]", "convert 'x' to float32 in"),
+        ("shape", "node features: found x float32 [3], but the example has x float32 [2]", "give 'x' the shape [2] in"),
+        ("name", "node features: found y float32 [2], but the example has x float32 [2]", "add 'x' and delete 'y' in"),
+        ("more", "y float32 [], but the example has x float32 [2]", "delete 'y' in"),
+        ("edge", "edge features: found none, but the example has w int64 []", "add 'w' in"),
     ],
 )
-def test_mixed_features(what: str, found: str) -> None:
-    with refused(SchemaError, "item 1", found, "same names, shapes and dtypes"):
-        collate()([item(), (changed(what), torch.tensor([1.0]))])
+def test_mixed_features(what: str, found: str, remedy: str, tmp_path: Path) -> None:
+    items = [item(), (changed(what), torch.tensor([1.0]))]
+
+    def corrected(g: Any) -> Any:
+        g.ndata["x"] = torch.zeros(g.num_nodes(), 2)
+        g.edata["w"] = torch.zeros(g.num_edges(), dtype=torch.int64)
+        g.ndata.pop("y", None)
+        return g
+
+    says = found, "same names, shapes and dtypes", remedy, "pre_transform=", "transform= of PaddedCollate"
+    with refused(SchemaError, "item 1", *says):
+        collate()(items)
+    with refused(SchemaError, "graph 1", *says):
+        list(tp.packed_loader(items, limits=LIMITS))
+    with refused(SchemaError, "item 1", *says):
+        tp.GraphStore.write(tmp_path, items)
+    # All that the message names helps.
+    assert collate(transform=corrected)(items).num_real_graphs == 2
+    assert next(iter(tp.packed_loader(items, limits=LIMITS, transform=corrected))).num_real_graphs == 2
+    assert len(tp.GraphStore.write(tmp_path, items, pre_transform=corrected)) == 2
 
 
 @pytest.mark.parametrize("what", ["missing", "dtype", "shape", "name", "more", "edge"])
@@ -663,7 +695,7 @@ def test_mixed_types() -> None:
     ],
 )
 def test_mixed_labels(label: Any, found: str) -> None:
-    with refused(SchemaError, "item 1, labels", found, "same names, shapes and dtypes"):
+    with refused(SchemaError, "item 1, labels", found, "same names, shapes and dtypes", "the label", "in the dataset"):
         collate()([item(), (graph(), label)])
 
 

@@ -69,3 +69,24 @@ def test_what_cannot_be_is_refused(arguments: dict[str, Any], parts: tuple[str, 
 def test_ranges_that_do_not_hold_the_other_graphs_are_refused() -> None:
     with refused(GraphTooLargeError, "99 nodes"):
         search_limits(SMALL, ranges={"nodes": [20], "edges": [40]}, holding=SizeHistogram.from_counts({(99, 3): 1}))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"ranges": {"nodes": [20], "edges": [40]}}, {"graphs_per_batch": 6, "plans": 40}, {"budget": 120, "plans": 40}],
+    ids=str,
+)
+def test_oversize_graphs_among_the_others_are_dropped_too(asked: dict[str, Any]) -> None:
+    """They neither stop the search nor raise its limits; those that fit still do."""
+    fits = {(4, 5): 2, (11, 6): 1}
+    others = SizeHistogram.from_counts({**fits, (99, 300): 1})
+    with pytest.warns(UserWarning, match="^1 of 4 graphs exceed .* left out"):
+        search = search_limits(SMALL, holding=others, oversize="drop", **asked)
+    assert search.limits[:, 0].min() >= 11
+    assert search.limits[:, 1].max() < 300
+    assert (search.num_graphs, search.dropped) == (SMALL.num_graphs, 0)
+    holding = SizeHistogram.from_counts(fits)
+    same = search_limits(SMALL, holding=holding, oversize="drop", **asked)
+    assert search.best == same.best
+    with refused(GraphTooLargeError if "ranges" in asked else SearchError, "3"):
+        search_limits(SMALL, holding=others, **asked)

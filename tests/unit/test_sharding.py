@@ -794,3 +794,12 @@ def test_the_command_line_refuses_what_cannot_work(bins: list[Path], tmp_path: P
     nobody = command("preprocess", *bins, tmp_path / "out", "--dask", "nonsense://127.0.0.1:9")
     assert isinstance(nobody.exception, FormatError)
     assert "nonsense://127.0.0.1:9" in str(nobody.exception)
+
+
+def test_stores_are_joined_as_shards_not_by_opening_a_list(tmp_path: Path) -> None:
+    stores = [tp.GraphStore.write(tmp_path / name, molecules(i)) for i, name in enumerate("ab")]
+    for given in (stores, [store.path for store in stores], stores[0]):
+        with refused(FormatError, "MultiStore opens one folder", "preprocess_shards([store, other], out)"):
+            tp.MultiStore(given)  # type: ignore[arg-type]
+    tp.preprocess_shards(stores, tmp_path / "out", workers=1)
+    assert_holds(tp.MultiStore(tmp_path / "out"), [molecules(0), molecules(1)])
