@@ -65,8 +65,8 @@ class Reference(NamedTuple):
         Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
         The tensors that the function read and that existed before.
-    random_state
-        State of torch's generator after the call.
+    random_states
+        States of torch's generators after the call.
     draws
         Names of the functions that drew random numbers other than those of compiled code.
     """
@@ -76,7 +76,7 @@ class Reference(NamedTuple):
     buffers: dict[tuple[int, str], Tensor]
     copies: list[Copied]
     draws: set[str]
-    random_state: Tensor
+    random_states: list[Tensor]
 
 
 def is_running() -> bool:
@@ -105,7 +105,7 @@ def run_on_copies(
         with random_state_kept(), modules_kept(modules):
             with mode:
                 result = function(*args, **kwargs)
-            random_state = torch.get_rng_state()
+            after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
                 # A kernel that takes memory by its address writes to the original.
@@ -123,7 +123,7 @@ def run_on_copies(
             # A function of autograd gets the original where torch's functions get the copy.
             parts = [found[id(each)] for each in (original, made) if id(each) in found]
             gradients[id(original)] = sum(parts[1:], parts[0]) if parts else torch.zeros_like(made)
-    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, random_state)
+    return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, after)
 
 
 def tensors_of(value: Any, path: str, depth: int = 0) -> dict[str, Tensor]:
@@ -167,11 +167,22 @@ def _gradient_of_output(output: Tensor) -> Tensor:
     return (1.7 * numbers + 1).cos().reshape(output.shape).to(output.dtype)
 
 
+def random_states() -> list[Tensor]:
+    """Return the states of torch's generators, on the host and on CUDA devices."""
+    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    return [torch.get_rng_state(), *on_devices]
+
+
+def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
+    """Return whether generators have drawn as many numbers."""
+    return all(map(torch.equal, one, other))
+
+
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """Restore the global generators of torch, numpy and Python afterwards."""
-    state, of_python, of_numpy = torch.get_rng_state(), random.getstate(), numpy.random.get_state()  # noqa: NPY002
-    on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    (state, *on_devices), of_python = random_states(), random.getstate()
+    of_numpy = numpy.random.get_state()  # noqa: NPY002
     try:
         yield
     finally:
@@ -198,11 +209,11 @@ class _Copies(TorchFunctionMode):
         args, kwargs = self.copied(args), self.copied(kwargs or {})
         if self._exact and func in _CASTS:
             func = Tensor.double
-        before = torch.get_rng_state()
+        before = random_states()
         result = self._dropout(args, kwargs) if func is _DROPOUT else None
         if result is None:
             result = func(*args, **kwargs)
-            if not torch.equal(before, torch.get_rng_state()):
+            if not same_states(before, random_states()):
                 self.draws.add(getattr(func, "__name__", str(func)))
         if self._exact and isinstance(result, Tensor) and result.dtype in _EXACT and result.grad_fn is None:
             result = result.to(_EXACT[result.dtype])
