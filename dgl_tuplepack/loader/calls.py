@@ -110,8 +110,8 @@ def packed_loader(
     """
     shuffle = true_or_false("shuffle", shuffle, InputError)
     plans = {} if plan is None else {"": plan}
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     _, graphs = opened(source)
     sizes = sizes_of(graphs, levels=sorted_settings.batch.get("levels"))
     return _loaders({"": (graphs, sizes)}, ("",) if shuffle else (), padded, asked, sorted_settings)[""]
@@ -179,8 +179,8 @@ def packed_loaders(
     plans = {} if plans is None else plans
     if not isinstance(plans, Mapping):
         raise InputError(f"plans must be a mapping of names of parts to plans, but are {shown(plans)}.")
-    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     sorted_settings = Settings.of({"num_workers": num_workers, **settings}, true_or_false("padded", padded, InputError))
+    asked = Asked(graphs_per_batch, limits, packs_per_batch, plans, multiple_of, seed, oversize, shapes)
     parts = _parts(source, splits, sorted_settings.batch.get("levels"))
     unknown = [name for name in plans if name not in parts]
     if unknown:

@@ -160,6 +160,7 @@ _SAMPLER = _keywords(PackBatchSampler.__init__, "plan", "packs_per_batch", "shuf
 _DECLARED = ("ties", "indices", "levels")
 _CHOSEN = {
     "batch_size": "give graphs_per_batch, the mean number of graphs of a batch",
+    "budget": "search first, search = tp.search_limits(source, budget=...), and give limits=search.best.limits",
     "sampler": "the loader makes its own from limits and seed",
     "batch_sampler": "the loader makes its own from limits and seed",
 }

@@ -379,6 +379,8 @@ def test_another_collate_is_refused_where_batches_are_padded(padded: bool) -> No
         ({"graphs_per_batch": 2.5}, SamplerError, ("graphs_per_batch", "2.5")),
         ({"graphs_per_batch": 8, "packs_per_batch": -1}, SamplerError, ("packs_per_batch", "-1")),
         ({"graphs_per_batch": 8, "batch_size": 8}, InputError, ("batch_size", "graphs_per_batch")),
+        ({"batch_size": 8}, InputError, ("batch_size cannot be given", "graphs_per_batch")),
+        ({"budget": 64}, InputError, ("budget cannot be given", "search_limits(source, budget=...)")),
         ({"graphs_per_batch": 8, "batch_sampler": []}, InputError, ("batch_sampler", "makes its own")),
         ({"graphs_per_batch": 8, "colour": 8}, InputError, ("no setting 'colour'", "sort_edges", "content")),
         ({"graphs_per_batch": 8, "padded": 1}, InputError, ("padded", "True or False")),
