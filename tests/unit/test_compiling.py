@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import sys
 import threading
 import time
@@ -29,10 +30,14 @@ class Pair(NamedTuple):
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:
-    """No test sees what another one has compiled."""
+    """No test sees what another one has compiled, or where."""
     torch.compiler.reset()
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
     yield
     torch.compiler.reset()
+    os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    if before is not None:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
 
 
 def traced(function: Any, **settings: Any) -> Any:
