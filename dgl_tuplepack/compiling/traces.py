@@ -22,9 +22,12 @@ traces = _Traces()
 def counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that does the same, and counts when it is traced."""
 
+    # The tracer calls it, and takes the result for a constant. Here, since torch loads its compiler for this.
+    count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
+
     def traced(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            _count()
+            count()
         return function(*args, **kwargs)
 
     return traced
@@ -33,7 +36,3 @@ def counted(function: Callable[..., Any]) -> Callable[..., Any]:
 def _count() -> int:
     traces.number += 1
     return 0
-
-
-# The tracer calls it, and takes the result for a constant.
-_count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
