@@ -21,7 +21,6 @@ traces = _Traces()
 
 def counted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that does the same, and counts when it is traced."""
-
     # The tracer calls it, and takes the result for a constant. Here, since torch loads its compiler for this.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
