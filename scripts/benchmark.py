@@ -9,7 +9,6 @@ from benchmarks import (
     jax_batches,
     limits,
     loading,
-    norm,
     packing,
     pyg,
     ranks,
@@ -20,7 +19,7 @@ from benchmarks import (
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, fusion, norm, pyg, jax_batches):
+for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, fusion, pyg, jax_batches):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

@@ -100,7 +100,6 @@ class BatchTensors(NamedTuple):
     ) -> TensorGraph:
         """Return a `TensorGraph` of what `by_type` picks from a value, as a dict by type."""
         node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
-        pointers = self.row_pointers
         return TensorGraph(
             by_type(self.src, edge_type),
             by_type(self.dst, edge_type),
@@ -109,7 +108,6 @@ class BatchTensors(NamedTuple):
             batch_num_edges=by_type(self.edges_per_graph, edge_type),
             node_graph_slots=by_type(self.node_graph_slots, node_type),
             edge_graph_slots=by_type(self.edge_graph_slots, edge_type),
-            row_pointers=None if pointers is None else by_type(pointers, edge_type),
             node_features=by_type(self.node_features, node_type),
             edge_features=by_type(self.edge_features, edge_type),
         )

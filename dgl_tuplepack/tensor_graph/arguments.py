@@ -12,7 +12,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
-from dgl_tuplepack.tensor_graph.kernel_groups import is_readable
+from dgl_tuplepack.tensor_graph.groups import is_readable
 from dgl_tuplepack.tensor_graph.relation import Relation
 from dgl_tuplepack.tensor_graph.views import check_rows
 
@@ -21,20 +21,15 @@ Key = TypeVar("Key")
 _INTEGERS = (torch.int32, torch.int64)
 
 
-def relations(
-    hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int], row_pointers: Any
-) -> dict[EdgeType, Relation]:
+def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> dict[EdgeType, Relation]:
     """Return the edges of each type, in the order of the types."""
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
-    pointers = {} if row_pointers is None else _by_type("row_pointers", hetero, row_pointers, EDGE_TYPE)
     for edge_type in sources:
         _checked_edge_type(edge_type, numbers)
     if set(sources) != set(destinations):
         raise SchemaError(
             f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both of each type."
         )
-    if unknown := [edge_type for edge_type in pointers if edge_type not in sources]:
-        raise SchemaError(f"row_pointers has the edge types {unknown}, but src has {sorted(sources)}.")
     made = {}
     for edge_type in sorted(sources):
         source, _, destination = edge_type
@@ -42,10 +37,7 @@ def relations(
         _check_ends(edge_type, *ends)
         _check_are_nodes("src", ends[0], numbers[source], edge_type, source)
         _check_are_nodes("dst", ends[1], numbers[destination], edge_type, destination)
-        pointer = pointers.get(edge_type)
-        if pointer is not None:
-            _check_indices("row_pointers", pointer, numbers[destination] + 1, edge_type, (torch.int64,))
-        made[edge_type] = Relation(*ends, numbers[source], numbers[destination], pointer)
+        made[edge_type] = Relation(*ends, numbers[source], numbers[destination])
     return made
 
 
@@ -105,7 +97,7 @@ def _check_ends(edge_type: EdgeType, src: Any, dst: Any) -> None:
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that nodes are there, where that takes no waiting for a device; kernels and compiled code look again."""
+    """Check that nodes are there, where that takes no waiting for a device; torch looks again."""
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)

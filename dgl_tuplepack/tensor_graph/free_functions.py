@@ -20,7 +20,6 @@ from dgl_tuplepack.tensor_graph.functions import (
     at_edges,
     binary,
     broadcast_pair,
-    sum_of_sources,
 )
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
 from dgl_tuplepack.tensor_graph.groups import Groups, groups_of
@@ -45,7 +44,8 @@ def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Operand, rhs_data: 
     edge_types = g.canonical_etypes
     fill = _NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
     if len(edge_types) == 1:
-        return _reduced(g.relations[edge_types[0]], op, reduce_op, lhs_data, rhs_data, fill)
+        relation = g.relations[edge_types[0]]
+        return relation.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
     if reduce_op == "mean":
         raise SchemaError("a mean across several edge types is not defined; use multi_update_all.")
     messages: dict[str, list[tuple[Tensor, Tensor]]] = {}
@@ -87,15 +87,6 @@ def gsddmm(
         )
         results.append(_messages(g.relations[edge_type], op, left, right, *targets))
     return tuple(results)
-
-
-def _reduced(relation: Relation, op: str, how: str, left: Tensor | None, right: Tensor | None, fill: float) -> Tensor:
-    """Reduce messages at destination nodes; sums of source nodes, weighted or not, write no messages out."""
-    if how in ("sum", "mean") and op in ("copy_lhs", "mul", "div"):
-        weights = None if op == "copy_lhs" else _given(right, op, "right")
-        total = sum_of_sources(relation, _given(left, op, "left"), op, weights)
-        return total if how == "sum" else relation.by_dst.averaged(total)
-    return relation.reduce(_messages(relation, op, left, right, SRC, EDGE), how, fill)
 
 
 def _messages(

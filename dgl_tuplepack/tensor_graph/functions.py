@@ -136,30 +136,6 @@ def _built_in(graph: TensorGraph, edge_type: EdgeType, function: Any) -> Tensor:
     return binary(function.binary_op, *broadcast_pair(left, right))
 
 
-def fused_sum(graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any) -> Tensor | None:
-    """Sum messages of source nodes, times weights of edges, without writing them out; None for other functions."""
-    if reduce.name not in ("sum", "mean") or getattr(message, "out_field", None) != reduce.msg_field:
-        return None
-    relation = graph.relations[edge_type]
-    operation = getattr(message, "binary_op", None)
-    if operation is None:
-        if message.target != SRC:
-            return None
-        return sum_of_sources(relation, operand(graph, edge_type, SRC, message.in_field))
-    if operation not in ("mul", "div") or message.lhs != SRC or message.rhs != EDGE:
-        return None
-    values = operand(graph, edge_type, SRC, message.lhs_field)
-    weights = operand(graph, edge_type, EDGE, message.rhs_field)
-    return sum_of_sources(relation, values, operation, weights)
-
-
-def sum_of_sources(relation: Relation, values: Tensor, operation: str = "", weights: Tensor | None = None) -> Tensor:
-    """Sum values of source nodes, multiplied ("mul") or divided ("div") by weights of edges, at destination nodes."""
-    if weights is not None:
-        values, weights = broadcast_pair(values, 1 / weights if operation == "div" else weights)
-    return relation.by_dst.sum_of(relation.by_src, values, weights)
-
-
 def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
     """Rows of source nodes, destination nodes or edges, one for each edge."""
     if target == EDGE:

@@ -49,9 +49,6 @@ class TensorGraph(Structure):
         Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: all is one graph.
     node_graph_slots, edge_graph_slots
         Graph of each node and of each edge, int64 ``[V]`` and ``[E]``; computed when needed if None.
-    row_pointers
-        int64 ``[V + 1]``: edges are sorted by destination node, and those of node v begin at ``row_pointers[v]``. None:
-        edges have any order.
     node_features, edge_features
         Features by name, ``[V, ...]`` and ``[E, ...]``.
 
@@ -86,14 +83,13 @@ class TensorGraph(Structure):
         batch_num_edges: Tensor | Mapping[EdgeType, Tensor] | None = None,
         node_graph_slots: Tensor | Mapping[str, Tensor] | None = None,
         edge_graph_slots: Tensor | Mapping[EdgeType, Tensor] | None = None,
-        row_pointers: Tensor | Mapping[EdgeType, Tensor] | None = None,
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
         install_beside_dgl()
         hetero = isinstance(num_nodes, Mapping)
         numbers = numbers_of_nodes(num_nodes)
-        self.relations = relations(hetero, src, dst, numbers, row_pointers)
+        self.relations = relations(hetero, src, dst, numbers)
         self.types = Types(sorted(numbers), list(self.relations))
         self._num_nodes = numbers
         nodes = {each: numbers[each] for each in self.types.node_types}

@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, fused_sum, is_built_in, messages_of
+from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, is_built_in, messages_of
 from dgl_tuplepack.tensor_graph.groups import Groups
 
 if TYPE_CHECKING:
@@ -26,14 +26,9 @@ def propagate(
 ) -> dict[str, Tensor]:
     """Send messages along the edges of a type and return the features that their destination nodes get."""
     check_reducer(reduce)
-    relation = graph.relations[edge_type]
-    total = fused_sum(graph, edge_type, message, reduce)
-    if total is None:
-        messages = messages_of(graph, edge_type, message)
-        _check_field(reduce, messages)
-        result = relation.reduce(messages[reduce.msg_field], reduce.name, fill)
-    else:
-        result = total if reduce.name == "sum" else relation.by_dst.averaged(total)
+    messages = messages_of(graph, edge_type, message)
+    _check_field(reduce, messages)
+    result = graph.relations[edge_type].reduce(messages[reduce.msg_field], reduce.name, fill)
     return applied(graph, edge_type[2], apply, {reduce.out_field: result})
 
 

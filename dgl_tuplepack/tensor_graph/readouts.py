@@ -56,7 +56,7 @@ def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
     if weight is not None:
         values = values * rows.features[weight]
     if op == "mean":
-        return rows.groups.averaged(rows.groups.sum(values), rows.counts)
+        return rows.groups.mean(values, rows.counts)
     return rows.groups.reduce(values, op)
 
 

@@ -17,8 +17,6 @@ class Relation:
         Source and destination node of each edge, int32 or int64 ``[E]``.
     num_src, num_dst
         Number of nodes of the source and of the destination type.
-    row_pointers
-        int64 ``[V + 1]`` where edges are sorted by destination: where the edges of each destination node begin.
 
     Attributes
     ----------
@@ -26,14 +24,12 @@ class Relation:
         Edges in groups by their source and by their destination node.
     """
 
-    def __init__(
-        self, src: Tensor, dst: Tensor, num_src: int, num_dst: int, row_pointers: Tensor | None = None
-    ) -> None:
+    def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
         self.src = src
         self.dst = dst
         # Rows are named by int64 in torch.
         self.by_src = Groups(src.long(), num_src)
-        self.by_dst = Groups(dst.long(), num_dst, row_pointers)
+        self.by_dst = Groups(dst.long(), num_dst)
 
     @property
     def num_edges(self) -> int:
@@ -47,14 +43,11 @@ class Relation:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Relation:
         """Return the same edges on `device`."""
         src, dst = (each.to(device, non_blocking=non_blocking) for each in (self.src, self.dst))
-        pointers = self.by_dst.pointers
-        moved = None if pointers is None else pointers.to(device, non_blocking=non_blocking)
-        return Relation(src, dst, self.by_src.number, self.by_dst.number, moved)
+        return Relation(src, dst, self.by_src.number, self.by_dst.number)
 
     def astype(self, idtype: torch.dtype) -> Relation:
         """Return the same edges with end nodes of another integer dtype."""
-        ends = self.src.to(idtype), self.dst.to(idtype)
-        return Relation(*ends, self.by_src.number, self.by_dst.number, self.by_dst.pointers)
+        return Relation(self.src.to(idtype), self.dst.to(idtype), self.by_src.number, self.by_dst.number)
 
     def turned_round(self) -> Relation:
         """Return the same edges from their destination to their source."""

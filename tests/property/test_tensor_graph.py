@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dgl_tuplepack import TensorGraph
-from dgl_tuplepack.tensor_graph import kernel_groups
 
 BINARY = [
     f"{left}_{operation}_{right}"
@@ -32,21 +31,12 @@ EDGE_TYPES = [("a", "to", "a"), ("a", "to", "b"), ("b", "to", "a"), ("a", "other
 SHAPES = [((3,), (3,)), ((), ()), ((2, 3), (2, 1)), ((2, 3), (1, 3)), ((3,), (1,)), ((2, 3), (2, 3)), ((9,), (9,))]
 
 
-@pytest.fixture(params=["kernels", "operations"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to compute: by kernels, and by operations of torch."""
-    if request.param == "operations":
-        monkeypatch.setattr(kernel_groups, "_MOST_THREADS", 0)
-    return str(request.param)
-
-
 class Case(NamedTuple):
     """Edges by type, numbers of nodes, and the seed of all features."""
 
     edges: dict[tuple[str, str, str], tuple[list[int], list[int]]]
     num_nodes: dict[str, int]
     seed: int
-    is_sorted: bool
     idtype: torch.dtype
 
     def graphs(self) -> tuple[Any, TensorGraph]:
@@ -54,17 +44,11 @@ class Case(NamedTuple):
         ends = {}
         for each, pairs in self.edges.items():
             src, dst = (torch.tensor(side, dtype=self.idtype) for side in pairs)
-            order = dst.argsort(stable=True) if self.is_sorted else torch.arange(len(dst))
-            ends[each] = src[order], dst[order]
-        pointers = {
-            each: torch.searchsorted(dst.long(), torch.arange(self.num_nodes[each[2]] + 1))
-            for each, (_, dst) in ends.items()
-        }
+            ends[each] = src, dst
         ours = TensorGraph(
             {each: src for each, (src, _) in ends.items()},
             {each: dst for each, (_, dst) in ends.items()},
             self.num_nodes,
-            row_pointers=pointers if self.is_sorted else None,
         )
         return dgl.heterograph(ends, num_nodes_dict=self.num_nodes, idtype=self.idtype), ours
 
@@ -82,7 +66,7 @@ def cases(draw: st.DrawFn, *, types: st.SearchStrategy[list[Any]] | None = None)
         pairs = draw(st.lists(pair, max_size=8)) if source and destination else []
         edges[each] = [u for u, _ in pairs], [v for _, v in pairs]
     idtype = draw(st.sampled_from([torch.int64, torch.int32]))
-    return Case(edges, num_nodes, draw(st.integers(0, 1000)), draw(st.booleans()), idtype)
+    return Case(edges, num_nodes, draw(st.integers(0, 1000)), idtype)
 
 
 def one_type() -> st.SearchStrategy[list[Any]]:

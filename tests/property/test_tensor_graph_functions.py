@@ -18,7 +18,6 @@ from torch import Tensor
 
 from dgl_tuplepack import TensorGraph
 from dgl_tuplepack.tensor_graph import free_functions as ours
-from dgl_tuplepack.tensor_graph import kernel_groups
 from tests.graphs import RELATIONS, USER, generator, random_graph, random_heterograph
 
 TYPES = (USER, "item")
@@ -26,13 +25,6 @@ REDUCERS = ("sum", "mean", "max", "min")
 BINARY = ("add", "sub", "mul", "div")
 # Shapes of two features that broadcast; a dot product is over the last axis.
 SHAPES = (((), ()), ((3,), (3,)), ((3,), (1,)), ((2, 3), (2, 1)), ((2, 3), (3,)), ((1,), (2, 3)))
-
-
-@pytest.fixture(params=["kernels", "operations"], autouse=True)
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to compute: by kernels, and by operations of torch."""
-    if request.param == "operations":
-        monkeypatch.setattr(kernel_groups, "_MOST_THREADS", 0)
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -228,70 +227,6 @@ def test_wrong_arguments() -> None:
     batch = padded(graphs())
     with tp.nn.masked(batch), refused(SchemaError, "'edges'", "41 rows", "nodes (41)"):
         bound[1](torch.ones(41, 2))
-
-
-@pytest.mark.parametrize("pattern", ["prefix", "mixed"])
-def test_second_derivatives(pattern: str) -> None:
-    """Forces are gradients, and their losses differentiate them again."""
-    mask = torch.arange(7) < 5 if pattern == "prefix" else torch.tensor([True, False, True, True, False, True, True])
-    x = torch.randn(7, 3, generator=generator(0), dtype=torch.float64, requires_grad=True)
-    weights = torch.randn(7, 3, generator=generator(1), dtype=torch.float64)
-    for training in (True, False):
-        norm = tp.nn.MaskedBatchNorm1d(3, dtype=torch.float64).train(training)
-        assert torch.autograd.gradgradcheck(lambda x, norm=norm: norm(x, mask).square() * weights, (x,))
-
-
-# What an attack found -------------------------------------------------------------------------------------------------
-
-
-def views() -> dict[str, Tensor]:
-    """Inputs ``[9, 8]`` or ``[9, 8, 2]`` of unusual strides."""
-    wide = torch.randn(18, 16, 2, generator=generator(0), dtype=torch.float64)
-    return {
-        "columns": wide[:9, :8, 0], "every second": wide[:9, ::2, 0], "rows": wide[::2, :8, 0],
-        "transposed": wide[:8, :9, 0].t(), "lengths": wide[:9, :8].transpose(1, 2)[:, :, :].transpose(1, 2),
-        "expanded": wide[:1, :8, 0].expand(9, 8),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", views())
-@pytest.mark.parametrize("tracked", [True, False])
-def test_any_strides(name: str, tracked: bool) -> None:
-    x = views()[name]
-    plain = nn.BatchNorm1d(8, dtype=torch.float64, track_running_stats=tracked)
-    masked = tp.nn.convert(copy.deepcopy(plain), verbose=False)
-    mask = torch.arange(9) < 6
-    for given, used in ((x, x[:6]), (x.detach().clone(), x[:6])):
-        torch.testing.assert_close(masked(given, mask)[:6], plain(used))
-    for key, value in plain.state_dict().items():
-        torch.testing.assert_close(masked.state_dict()[key], value)
-
-
-def test_one_backward_over_batches_of_many_rows_and_of_few() -> None:
-    """The second one moves the running statistics in place."""
-    norm = tp.nn.MaskedBatchNorm1d(3)
-    x = torch.randn(5, 3, generator=generator(0), requires_grad=True)
-    for few in (0, 1):
-        loss = sum(norm(x, torch.arange(5) < number).square().sum() for number in (4, few))
-        loss.backward()  # type: ignore[union-attr]
-        assert x.grad is not None
-        assert x.grad.isfinite().all()
-
-
-@pytest.mark.skipif("bias" not in inspect.signature(nn.BatchNorm1d).parameters, reason="an older torch")
-@pytest.mark.parametrize("number", [1, 4])
-def test_norms_without_a_bias(number: int) -> None:
-    plain = nn.BatchNorm1d(3, bias=False)
-    converted = tp.nn.convert(copy.deepcopy(plain), verbose=False)
-    made = tp.nn.MaskedBatchNorm1d(3, bias=False)
-    x = torch.randn(5, 3, generator=generator(0))
-    for norm in (converted, made):
-        out = norm(x, torch.arange(5) < number)
-        out.square().sum().backward()
-        assert norm.bias is None
-        assert norm.weight.grad.isfinite().all()
-        if number > 1:
-            torch.testing.assert_close(out[:number], plain(x[:number]))
 
 
 def test_one_scope_entered_twice() -> None:

@@ -166,9 +166,6 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         TensorGraph(ends, ends[:1], 2)
     with refused(SchemaError, "'x'", "(3,)", "2 nodes"):
         TensorGraph(ends, ends, 2, node_features={"x": torch.ones(3)})
-    for pointers in (torch.tensor([0, 2]), torch.tensor([0, 1, 2], dtype=torch.int32), torch.zeros(3, 1).long(), [0]):
-        with refused(SchemaError, "row_pointers", "int64", "3 entries"):
-            TensorGraph(ends, ends, 2, row_pointers=pointers)  # type: ignore[arg-type]
     with refused(SchemaError, "src is a dict"):
         TensorGraph({("a", "b", "c"): ends}, ends, 2)
     with refused(SchemaError, "num_nodes is a dict", "src is Tensor"):
@@ -219,34 +216,10 @@ def test_an_end_node_that_is_not_there_is_named(bad: int, dtype: torch.dtype) ->
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("bad", [3, -1])
 def test_an_end_node_that_is_changed_later_is_an_error_not_a_wild_write(bad: int, end: int) -> None:
-    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
-    graph.ndata["x"] = torch.ones(3, 2)
+    graph = path()
     graph.all_edges()[end][1] = bad
-    with refused(SchemaError, "1", "give numbers"):
+    with pytest.raises(IndexError, match="out of"):
         graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-
-
-@pytest.mark.parametrize("pointers", [[0, 1, 1, 2], [0, 0, 2, 2], [0, 0, 1, 1], [0, 9, 9, 9], [1, 0, 1, 2]])
-def test_row_pointers_that_do_not_fit_the_edges_are_refused(pointers: list[int]) -> None:
-    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3, row_pointers=torch.tensor(pointers))
-    with refused(SchemaError, "row_pointers", "sorted by destination"):
-        graph.in_degrees()
-    for dtype in (torch.float32, torch.bfloat16):
-        graph.ndata["x"] = torch.ones(3, 2, dtype=dtype)
-        with refused(SchemaError, "row_pointers", "sorted by destination"):
-            graph.update_all(fn.copy_u("x", "m"), fn.mean("m", "h"))
-
-
-def test_changed_ends_are_sorted_again_and_refused_by_the_backward_pass() -> None:
-    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
-    graph.ndata["x"] = torch.arange(3.0).requires_grad_()
-    graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-    before = graph.ndata["h"]
-    graph.all_edges()[1][:] = torch.tensor([0, 0])
-    graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-    assert graph.ndata["h"].tolist() == [1, 0, 0]
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        before.sum().backward()
 
 
 @pytest.mark.parametrize("edges", [1, 3])
@@ -369,34 +342,14 @@ def test_batches_know_the_graph_of_each_node_and_edge() -> None:
     assert torch.equal(given.node_graph_slots(), graph.node_graph_slots())
 
 
-def test_what_transforms_operations_of_torch_sees_those_of_a_graph() -> None:
-    src, dst, x, _ = batch(0)
-    graph = TensorGraph(src, dst, 7)
-
-    def total(x: Tensor) -> Tensor:
-        relation = graph.relations[graph.canonical_etypes[0]]
-        return relation.by_dst.sum_of(relation.by_src, x) ** 2
-
-    expected = torch.autograd.functional.jacobian(total, x)
-    torch.testing.assert_close(torch.func.jacrev(total)(x), expected)
-    torch.testing.assert_close(torch.func.jacfwd(total)(x), expected)
-    each = torch.func.vmap(total)(torch.stack([x, 2 * x]))
-    torch.testing.assert_close(each, torch.stack([total(x), total(2 * x)]))
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_infinity_and_nan_among_messages_stay(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_infinity_and_nan_among_messages_stay() -> None:
     inf, nan = float("inf"), float("nan")
-    rows = torch.tensor([inf, 1, nan, 2, 3, nan, -inf]).view(-1, 1).expand(7, width)
-    for most in (4, 0):
-        monkeypatch.setattr("dgl_tuplepack.tensor_graph.kernel_groups._MOST_THREADS", most)
-        groups = Groups(torch.tensor([0, 0, 1, 1, 2, 2, 3]), 5)
-        values = rows.clone().requires_grad_()
-        out = groups.extreme(values, True)
-        torch.testing.assert_close(out[:, 0], torch.tensor([inf, nan, nan, -inf, 0]), equal_nan=True)
-        out.sum().backward()
-        assert values.grad is not None
-        assert values.grad[:, 0].tolist() == [1, 0, 0, 0, 0, 0, 1]
+    values = torch.tensor([inf, 1, nan, 2, 3, nan, -inf]).requires_grad_()
+    out = Groups(torch.tensor([0, 0, 1, 1, 2, 2, 3]), 5).extreme(values, True)
+    torch.testing.assert_close(out, torch.tensor([inf, nan, nan, -inf, 0]), equal_nan=True)
+    out.sum().backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == [1, 0, 0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.bfloat16, torch.int32])
@@ -407,17 +360,3 @@ def test_features_of_every_dtype_are_summed(dtype: torch.dtype) -> None:
     for reducer, of_last in (("sum", [13, -8]), ("mean", [6.5, -4]), ("max", [10, 4]), ("min", [3, -12])):
         graph.update_all(fn.u_mul_e("x", "w", "m"), getattr(fn, reducer)("m", "h"))
         assert graph.ndata["h"].tolist() == [[0, 0], [9, 12], of_last]
-
-
-def test_a_copy_of_a_graph_has_a_memory_of_its_own() -> None:
-    def total(graph: TensorGraph) -> Tensor:
-        graph.ndata["x"] = torch.arange(3.0)
-        graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "h"))
-        return graph.ndata["h"]
-
-    graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([1, 2]), 3)
-    expected = total(graph)
-    copied = copy.deepcopy(graph)
-    addresses = [each.relations[each.canonical_etypes[0]].by_dst.sorted().groups.pointers for each in (graph, copied)]
-    assert addresses[0] != addresses[1]
-    assert torch.equal(total(copied), expected)
