@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
-from types import FunctionType, NoneType
+from types import NoneType
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
 import numpy as np
 from numba import types
-
-from dgl_tuplepack.kernels._cache import keep_compiled
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -25,26 +25,34 @@ _TUPLE: Any = types.BaseTuple
 
 
 def jit(function: Function) -> Function:
-    """Compile a kernel for the types in its annotations: cached on disk, serial, without the GIL.
+    """Compile a kernel for the types in its annotations: cached on disk by numba, serial, without the GIL.
 
     It is compiled (or loaded from the cache) at import, so that a new worker process does not compile again; the plain
     function stays reachable as ``.py_func``.
     """
-    dispatcher: Any = helper(function)
-    if dispatcher is not function:
-        hints = get_type_hints(function, include_extras=True)
-        result = _numba_type(hints.pop("return"))
-        dispatcher.compile(result(*map(_numba_type, hints.values())))
-        dispatcher.disable_compile()
-    return cast(Function, dispatcher)
+    hints = get_type_hints(function, include_extras=True)
+    result = _numba_type(hints.pop("return"))
+    signature = result(*map(_numba_type, hints.values()))
+    try:
+        return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
+    except Exception as error:
+        # Whatever is wrong with the cache, the kernel can be compiled: what is wrong with the kernel is raised below.
+        _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
+    return cast(Function, numba.njit(signature, nogil=True)(function))
+
+
+@functools.cache
+def _warn_uncached(reason: str) -> None:
+    warnings.warn(
+        f"compiled code cannot be kept ({reason}), so every start compiles again, which takes a minute; set "
+        "NUMBA_CACHE_DIR to an empty folder that can be written and has space left.",
+        stacklevel=3,
+    )
 
 
 def helper(function: Function) -> Function:
     """Let kernels call a function, for any types; it is compiled with each of them."""
-    dispatcher: Any = numba.njit(nogil=True)(function)
-    if dispatcher is not function:  # as NUMBA_DISABLE_JIT leaves it
-        keep_compiled(dispatcher, cast(FunctionType, function))
-    return cast(Function, dispatcher)
+    return cast(Function, numba.njit(nogil=True)(function))
 
 
 def _numba_type(hint: Any) -> Any:

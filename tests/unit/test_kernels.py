@@ -6,9 +6,13 @@ their lines; numpy warns about 64-bit arithmetic that is meant to wrap around, h
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -196,3 +200,43 @@ def test_slots_number_the_graphs_of_each_class_in_turn() -> None:
         assert offsets.tolist() == [0, 3, 6, 7]
         assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
         assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
+
+
+# The cache of numba -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import numpy as np
+from dgl_tuplepack.kernels import random
+kernels = (random.random_bits, random.derive_key, random.shuffle_segments)
+print(int(random.random_bits(np.uint64(1), np.uint64(2))), sum(sum(k.stats.cache_hits.values()) for k in kernels))
+"""
+FULL_DISK = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+
+
+def hits_and_warnings(folder: Path, program: str = PROGRAM) -> tuple[int, str]:
+    """Run a program with this folder for compiled kernels; return how many of three it found there."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    number, hits = map(int, done.stdout.split())
+    assert number == reference.splitmix64(1, 2)
+    return hits, done.stderr
+
+
+def test_kernels_are_kept_and_a_damaged_file_stops_nobody(tmp_path: Path) -> None:
+    assert hits_and_warnings(tmp_path) == (0, "")
+    assert hits_and_warnings(tmp_path) == (3, "")
+    # One signature each: numba numbers the files of one kernel, and processes may give one number to two signatures.
+    files = sorted(tmp_path.rglob("*.nbc"))
+    assert [path.suffixes[-2:] for path in files] == [[".1", ".nbc"]] * 3
+    files[0].write_bytes(b"")
+    hits, said = hits_and_warnings(tmp_path)
+    assert hits == 2
+    assert said.count("Warning") == said.count("compiled code cannot be kept (EOFError)") == 1
+
+
+def test_on_a_full_disk_kernels_work_and_one_warning_says_what_to_do(tmp_path: Path) -> None:
+    hits, said = hits_and_warnings(tmp_path, FULL_DISK + PROGRAM)
+    assert hits == 0
+    assert said.count("Warning") == said.count("compiled code cannot be kept (File too large)") == 1
+    assert "set NUMBA_CACHE_DIR to an empty folder that can be written" in said
