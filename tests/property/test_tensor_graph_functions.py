@@ -307,19 +307,6 @@ def test_largest_nodes_and_edges_of_each_graph(pair: Pair, k: int, sortby: int |
             assert torch.equal(frame["x"].grad.split(counts.tolist())[i], expected)
 
 
-@given(pairs(), st.integers(1, 3), st.sampled_from([None, -1]))
-def test_largest_nodes_are_those_that_dgl_finds_where_no_graph_is_empty(pair: Pair, k: int, sortby: int | None) -> None:
-    pair = Pair(
-        dgl.batch([each for each in dgl.unbatch(pair.graph) if each.num_nodes()] or [dgl.graph([(0, 0)])]), pair.gen
-    )
-
-    def run(graph: Any, x: Tensor) -> Tensor:
-        graph.ndata["x"] = x
-        return dgl.topk_nodes(graph, "x", k, sortby=sortby)[0]
-
-    assert_same(pair, run, pair.values(pair.graph.num_nodes(), (3,)))
-
-
 @pytest.mark.parametrize("descending", [False, True])
 def test_rows_that_a_graph_lacks_have_the_numbers_of_dgl(descending: bool) -> None:
     pair = Pair(dgl.batch([dgl.rand_graph(rows, rows) for rows in (2, 5, 1)]), generator(0))

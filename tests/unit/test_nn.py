@@ -383,36 +383,48 @@ def test_mean_of_the_real_part(shape: tuple[int, ...], fill: float, number: int)
     assert found.shape == ()
     found.backward()
     expected.backward()
+    assert full.grad is not None
     assert_close(full.grad[:number], real.grad)
     assert not full.grad[number:].any()
+    for count in (number, float(number), torch.tensor(number), torch.tensor(number, dtype=torch.float64)):
+        assert_close(masked_mean(full, mask, count=count), expected)
+    assert_close(masked_mean(full, mask, count=number / 2), 2 * expected)
+    # Without a process group; with one, see tests/programs/ranks.py.
+    assert torch.equal(distributed_masked_mean(full, mask), found)
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 2), (0,)])
 def test_mean_of_nothing(shape: tuple[int, ...]) -> None:
-    values = torch.full(shape, float("nan"), requires_grad=True)
-    mean = masked_mean(values, torch.zeros(shape[0], dtype=torch.bool))
-    assert mean.item() == 0.0
-    mean.backward()
-    assert not values.grad.any()
+    mask = torch.zeros(shape[0], dtype=torch.bool)
+    for settings in ({}, {"count": 7.0}):
+        values = torch.full(shape, float("nan"), requires_grad=True)
+        mean = masked_mean(values, mask, **settings)  # type: ignore[arg-type]
+        mean.backward()
+        assert mean.item() == distributed_masked_mean(values, mask).item() == 0
+        assert values.grad is not None
+        assert not values.grad.any()
 
 
 def test_mask_of_several_dimensions() -> None:
-    """Labels that are missing for some tasks, as in multi-task molecules."""
+    """Labels that are missing for some tasks, as in multi-task molecules; a count is of entries of the mask."""
     values = torch.arange(6.0).reshape(3, 2)
     mask = torch.tensor([[True, False], [True, True], [False, False]])
-    assert masked_mean(values, mask).item() == pytest.approx((0 + 2 + 3) / 3)
-    deeper = values[:, :, None].expand(3, 2, 4)
-    assert masked_mean(deeper, mask).item() == pytest.approx((0 + 2 + 3) / 3)
+    for each in (values, values[:, :, None].expand(3, 2, 4)):
+        assert masked_mean(each, mask).item() == pytest.approx((0 + 2 + 3) / 3)
+        assert masked_mean(each, mask, count=2).item() == (0 + 2 + 3) / 2
+    assert masked_mean(values, mask[:, 0], count=2).item() == (0 + 1 + 2 + 3) / 4
+    assert masked_mean(torch.zeros(3, 0), mask[:, 0], count=2.0) == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_mean_keeps_the_dtype(dtype: torch.dtype) -> None:
-    assert masked_mean(torch.ones(3, dtype=dtype), torch.tensor([True, True, False])).dtype == dtype
-
-
-def test_a_mean_of_many_halves_does_not_overflow() -> None:
-    ones = torch.ones(70_000, dtype=torch.float16)
-    assert masked_mean(ones, torch.ones(70_000, dtype=torch.bool)).item() == 1
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+def test_means_keep_the_dtype(dtype: torch.dtype) -> None:
+    """Of 70,000 ones too, which overflow float16."""
+    values, mask = torch.ones(70_000, dtype=dtype), torch.ones(70_000, dtype=torch.bool)
+    for settings in ({}, {"count": 70_000.0}, {"count": torch.tensor(70_000.0, dtype=torch.float64)}):
+        found = masked_mean(values, mask, **settings)  # type: ignore[arg-type]
+        assert found.dtype == dtype
+        assert found.ndim == 0
+        assert found == 1
 
 
 @pytest.mark.parametrize("mean", [masked_mean, distributed_masked_mean])
@@ -428,76 +440,17 @@ def test_means_are_of_floats_alone(mean: Any) -> None:
     assert mean(torch.tensor([1j, 3.0, 9.0]), mask).item() == 1.5 + 0.5j
 
 
-def test_a_distributed_mean_of_one_process_is_the_mean() -> None:
-    """Without a process group; with one, see tests/programs/ranks.py."""
-    values = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
-    for real in (0, 1, 4):
-        mask = torch.arange(5) < real
-        found, expected = distributed_masked_mean(values, mask), masked_mean(values, mask)
-        assert torch.equal(found, expected)
-        for left, right in zip(torch.autograd.grad(found, values), torch.autograd.grad(expected, values), strict=True):
-            assert torch.equal(left, right)
-
-
-# masked_mean(count=) ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
-@pytest.mark.parametrize("fill", [0.0, float("inf"), float("nan")])
-def test_the_real_number_as_count_gives_the_mean(shape: tuple[int, ...], fill: float) -> None:
-    real = torch.randn((5, *shape), generator=generator(1), dtype=torch.float64)
-    full, mask = padded(real, 9, fill)
-    for count in (5, 5.0, torch.tensor(5), torch.tensor(5.0, dtype=torch.float64)):
-        assert_close(masked_mean(full, mask, count=count), real.mean())
-    assert_close(masked_mean(full, mask, count=2.5), 2 * real.mean())
-
-
-def test_a_full_mask_counts_entries() -> None:
-    values = torch.arange(6.0).reshape(2, 3)
-    mask = torch.tensor([[True, False, True], [False, True, False]])
-    assert masked_mean(values, mask, count=2).item() == (0 + 2 + 4) / 2
-    assert masked_mean(values, mask[:, 0], count=2).item() == (0 + 1 + 2) / 6
-
-
-def test_an_empty_batch_has_no_part_in_the_epoch() -> None:
-    x = torch.full((4,), float("nan"), requires_grad=True)
-    loss = masked_mean(x, torch.zeros(4, dtype=torch.bool), count=7.0)
-    assert loss.item() == 0
-    loss.backward()
-    assert x.grad is not None
-    assert not x.grad.any()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64])
-def test_the_count_keeps_the_dtype(dtype: torch.dtype) -> None:
-    values = torch.ones(4, dtype=dtype)
-    for count in (2.0, torch.tensor(2.0, dtype=torch.float64)):
-        found = masked_mean(values, torch.ones(4, dtype=torch.bool), count=count)
-        assert found.dtype == dtype
-        assert found.ndim == 0
-        assert found == 2
-
-
 @pytest.mark.parametrize(
     ("count", "part"),
     [
-        (0, "0"),
-        (-1.5, "-1.5"),
-        (float("inf"), "inf"),
-        (float("nan"), "nan"),
-        (True, "True"),
-        ("8", "'8'"),
-        (torch.ones(1), "(1,)"),
-        (torch.tensor(True), "torch.bool"),
-        (torch.tensor(1j), "torch.complex64"),
+        (0, "0"), (-1.5, "-1.5"), (float("inf"), "inf"), (float("nan"), "nan"), (True, "True"), ("8", "'8'"),
+        (torch.ones(1), "(1,)"), (torch.tensor(True), "torch.bool"), (torch.tensor(1j), "torch.complex64"),
     ],
-)
+)  # fmt: skip
 def test_a_count_must_be_positive_and_finite(count: Any, part: str) -> None:
     with refused(SchemaError, "count", part, "sampler.graphs_per_batch"):
         masked_mean(torch.ones(2), torch.ones(2, dtype=torch.bool), count=count)
 
 
-def test_fractions_and_entries_without_values() -> None:
-    mask = torch.ones(3, dtype=torch.bool)
-    assert masked_mean(torch.ones(3), mask, count=Fraction(3, 2)) == 2  # type: ignore[arg-type]
-    assert masked_mean(torch.zeros(3, 0), mask, count=2.0) == 0
+def test_a_count_may_be_a_fraction() -> None:
+    assert masked_mean(torch.ones(3), torch.ones(3, dtype=torch.bool), count=Fraction(3, 2)) == 2  # type: ignore[arg-type]
