@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ os.environ.setdefault("DGLBACKEND", "pytorch")
 # Test processes run side by side, one to a core; threads of their own would only fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Numba does not see a change in a function of another file that a kernel calls.
-KERNELS = Path(__file__).parents[1] / "dgl_tuplepack" / "kernels"
-DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(KERNELS.glob("*.py")))).hexdigest()[:16]
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"dgl_tuplepack-kernels-{DIGEST}"))
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = b"".join(path.read_bytes() for path in sorted((ROOT / "dgl_tuplepack" / "kernels").glob("*.py")))
+KERNELS = ROOT / ".pytest_cache" / f"kernels-{hashlib.sha256(SOURCES).hexdigest()[:16]}"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(KERNELS))
 
 # No deadlines: the first call of a kernel may compile, and this machine may be busy.
 settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)
