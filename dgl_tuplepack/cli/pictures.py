@@ -13,9 +13,8 @@ import typer
 from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import print_json
+from dgl_tuplepack.cli.output import note, print_json
 from dgl_tuplepack.cli.source import read_histogram
-from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack

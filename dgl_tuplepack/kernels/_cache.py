@@ -22,8 +22,6 @@ import llvmlite
 import numba
 from numba.core import caching, compiler, serialize
 
-from dgl_tuplepack._interrupts import interrupts_deferred
-
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _RESULT: Any = compiler.CompileResult
 _DUMPS: Any = serialize.dumps
@@ -108,13 +106,11 @@ def _write(path: Path, content: bytes) -> None:
     """Write a file and rename it into place, so that processes that write the same do not disturb each other."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
-    # The command line ends at once where it is interrupted before its work begins.
-    with interrupts_deferred():
-        try:
-            partial.write_bytes(content)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 _warned = False

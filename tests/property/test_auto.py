@@ -144,7 +144,7 @@ def test_a_million_size_classes_stay_within_bounded_memory():
 
 @pytest.mark.parametrize(
     "options",
-    [{"effort": -1}, {"effort": float("nan")}, {"effort": "much"}, {"time_limit": -0.5}, {"on_interrupt": "x"}],
+    [{"effort": -1}, {"effort": float("nan")}, {"effort": "much"}, {"time_limit": -0.5}],
 )
 def test_bad_options_are_refused(options):
     with pytest.raises(MethodError):

@@ -136,7 +136,7 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.pack,
         {
             "sizes": HISTOGRAM, "limits": LIMITS, "method": "auto", "heuristic": "product", "seed": 0,
-            "random_ties": False, "effort": 0.001, "time_limit": 1.0, "on_interrupt": "raise",
+            "random_ties": False, "effort": 0.001, "time_limit": 1.0,
         },
     ),
     "pack by best fit": (

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack
-from dgl_tuplepack.kernels import _cache
 from dgl_tuplepack.kernels.random import random_bits
 
 PACKAGE = Path(dgl_tuplepack.__file__).parent
@@ -154,19 +152,3 @@ def test_a_numba_with_other_inner_parts_keeps_kernels_in_its_own_way(tmp_path: P
         assert end(begin(program, NUMBA_CACHE_DIR=str(tmp_path))) == ([NUMBER, hits], "")
     assert not (tmp_path / "dgl_tuplepack").exists()
     assert list(tmp_path.rglob("*.nbi"))
-
-
-def test_an_interrupt_comes_when_a_compiled_form_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[list[str]] = []
-
-    def replace_slowly(partial: Path, path: Path) -> None:
-        signal.raise_signal(signal.SIGINT)
-        partial.rename(path)
-
-    monkeypatch.setattr(_cache.os, "replace", replace_slowly)
-    before = signal.signal(signal.SIGINT, lambda *_: seen.append([path.name for path in tmp_path.iterdir()]))
-    try:
-        _cache._write(tmp_path / "kernel.nbc", b"form")
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == [["kernel.nbc"]]
