@@ -124,7 +124,7 @@ def shown(run: Run, source: Path | str, folder: Path) -> list[Any]:
     ]
     drawn, page = folder / "drawn.png", folder / "page.html"
     plot = run("plot", "sizes", source, "--out", drawn, "--dpi", 30)
-    report = run("report", source, "--out", page, "--name", "these", *limits, "--batch-size", 2)
+    report = run("report", source, "--out", page, "--name", "these", *limits)
     assert [done.code for done in (*said, plot, report)] == [0] * 5, [done.err for done in (*said, plot, report)]
     plan = {name: value for name, value in json.loads(said[2].out).items() if name != "seconds"}
     return [said[0].out, said[1].out, plan, drawn.read_bytes(), page.read_bytes()]
