@@ -13,7 +13,6 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import preprocess_shards
 from tests.ogb_folder import write_ogb_folder, write_raw_folder
-from tests.shards import write_bin
 from tests.stores import SPLITS, molecules, purchases
 
 LIMITS = tp.Limits(nodes=40, edges=40)
@@ -40,7 +39,6 @@ SPECIMENS = (
     Specimen("histogram as CSV", "histogram.csv", is_dataset=False),
     Specimen("plan", "plan.json", is_dataset=False),
     Specimen("search", "search.json", is_dataset=False),
-    Specimen("graphs of DGL", "graphs.bin", is_dataset=True),
     Specimen("archive", "archive.zip", is_dataset=False),
 )
 
@@ -60,7 +58,6 @@ def make_specimens(folder: Path) -> None:
         "histogram.csv": lambda: histogram.save(folder / "histogram.csv"),
         "plan.json": lambda: tp.pack(histogram, LIMITS).save(folder / "plan.json"),
         "search.json": lambda: tp.search_limits(histogram, plans=5).save(folder / "search.json"),
-        "graphs.bin": lambda: write_bin(folder / "graphs.bin", molecules(4, 3)),
         "archive.zip": lambda: _archive(folder / "archive.zip", folder / "csv" / "ogbg_molhiv"),
     }
     for make in makers.values():
