@@ -8,18 +8,23 @@ of the error: LimitsError and MethodError are bad usage. Settings that raise oth
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
-    # Nothing is imported before this, so that every later interrupt ends without a traceback.
-    try:
-        from dgl_tuplepack.cli.process import run
+    # An exception might be lost in the slow imports, and there is nothing to clean up before and after the work.
+    # A process that was started to ignore interrupts keeps doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, end_at_once)
+    from dgl_tuplepack.cli.process import run
 
-        code = run()
-    except KeyboardInterrupt:
-        code = 130
-        if sys.stderr is not None:
-            print("dgl-tuplepack: interrupted", file=sys.stderr)
-    sys.exit(code)
+    sys.exit(run())
+
+
+def end_at_once(*_: object) -> None:
+    """End an interrupted process that has nothing to clean up."""
+    os.write(2, b"dgl-tuplepack: interrupted\n")
+    os._exit(130)

@@ -8,13 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from dgl_tuplepack._text import printable
-from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.errors import FormatError
+
+
+def note(text: str) -> None:
+    """Print one line beside the result, on standard error."""
+    typer.echo(f"dgl-tuplepack: {printable(text)}", err=True)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -53,7 +58,7 @@ def say(line: str) -> None:
 
 def print_csv(text: str) -> None:
     """Print CSV: as it is for programs, in UTF-8, and for people with escapes in place of control characters."""
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         for line in text.removesuffix("\n").split("\n"):
             say(line)
         return
@@ -61,8 +66,7 @@ def print_csv(text: str) -> None:
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise FormatError(f"a name in the table cannot be written in UTF-8 ({error}); use --json.") from error
-    sys.stdout.flush()
-    sys.stdout.buffer.write(content)
+    typer.echo(content, nl=False)
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:

@@ -13,9 +13,8 @@ import typer
 from dgl_tuplepack import plots
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.cli import options
-from dgl_tuplepack.cli.output import print_json
+from dgl_tuplepack.cli.output import note, print_json
 from dgl_tuplepack.cli.source import read_histogram
-from dgl_tuplepack.cli.streams import note
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
@@ -60,10 +59,6 @@ class _Subject:
     def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
         return pack(self.histogram, self.limits, method or self.method, heuristic=heuristic, seed=self.seed)
 
-    def beside_next_fit(self) -> dict[str, PackPlan]:
-        """Return the plan, and that of next fit to compare it with: a good one alone is a flat line."""
-        return {"next fit, random order": self.plan("next_fit"), self.method: self.plan()}
-
     def compared(self) -> dict[str, PackPlan]:
         """Return the plans of the methods that a picture compares, within the same limits."""
         plans = {"no packing": self.plan("none"), "next fit, random order": self.plan("next_fit")}
@@ -78,13 +73,7 @@ PICTURES: dict[str, Callable[[_Subject], Any]] = {
         s.histogram, s.given, components=s.components or None, scale=s.scale
     ),
     "search": lambda s: plots.plot_search(s.search, components=s.pair),
-    "tradeoff": lambda s: plots.plot_tradeoff(s.search),
-    "fill": lambda s: plots.plot_fill(s.plan(), components=s.pair),
-    "sorted-fill": lambda s: plots.plot_sorted_fill(
-        s.beside_next_fit(), s.components[0] if s.components else s.histogram.components[0]
-    ),
-    "graphs-per-pack": lambda s: plots.plot_graphs_per_pack(s.plan()),
-    "weights": lambda s: plots.plot_weights(s.plan(), s.components[0] if s.components else s.histogram.components[0]),
+    "fill": lambda s: plots.plot_fill(s.plan(), components=s.components or None),
     "methods": lambda s: plots.plot_methods(s.compared()),
 }
 
@@ -102,9 +91,6 @@ def report(
     graphs_per_batch: Annotated[
         int, typer.Option(min=1, help="Graphs of a batch on average that limits are advised for.")
     ] = 64,
-    batch_size: Annotated[
-        list[int] | None, typer.Option(min=1, help="Plain batches to compare with; default: 8, 32, 128.")
-    ] = None,
     seed: options.Seed = 0,
     oversize: options.Oversize = "error",
     root: options.Root = None,
@@ -121,7 +107,7 @@ def report(
     histogram = read_histogram(source, root, part)
     write_report(
         histogram, out, name=name or _name(source), limits=limits, graphs_per_batch=graphs_per_batch,
-        batch_sizes=batch_size or (8, 32, 128), seed=seed, oversize=oversize,
+        seed=seed, oversize=oversize,
     )  # fmt: skip
     _say(out, "report", as_json)
 
@@ -135,9 +121,7 @@ def plot(
     graphs: options.Graphs = None,
     limit: options.Limit = None,
     method: options.Method = "auto",
-    component: Annotated[
-        list[str] | None, typer.Option(help="Component to show, if there are more than two; may be given twice.")
-    ] = None,
+    component: Annotated[list[str] | None, typer.Option(help="Component to show; may be given several times.")] = None,
     scale: Annotated[
         str, typer.Option(help=f"Scale of sizes: one of {', '.join(SCALES)}.", callback=options.one_of(SCALES))
     ] = "auto",
@@ -150,9 +134,8 @@ def plot(
 ) -> None:
     """Draw one picture of SOURCE.
 
-    KIND is sizes or distributions; search or tradeoff, of a search for limits; fill, sorted-fill, graphs-per-pack or
-    weights, of a plan; or methods, which compares the plans of several. Without limits (--nodes, --edges, --limit),
-    plans take those that a search advises.
+    KIND is sizes or distributions; search, of a search for limits; fill, of a plan; or methods, which compares the
+    plans of several. Without limits (--nodes, --edges, --limit), plans take those that a search advises.
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")

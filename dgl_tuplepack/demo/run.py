@@ -30,7 +30,7 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_loss
 from dgl_tuplepack.padding import BatchTensors, PaddedBatch, PaddedCollate
 from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.plots import plot_fill, plot_sizes, plot_sorted_fill, save_picture
+from dgl_tuplepack.plots import plot_fill, plot_methods, plot_sizes, save_picture
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules, random_molecules
@@ -216,8 +216,8 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     left, right = fill_figure.subfigures(1, 2)
     fill_ax = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")
-    plot_sorted_fill({row.name: row.plan for row in (rows[1], best)}, "nodes", right.add_subplot())
-    right.suptitle("Fill of every pack, sorted")
+    plot_methods({row.name: row.plan for row in rows}, right.add_subplot())
+    right.suptitle("Packs of each method")
     pictures = {out / "sizes.png": sizes_ax, out / "fill.png": fill_ax}
     for path, ax in pictures.items():
         save_picture(ax, path, dpi=130)

@@ -69,7 +69,6 @@ def pack(
     random_ties: bool = False,
     effort: float = 1.0,
     time_limit: float | None = None,
-    on_interrupt: str = "raise",
 ) -> PackPlan:
     """Plan packs for every graph of a histogram, within the limits.
 
@@ -98,8 +97,6 @@ def pack(
     time_limit
         Seconds, >= 0, after which "auto" stops as well; the plan is valid in any case. It then depends on the
         machine, and its `method` says so.
-    on_interrupt
-        What Ctrl-C during "auto" does: "raise" KeyboardInterrupt, or "best" return the best plan so far.
 
     Returns
     -------
@@ -140,7 +137,7 @@ def pack(
     """
     if not isinstance(method, str) or method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
-    settings = Settings(heuristic, seed, random_ties, effort, time_limit, on_interrupt)
+    settings = Settings(heuristic, seed, random_ties, effort, time_limit)
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
     if isinstance(shapes, Ladder):
         if method in _BEYOND_LIMITS:

@@ -66,22 +66,15 @@ def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: t
     # Less than the usual effort is for plans that are made again and again.
     closing = closing_work(instance, best.packs) if settings.effort >= 1 else 0
     effort = Effort(work_of(settings.effort, len(histogram)) + int(settings.effort * closing), deadline)
-    interrupted = False
-    try:
-        for number in range(MOST_ROUNDS):
-            if best.proven or effort.exhausted:
-                break
-            # The first round is planned for an effort of 1, each later one for as much as all before it.
-            share = 2.0 ** max(0, number - 1)
-            portions = effort.portion(work_of(share, len(histogram))), effort.portion(int(share * closing))
-            start = _first_sample(settings.seed) + number * MOST_TURNS
-            _run(Round(histogram, limits, instance, best, number, start, *portions), stages)
-    except KeyboardInterrupt:
-        if settings.on_interrupt == "raise":
-            raise
-        interrupted = True
-    suffix = (", time limit" if limit is not None else "") + (", interrupted" if interrupted else "")
-    method = f"auto:{best.method}{suffix}"
+    for number in range(MOST_ROUNDS):
+        if best.proven or effort.exhausted:
+            break
+        # The first round is planned for an effort of 1, each later one for as much as all before it.
+        share = 2.0 ** max(0, number - 1)
+        portions = effort.portion(work_of(share, len(histogram))), effort.portion(int(share * closing))
+        start = _first_sample(settings.seed) + number * MOST_TURNS
+        _run(Round(histogram, limits, instance, best, number, start, *portions), stages)
+    method = f"auto:{best.method}{', time limit' if limit is not None else ''}"
     return as_plan(best.patterns, histogram, limits, method, settings, bound=min(best.bound, best.packs))
 
 

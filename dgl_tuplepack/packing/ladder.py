@@ -122,8 +122,6 @@ class _Packing:
             part = SizeHistogram(self.histogram.sizes[classes], counts[classes], self.histogram.components)
             packer = filling if left[:shape].any() else self.method
             plan = packer(part, self.ladder[shape], settings)
-            if "interrupted" in plan.method:
-                settings = replace(settings, effort=0.0)
             plans.append(plan)
             patterns = Patterns(plan.offsets, classes[plan.classes], plan.multiplicities, plan.repeats)
             kept = _kept(patterns, left[shape])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dgl_tuplepack._checks import UINT64_MAX, is_one_of, shown, true_or_false, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
 from dgl_tuplepack.bounds.effort import check_effort
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.packing.heuristics import Heuristic, check_heuristic
@@ -19,12 +19,9 @@ class Settings:
     random_ties: bool = False
     effort: float = 1.0
     time_limit: float | None = None
-    on_interrupt: str = "raise"
 
     def __post_init__(self) -> None:
         check_heuristic(self.heuristic)
         object.__setattr__(self, "seed", whole_number("seed", self.seed, 0, UINT64_MAX, MethodError))
         object.__setattr__(self, "random_ties", true_or_false("random_ties", self.random_ties, MethodError))
         check_effort(self.effort, self.time_limit)
-        if not is_one_of(self.on_interrupt, ("raise", "best")):
-            raise MethodError(f"on_interrupt must be 'raise' or 'best', but is {shown(self.on_interrupt)}.")

@@ -96,6 +96,13 @@ def two_components(components: Sequence[str], wanted: Sequence[str] | None, what
     return column_of(components, wanted[0], what), column_of(components, wanted[1], what)
 
 
+def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> list[int]:
+    """Return the columns of the `wanted` components; None: of all."""
+    if wanted is not None and (isinstance(wanted, str) or not len(wanted)):
+        raise SizesError(f"components is {wanted!r}, but must name some of {components}, or be None.")
+    return [column_of(components, name, what) for name in (components if wanted is None else wanted)]
+
+
 def column_of(components: Sequence[str], name: str, what: str) -> int:
     """Return the column of the component `name`."""
     if name not in components:

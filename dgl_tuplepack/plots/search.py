@@ -1,4 +1,4 @@
-"""Pictures of a search for limits: how full packs get, the best limits and the Pareto front."""
+"""Picture of a search for limits: how full packs get, the best limits and the Pareto front."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ _GRID = 0.5
 _BEYOND = 0.03
 # Scores that the colours span if all candidates have the same score.
 _ALONE = 0.01
-# Characters of a sum of components that fit below an axis.
-_LONGEST_SUM = 40
 # White with a black edge stands out on light and dark, in colour and in grey.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
@@ -57,31 +55,6 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     for axis in (ax.xaxis, ax.yaxis):
         drawing.set_whole(axis)
     ax.legend(**drawing.LEGEND_ABOVE)
-    return ax
-
-
-def plot_tradeoff(search: LimitsSearch, ax: Any = None) -> Any:
-    """Draw what each of the limits tried has reached against their slots per pack, for any number of components.
-
-    It has a dot for each candidate, the Pareto front as a line of steps, and the best as a star.
-    """
-    ax = drawing.axes_or_new(ax)
-    ax.scatter(search.slots, search.scores, s=12, color="0.6", label=f"limits tried ({len(search):,})")
-    front = search.pareto_indices
-    ax.plot(
-        search.slots[front], search.scores[front], drawstyle="steps-post", color="black", linewidth=1.2, marker="o",
-        markersize=4, label=_front_label(search),
-    )  # fmt: skip
-    best = search.best_index
-    ax.scatter(
-        search.slots[best], search.scores[best], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER
-    )
-    parts = " + ".join(map(drawing.label, search.components))
-    ax.set(xlabel=f"slots of a pack ({parts if len(parts) <= _LONGEST_SUM else 'all components'})")
-    _name_score(search, ax)
-    drawing.set_whole(ax.xaxis)
-    ax.legend(**drawing.LEGEND_ABOVE)
-    ax.grid(alpha=0.25)
     return ax
 
 

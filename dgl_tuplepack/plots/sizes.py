@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.plots import _drawing as drawing
 
 # Share of each axis that is left free at both ends: about a cell.
 _MARGIN = 0.012
-# A value is named if so large a share of the graphs have it.
-_DOMINANT = 0.2
 # Limits beyond so many times the largest size would leave the picture empty; they are only named.
 _FAR = 3
 # Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
@@ -34,7 +31,7 @@ def plot_sizes(
     ax: Any = None,
     *,
     components: Sequence[str] | None = None,
-    scale: str | Sequence[str] = "auto",
+    scale: str = "auto",
 ) -> Any:
     """Draw the 2-D histogram of sizes, with both marginals, and the limits if given.
 
@@ -49,8 +46,8 @@ def plot_sizes(
     components
         Names of the two shown, across and up; needed unless the histogram has exactly two.
     scale
-        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis); one
-        for both axes, or two. Numbers of graphs always have logarithmic scales.
+        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis).
+        Numbers of graphs always have logarithmic scales.
 
     Raises
     ------
@@ -66,7 +63,7 @@ def plot_sizes(
     sizes = histogram.sizes[:, columns]
     maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array[list(columns)]
     largest = _largest_shown(sizes, maxima)
-    logs = _log_axes(sizes, histogram, largest, scale)
+    logs = drawing.log_axes([scale] * 2, list(sizes.T), histogram.counts, largest.tolist())
     edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
     cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
 
@@ -86,9 +83,6 @@ def plot_sizes(
             drawing.set_log(ax, which, int(sizes[:, column].min()), int(largest[column]))
         else:
             drawing.set_whole(getattr(ax, f"{which}axis"))
-    dominant = [_dominant(sizes[:, column], histogram, names[column]) for column in range(2)]
-    if any(dominant):
-        top.set_title("; ".join(filter(None, dominant)), fontsize="small", loc="left")
     if maxima is not None:
         _draw_limits(ax, (top, right), names, maxima, maxima <= largest, cells)
     ax.grid(alpha=0.25)
@@ -125,10 +119,8 @@ def plot_distributions(
     LimitsError
         The limits are not `Limits`, or have other components than the histogram.
     """
-    if components is not None and (isinstance(components, str) or not len(components)):
-        raise SizesError(f"components is {components!r}, but must name some of {histogram.components}, or be None.")
-    names = histogram.components if components is None else tuple(components)
-    columns = [drawing.column_of(histogram.components, name, "the histogram") for name in names]
+    columns = drawing.columns_of(histogram.components, components, "the histogram")
+    names = [histogram.components[column] for column in columns]
     maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array
     largest = max(int(histogram.sizes[:, columns].max()), 0 if maxima is None else int(maxima[columns].max()))
     values = [histogram.sizes[:, column] for column in columns]
@@ -168,13 +160,6 @@ def _largest_shown(sizes: Any, maxima: Any) -> Any:
     return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
 
 
-def _log_axes(sizes: Any, histogram: SizeHistogram, largest: Any, scale: str | Sequence[str]) -> list[bool]:
-    scales = [scale, scale] if isinstance(scale, str) else list(scale) if isinstance(scale, Sequence) else []
-    if len(scales) != 2:
-        raise InputError(f"scale is {scale!r}, but must be one of {', '.join(drawing.SCALES)}, or two of them.")
-    return drawing.log_axes(scales, sizes.T, histogram.counts, largest.tolist())
-
-
 def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     """Draw the sums over each axis, and the colour bar; return the Axes above and to the right."""
     top, right, bar = _axes_beside(ax)
@@ -207,13 +192,6 @@ def _axes_beside(ax: Any) -> tuple[Any, Any, Any]:
         ax.set_subplotspec(grid[1, 0])
         places, make = (grid[0, 0], grid[1, 1], grid[1, 2]), ax.figure.add_subplot
     return make(places[0], sharex=ax), make(places[1], sharey=ax), make(places[2])
-
-
-def _dominant(values: Any, histogram: SizeHistogram, name: str) -> str:
-    """Return a note if very many graphs share one value of a component: it is a single line of the picture."""
-    distinct, counts = drawing.tally(values, histogram.counts)
-    share = counts.max() / histogram.num_graphs
-    return f"{share:.0%} of the graphs: {distinct[np.argmax(counts)]:,} {name}" if share >= _DOMINANT else ""
 
 
 def _draw_limits(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from dgl_tuplepack._checks import UINT64_MAX, check_oversize, whole_number
@@ -25,7 +24,6 @@ def write_report(
     name: str = "Graphs",
     limits: Limits | None = None,
     graphs_per_batch: int = 64,
-    batch_sizes: Sequence[int] = (8, 32, 128),
     seed: int = 0,
     oversize: str = "error",
 ) -> None:
@@ -42,10 +40,8 @@ def write_report(
     limits
         Limits to pack with; None: those that `search_limits` advises.
     graphs_per_batch
-        Graphs of a batch on average, >= 1, that limits are advised for, as `packed_loader` chooses them. Where the
-        largest graph rules the number out, the smallest limits that are about as full as packs get are advised.
-    batch_sizes
-        Graphs in a batch of the plain batching that packing is compared with, each >= 1.
+        Graphs of a batch on average, >= 1, that limits are advised for, as `packed_loader` chooses them. If the largest
+        graph rules the number out, the smallest limits that are about as full as packs get are advised.
     seed
         0..2**64-1; equal seeds give equal pages.
     oversize
@@ -55,7 +51,7 @@ def write_report(
     Raises
     ------
     FormatError
-        The path is a folder, has another ending, or cannot be written; nothing is left behind.
+        The path has another ending, or cannot be written; nothing is left behind.
     SizesError, LimitsError, InputError
         As in `pack` and `search_limits`; `oversize` is unknown.
     MissingDependencyError
@@ -63,8 +59,6 @@ def write_report(
     """
     path = Path(path)
     check_destination(path)
-    for size in batch_sizes:
-        whole_number("the batch size", size, 1, error=InputError)
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     check_oversize(oversize, LimitsError)
@@ -76,9 +70,9 @@ def write_report(
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
-    # `find` has three steps; the fourth is the page.
-    with progress_bar(total=4, desc="report", delay=1) as bar:
-        findings = find(histogram, limits, tuple(batch_sizes), seed, dropped, bar.update, graphs_per_batch)
+    # `find` has two steps; the third is the page.
+    with progress_bar(total=3, desc="report", delay=1) as bar:
+        findings = find(histogram, limits, graphs_per_batch, seed, dropped, bar.update)
         page = render(findings, name, seed)
         bar.update()
     write_text(path, page)
@@ -86,11 +80,7 @@ def write_report(
 
 def check_destination(path: Path) -> None:
     """Refuse a path that cannot become the page, before any work is done."""
-    if path.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder; name a file, such as {path / 'report.html'}.")
     if path.suffix.lower() not in (".html", ".htm"):
         raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
-    if not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: the folder {path.parent} does not exist; make it, or choose another.")
-    if not os.access(path.parent, os.W_OK):
-        raise FormatError(f"cannot write {path}: the folder {path.parent} is not writable; choose another.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")

@@ -24,7 +24,8 @@ from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
 from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
-from dgl_tuplepack.sharding.workers import Tasks, Workers
+from dgl_tuplepack.sharding.workers import Tasks, executor_of
+from dgl_tuplepack.sharding.workers import run as run_tasks
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, locked, move_store, writing_to
 from dgl_tuplepack.store.format import MANIFEST, METADATA
@@ -150,7 +151,7 @@ def preprocess_shards(
     named = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
-    with _alone(out), Workers(min(processes, len(named)), executor) as at_work:
+    with _alone(out), executor_of(min(processes, len(named)), executor) as at_work:
         with timed(seconds, "write"):
             done = _all(
                 at_work,
@@ -215,14 +216,14 @@ def verify_shards(
     folder, processes = as_path(path).absolute(), _processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
-    with Workers(min(processes, len(tasks)), executor) as at_work:
+    with executor_of(min(processes, len(tasks)), executor) as at_work:
         _all(at_work, verify_shard, tasks, "shards")
     return MultiStore(folder)
 
 
-def _all(at_work: Workers, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
+def _all(at_work: Executor | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
     """Return the results of all tasks by name, in the order of the tasks; ShardsError names all that failed."""
-    done = dict(progress_bar(at_work.run(task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    done = dict(progress_bar(run_tasks(at_work, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
     return {name: done[name] for name in tasks}
 

@@ -15,29 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import cannot
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sharding.content import checksum_of
-from dgl_tuplepack.sharding.members import (
-    Member,
-    copy_members,
-    failures_of,
-    file_system,
-    is_local,
-    members,
-    target_name,
-)
-from dgl_tuplepack.sources import derived_folders, paths, recognised, resolve
+from dgl_tuplepack.sources import paths, recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
-# Keys by which file systems tell the version of a file.
-_VERSION_KEYS = (
-    "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
-    "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
-)  # fmt: skip
 # Names of files that lie beside shards, or by which folders are recognised.
 _RESERVED = (MANIFEST, METADATA)
-# Bytes read at once.
-_CHUNK = 2**20
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -65,32 +49,26 @@ class Shard:
         """Whether the source is a path or a URL."""
         return isinstance(self.source, str)
 
-    @property
-    def has_files(self) -> bool:
-        """Whether the source is read from known files."""
-        return _files_of(self.source) is not None
-
     def local_path(self) -> Path | None:
         """Return the path of the source, links resolved; None if it is an object, or not on a local file system."""
         try:
             url = _files_of(self.source)
             if url is None:
                 return None
-            files, path = file_system(url)
-            return Path(path).resolve() if is_local(files) else None
+            files, path = _file_system(url)
+            return Path(path).resolve() if _is_local(files) else None
         except (FormatError, OSError, RuntimeError, ValueError):
             # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
             return None
 
-    def identity(self) -> str:
-        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its content.
+    def identity(self) -> str | None:
+        """Return a SHA-256 that changes with names, sizes and times of the files of the source; None if it has none.
 
-        Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
-        time, apart from graphs and tensors in it, counts as changed. FormatError if the source cannot be reached.
+        Of files elsewhere, it changes with what fsspec reports of them. FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
-            return checksum_of(self.source)
+            return None
         settings = self.settings if self.is_path else resolve(self.source).settings
         return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
 
@@ -100,15 +78,13 @@ class Shard:
         if not self.is_path:
             yield self.source
             return
-        files, path = file_system(self.source)
-        if is_local(files):
+        files, path = _file_system(self.source)
+        if _is_local(files):
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, by which OGB datasets are known.
-            copy = Path(folder) / target_name(path, self.source)
-            files, found = _found(self.source)
-            copy_members(files, found, copy, self.source)
+            copy = _copied(self.source, Path(folder).resolve())
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
@@ -197,28 +173,58 @@ def _plain(name: str) -> str:
     return plain or "_"
 
 
-def _found(url: str) -> tuple[Any, dict[str, Member]]:
-    """Return the file system of a source, and its files by their paths below it; without derived folders."""
-    files, path = file_system(url)
-    found = members(files, path, url)
-    derived = derived_folders(found)
-    found = {relative: member for relative, member in found.items() if not relative.startswith(derived)}
-    if not found:
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it."""
+    # Names of files are asked for again each time: sources may change.
+    with _failures_of(url):
+        files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
+        return files, str(path)
+
+
+def _is_local(files: Any) -> bool:
+    return "file" in ((files.protocol,) if isinstance(files.protocol, str) else files.protocol)
+
+
+@contextlib.contextmanager
+def _failures_of(url: str) -> Iterator[None]:
+    """Turn what a file system raises, of any class, into a FormatError."""
+    try:
+        yield
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error
+
+
+def _found(url: str) -> tuple[Any, dict[str, str]]:
+    """Return the file system of a source, and the names of its files by their paths below it."""
+    files, path = _file_system(url)
+    with _failures_of(url):
+        names = [path] if files.isfile(path) else sorted(files.find(path))
+    if not names:
         raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
-    return files, found
+    return files, {name.removeprefix(path).lstrip("/"): name for name in names}
 
 
-def _listing(url: str) -> dict[str, list[str]]:
-    """Return size, and version or checksum, of each file of a source, by its path below it."""
+def _listing(url: str) -> dict[str, Any]:
+    """Return what identifies each file of a source, by its path below it."""
     files, found = _found(url)
-    listing = {}
-    for relative, member in found.items():
-        version = [str(member.info[key]) for key in _VERSION_KEYS if member.info.get(key) is not None]
-        if not version:
-            with failures_of(url), files.open(member.name) as file:
-                digest = hashlib.sha256()
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-            version = [digest.hexdigest()]
-        listing[relative] = [str(member.info.get("size")), *version]
-    return listing
+    with _failures_of(url):
+        if not _is_local(files):
+            return {below: files.ukey(name) for below, name in found.items()}
+        states = {below: os.stat(name) for below, name in found.items()}
+        return {below: [state.st_size, state.st_mtime_ns] for below, state in states.items()}
+
+
+def _copied(url: str, folder: Path) -> Path:
+    """Copy a source into a folder; refuse names that would lead out of it, as archives can hold them."""
+    files, found = _found(url)
+    copy = folder / (Path(_file_system(url)[1]).name or "source")
+    for below, name in found.items():
+        place = copy.joinpath(below) if below else copy
+        if not place.resolve().is_relative_to(folder):
+            raise FormatError(f"{url:.300} holds {name!r:.200}, which lies outside of it; do not trust it.")
+        with _failures_of(url):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            files.get_file(name, str(place))
+    return copy

@@ -78,7 +78,7 @@ def write_shard(
         if pre_transform is not None:
             source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
         store = GraphStore.write(folder, source, compact=compact, overwrite=True, **declared)
-    if shard.has_files and shard.identity() != identity:
+    if shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
     content = {"source": identity, "compact": compact, "store": store.checksum, **declared}
     if asked is not None:
@@ -104,14 +104,14 @@ def _clear_remains(folder: Path) -> None:
 
 
 def _finished(
-    folder: Path, identity: str, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
     """Return the store in a folder if it was written from the same source in the same way and is intact.
 
     FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
     are `declared`: the others would have to be, too.
     """
-    if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
+    if identity is None or not (folder / METADATA).exists() or not (folder / SOURCE).exists():
         return None
     try:
         store = GraphStore(folder)

@@ -2,11 +2,11 @@
 
 from dgl_tuplepack.graphs.items import Identified, Parts, WithIds, is_iterable, parts_of, with_ids
 from dgl_tuplepack.sources.items import SizeReader
-from dgl_tuplepack.sources.kind import Source, derived_folders, paths, recognised, resolve
+from dgl_tuplepack.sources.kind import Source, paths, recognised, resolve
 from dgl_tuplepack.sources.ogb_folder import OgbFolder
 from dgl_tuplepack.sources.sizes_of import histogram_of, sizes_of
 
 __all__ = [
-    "Identified", "OgbFolder", "Parts", "SizeReader", "Source", "WithIds", "derived_folders", "histogram_of",
+    "Identified", "OgbFolder", "Parts", "SizeReader", "Source", "WithIds", "histogram_of",
     "is_iterable", "parts_of", "paths", "recognised", "resolve", "sizes_of", "with_ids",
 ]  # fmt: skip

@@ -186,16 +186,10 @@ class Kind:
     # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
     # A kind of objects alone leaves it empty: where there is such an object, `sys.modules` holds its package.
     needs: str = ""
-    # Names of folders that are made from the rest of the source, so that shards neither copy them nor watch them for
-    # changes. They lie where one of the files `derived_beside` is.
-    derived: tuple[str, ...] = ()
-    derived_beside: tuple[str, ...] = ()
     # False for a kind with sizes only.
     has_graphs: bool = True
 
     def __post_init__(self) -> None:
-        if bool(self.derived) != bool(self.derived_beside):
-            raise ValueError(f"the kind {self.where} needs both derived and derived_beside, or neither of them.")
         if self.needs and not (self.signs and self.needs in EXTRAS):
             raise ValueError(
                 f"the kind {self.where} needs {self.needs!r}, so it must have signs, or every source would load the "
@@ -241,8 +235,6 @@ KINDS = [
         "dgl_tuplepack.sources.ogb_folder:OgbSource",
         path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
         object="an OgbFolder",
-        derived=("processed", "mapping"),
-        derived_beside=("raw/num-node-list.csv.gz", "raw/data.npz"),
     ),
     Kind("dgl_tuplepack.sources.pyg:PygDataset", object="an InMemoryDataset of PyG or a subset of it"),
     # Recognises anything that can be iterated.
@@ -273,21 +265,6 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
     if source is None:
         _refuse(given, also)
     return source
-
-
-def derived_folders(files: Iterable[str]) -> tuple[str, ...]:
-    """Return folders that are made from the rest of a source, each with a ``/`` at its end.
-
-    `files` are all files of the source, as paths below it; its kind need not be known, since a source on another
-    machine is not recognised before it is copied.
-    """
-    pairs = [(beside, name) for kind in KINDS for beside in kind.derived_beside for name in kind.derived]
-    return tuple(
-        f"{file.removesuffix(beside)}{name}/"
-        for file in files
-        for beside, name in pairs
-        if f"/{file}".endswith(f"/{beside}")
-    )
 
 
 def paths(also: Sequence[str] = ()) -> str:

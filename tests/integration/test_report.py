@@ -7,26 +7,22 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib
-import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, load_example, pack, search_limits, sizes_of
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SizesError
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SizesError
 from dgl_tuplepack.report import write_report
-from dgl_tuplepack.report.findings import find
-from dgl_tuplepack.report.page import use
-from dgl_tuplepack.report.plain_batching import padded_to_largest
+from dgl_tuplepack.report.findings import joined_batches, padded_shape
+from dgl_tuplepack.sizes import components_of_kind
 from tests.browser import chromium, requests_of, show
 from tests.messages import refused
 
-HISTOGRAM = load_example("ogbg-molhiv")
+HISTOGRAM = tp.load_example("ogbg-molhiv")
 TIMES = "\N{MULTIPLICATION SIGN}"
-TINY = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 7, (9, 1): 1})
+TINY = tp.SizeHistogram.from_counts({(3, 4): 5, (2, 2): 7, (9, 1): 1})
 
 
 def text_of(page: Path) -> str:
@@ -45,46 +41,53 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with chromium(tmp_path_factory.mktemp("profile")) as driver:
-        yield driver
-
-
-# --- what it says
-
-
 def test_the_figures_are_those_of_the_plan_and_the_search(page: Path) -> None:
     text = text_of(page)
-    search = search_limits(HISTOGRAM, graphs_per_batch=64, packs_per_batch="auto")
+    search = tp.search_limits(HISTOGRAM, graphs_per_batch=64, packs_per_batch="auto")
     best = search.best.limits
-    plan = pack(HISTOGRAM, best)
+    plan = tp.pack(HISTOGRAM, best)
     assert f"Batches of 2 packs hold {search.graphs_per_batch:.1f} graphs on average" in text
     assert f"Advised: {best.nodes:,} nodes, {best.edges:,} edges." in text
     assert f"32,901 graphs fit into {plan.num_packs:,} packs" in text
     assert f"{len(search)} limits were tried" in text
     for value in plan.efficiency.values():
         assert f"{100 * value:.2f} %" in text
-    assert f"{best.nodes + 1:,} {TIMES} {best.edges:,} {TIMES} {plan.max_graphs + 1:,}" in text
-    assert "795 distinct sizes" in text
-    packed = plan.num_packs * (best.nodes + 1 + best.edges)
-    plain = sum(padded_to_largest(HISTOGRAM).values())
-    assert f"Packing with the reserved node of each pack {packed:,} 1.00 {TIMES}" in text
+    assert "nodes 25.26 23 69 222 830,936" in text
+    packed = -(-plan.num_packs // 2) * (2 * best.nodes + 1 + 2 * best.edges)
+    plain = 32_901 * (222 + 502)
+    assert f"Packing with the reserved node of each batch {packed:,} 1.00 {TIMES}" in text
     assert f"the usual way to a static shape {plain:,} {plain / packed:.2f} {TIMES}" in text
     assert f"would take {plain / packed:.1f} times as many slots" in text
+    assert "left out" not in text
+    assert "ogbg-molhiv &lt;training &amp; more&gt;" in page.read_text(encoding="utf-8")
 
 
-def test_the_dataset_is_summed_up(page: Path) -> None:
-    nodes = np.repeat(HISTOGRAM.sizes[:, 0], HISTOGRAM.counts)
-    nodes.sort()
-    half, most = nodes[-(-len(nodes) // 2) - 1], nodes[-(-99 * len(nodes) // 100) - 1]
-    assert f"nodes {nodes.mean():.2f} {half} {most} {nodes[-1]} {nodes.sum():,}" in text_of(page)
-
-
-def test_names_are_escaped(page: Path) -> None:
-    source = page.read_text(encoding="utf-8")
-    assert "ogbg-molhiv &lt;training &amp; more&gt;" in source
-    assert "<training" not in source
+@pytest.mark.dgl
+@pytest.mark.filterwarnings("ignore:10 of 50 graphs exceed")
+@pytest.mark.parametrize(
+    ("settings", "dropped"),
+    [
+        ({"graphs_per_batch": 12}, 0),
+        ({"graphs_per_batch": 12, "limits": tp.Limits(11, 14)}, 0),
+        ({"limits": tp.Limits(11, 14, 5)}, 0),
+        ({"graphs_per_batch": 4, "limits": tp.Limits(8, 8), "oversize": "drop"}, 10),
+    ],
+)
+def test_card_and_code_have_the_same_shape(tmp_path: Path, settings: dict[str, object], dropped: int) -> None:
+    dgl = importlib.import_module("dgl")
+    dataset = [dgl.graph((list(range(n)), [0] * n)) for n in (2, 3, 9, 4, 5) * 10]
+    kept = 50 - dropped
+    shapes: set[tuple[int, ...]] = set()
+    look = "shapes.add((len(batch.node_mask), len(batch.edge_mask), len(batch.graph_mask)))"
+    write_report(dataset, tmp_path / "page.html", **settings)  # type: ignore[arg-type]
+    source = (tmp_path / "page.html").read_text(encoding="utf-8")
+    lines = html.unescape(source.partition("<pre><code>")[2].partition("</code>")[0])
+    exec(lines.replace("...", look), {"dataset": dataset, "epochs": 2, "shapes": shapes})
+    ((nodes, edges, graphs),) = shapes
+    text = text_of(tmp_path / "page.html")
+    assert f"Shape of a batch {nodes} {TIMES} {edges} {TIMES} {graphs} nodes" in text
+    assert f"{kept} graphs fit into" in text
+    assert (f"{dropped} of 50 graphs exceed these limits and are left out." in text) == bool(dropped)
 
 
 def test_equal_input_makes_equal_pages(tmp_path: Path) -> None:
@@ -98,30 +101,19 @@ def test_equal_input_makes_equal_pages(tmp_path: Path) -> None:
     assert "seed=7" in text_of(one)
 
 
-def test_limits_can_be_given(tmp_path: Path) -> None:
-    write_report(TINY, tmp_path / "given.html", limits=Limits(40, 90, 12), batch_sizes=(3,))
-    text = text_of(tmp_path / "given.html")
-    assert "The rest of this page is for other limits, which were asked for: 40 nodes, 90 edges." in text
-    assert f"{pack(TINY, Limits(40, 90, 12)).num_packs} packs of at most 40 nodes, 90 edges" in text
-    assert "limits = tp.Limits(nodes=40, edges=90, graphs=12)" in text
-    assert "largest of each 3 graphs" in text
-    assert "largest of each 32 graphs" not in text
-
-
 @pytest.mark.parametrize(
     "histogram",
     [
-        SizeHistogram.from_counts({(7,): 1}),
-        SizeHistogram.from_counts({(1, 0): 4}),
-        SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets")),
-        SizeHistogram.from_sizes(
-            GraphSizes([[2, 3, 4], [5, 6, 7]], ("nodes:user", "nodes:item", "edges:user:likes:item"))
+        tp.SizeHistogram.from_counts({(7,): 1}),
+        tp.SizeHistogram.from_counts({(1, 0): 4}),
+        tp.SizeHistogram.from_sizes(
+            tp.GraphSizes([[2, 3, 4], [5, 6, 7]], ("nodes:user", "nodes:item", "edges:user:likes:item"))
         ),
-        SizeHistogram.from_counts({(1, 1): 10**9, (30, 60): 10**8}),
+        tp.SizeHistogram.from_counts({(1, 1): 10**9, (30, 60): 10**8}),
     ],
-    ids=["one graph", "no edges", "three components", "heterograph", "very many graphs"],
+    ids=["one graph", "no edges", "heterograph", "very many graphs"],
 )
-def test_any_histogram_gets_a_page(tmp_path: Path, histogram: SizeHistogram) -> None:
+def test_any_histogram_gets_a_page(tmp_path: Path, histogram: tp.SizeHistogram) -> None:
     write_report(histogram, tmp_path / "page.html")
     text = text_of(tmp_path / "page.html")
     assert f"{histogram.num_graphs:,} graphs fit into" in text
@@ -129,162 +121,56 @@ def test_any_histogram_gets_a_page(tmp_path: Path, histogram: SizeHistogram) -> 
     assert "inf " not in text
 
 
-@pytest.mark.dgl
-def test_the_lines_of_python_run(tmp_path: Path) -> None:
-    dgl = importlib.import_module("dgl")
-    dataset = [dgl.graph((list(range(n)), [0] * n)) for n in (2, 3, 3, 4, 5)]
-    findings = find(SizeHistogram.from_sizes(sizes_of(dataset)), None, (2,), seed=0)
-    shapes: set[tuple[int, int]] = set()
-    lines = use(findings, 0).replace("...", "shapes.add((len(batch.node_mask), len(batch.edge_mask)))")
-    exec(lines, {"dataset": dataset, "epochs": 2, "shapes": shapes})
-    assert shapes == {(findings.limits.nodes + 1, findings.limits.edges)}
+@pytest.mark.parametrize("components", [("nodes", "edges"), ("nodes:u", "nodes:v"), ("nodesets", "nodes_of_rings")])
+def test_only_components_that_count_nodes_have_a_reserved_node(components: tuple[str, ...]) -> None:
+    nodes = {components[i] for i in components_of_kind(components, "nodes")}
+    limits = tp.Limits.from_components(dict.fromkeys(components, 9))
+    assert padded_shape(limits, 3) == {name: 27 + (name in nodes) for name in components}
 
 
-@pytest.mark.dgl
-def test_the_lines_of_python_leave_out_what_the_page_does(tmp_path: Path) -> None:
-    dgl = importlib.import_module("dgl")
-    dataset = [dgl.graph((list(range(n)), [0] * n)) for n in (2, 3, 9, 4, 5)]
-    histogram = SizeHistogram.from_sizes(sizes_of(dataset))
-    with pytest.warns(UserWarning, match=r"^1 of 5 graphs exceed Limits\(nodes=8, edges=8"):
-        write_report(histogram, tmp_path / "page.html", limits=Limits(8, 8), oversize="drop")
-    text = text_of(tmp_path / "page.html")
-    assert "4 graphs fit into" in text
-    assert "1 of 5 graphs exceed these limits and are left out." in text
-    source = (tmp_path / "page.html").read_text(encoding="utf-8")
-    lines = html.unescape(source.partition("<pre><code>")[2].partition("</code>")[0])
-    numbers: list[int] = []
-    with pytest.warns(UserWarning, match="1 of 5 graphs"):
-        exec(
-            lines.replace("...", "numbers.append(int(batch.node_mask.sum()))"),
-            {"dataset": dataset, "epochs": 1, "numbers": numbers},
-        )
-    assert sum(numbers) == 2 + 3 + 4 + 5
+def test_joined_batches_are_those_of_one_order() -> None:
+    histogram = tp.SizeHistogram.from_counts({(3, 4): 2, (5, 2): 1})
+    # Of three graphs, two batches; the two small ones are together, or not.
+    for seed in range(4):
+        assert joined_batches(histogram, 2, seed) in ({"nodes": 12, "edges": 16}, {"nodes": 16, "edges": 12})
+    assert joined_batches(HISTOGRAM, 32, 1) == joined_batches(HISTOGRAM, 32, 1) != joined_batches(HISTOGRAM, 32, 2)
 
 
-def test_a_page_of_all_graphs_says_nothing_of_leaving_out(page: Path) -> None:
-    assert "left out" not in text_of(page)
-    assert "oversize" not in text_of(page)
-
-
-# --- where it is written
-
-
-def test_a_bad_place_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_wrong_input_is_refused_and_leaves_the_old_page(tmp_path: Path) -> None:
     (tmp_path / "folder.html").mkdir()
-    (tmp_path / "file").touch()
-    with refused(FormatError, "it is a folder", "report.html"):
-        write_report(TINY, tmp_path / "folder.html")
-    with refused(FormatError, "ends in .html", "report.pdf"):
-        write_report(TINY, tmp_path / "report.pdf")
-    with refused(FormatError, "does not exist", "choose another"):
-        write_report(TINY, tmp_path / "absent" / "report.html")
-    with refused(FormatError, "does not exist"):
-        write_report(TINY, tmp_path / "file" / "report.html")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.html"]
-
-
-def test_a_failed_report_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
-    with refused(GraphTooLargeError, "exceed"):
-        write_report(TINY, path, limits=Limits(5, 5))
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-    write_report(TINY, path)
-    assert path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_other_wrong_input_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    with refused(InputError, "the batch size", "0"):
-        write_report(TINY, path, batch_sizes=(0,))
-    with refused(InputError, "seed", "-1"):
-        write_report(TINY, path, seed=-1)
-    with refused(LimitsError, "limits must be Limits"):
-        write_report(TINY, path, limits=(3, 4))  # type: ignore[arg-type]
+    for place in ("folder.html", "absent/report.html"):
+        with refused(FormatError, "cannot write", place):
+            write_report(TINY, tmp_path / place)
+    with refused(FormatError, "ends in .html", "report.pdf"):
+        write_report(TINY, tmp_path / "report.pdf")
     with refused(LimitsError, "exactly one limit for each component"):
-        write_report(TINY, path, limits=Limits(9))
+        write_report(TINY, path, limits=tp.Limits(9))
     with refused(SizesError, "no graphs"):
         write_report([], path)
-    with refused(LimitsError, "oversize 'ignore'", "'error' or 'drop'"):
-        write_report(TINY, path, oversize="ignore")
-    assert not path.exists()
+    with refused(GraphTooLargeError, "exceed"):
+        write_report(TINY, path, limits=tp.Limits(5, 5))
+    assert path.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder.html", "report.html"]
 
 
-# --- how a browser shows it
-
-
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_it(browser: Any, page: Path, width: int, scheme: str) -> None:
-    show(browser, page, width, scheme)
-    assert browser.title == "Packing ogbg-molhiv <training & more>"
-    assert browser.get_log("browser") == []
-    widths = browser.execute_script(
-        "return [...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth, i.alt.length])"
-    )
-    assert len(widths) == 9
-    for complete, natural, shown, described in widths:
-        assert complete
-        assert natural > 0
-        assert 0 < shown <= width
-        assert described > 20
-    # Nothing reaches beyond the screen, and nothing inside scrolls sideways.
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    beyond = "filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName)"
-    assert browser.execute_script(f"return [...document.querySelectorAll('body *')].{beyond}") == []
-    asked = requests_of(browser)
-    assert asked[0] == page.as_uri()
-    assert {url.partition(":")[0] for url in asked[1:]} <= {"data"}
-    assert "http" not in {url.partition(":")[0] for url in asked}
-
-
-def test_no_number_breaks_over_two_lines(browser: Any, page: Path) -> None:
-    show(browser, page, 1000, "light")
-    lines = """
-        return [...document.querySelectorAll("td")].map(cell => {
-            const range = document.createRange();
-            range.selectNodeContents(cell);
-            return [cell.textContent, new Set([...range.getClientRects()].map(box => Math.round(box.top))).size];
-        })
-    """
-    cells = browser.execute_script(lines)
-    assert len(cells) > 50
-    assert [text for text, count in cells if count != 1] == []
-
-
-def test_text_stands_out_from_its_ground(browser: Any, page: Path) -> None:
-    script = (
-        "const s = e => getComputedStyle(document.querySelector(e));"
-        "return [s('body').backgroundColor, s('body').color, s('.faint').color, s('.cards dt').color]"
-    )
-    for scheme in ("light", "dark"):
-        show(browser, page, 1280, scheme)
-        ground, *inks = browser.execute_script(script)
-        for ink in inks:
-            assert contrast(ground, ink) >= 4.5, (scheme, ground, ink)
-
-
-def test_without_looking_it_can_be_read_too(browser: Any, page: Path) -> None:
-    show(browser, page, 1280)
-    count = "return document.querySelectorAll(arguments[0]).length"
-    assert browser.execute_script("return document.documentElement.lang") == "en"
-    assert browser.execute_script(count, "h1") == 1
-    assert browser.execute_script(count, "section[aria-labelledby] > h2") == 5
-    assert browser.execute_script(count, "main") == 1
-    assert browser.execute_script(count, "img:not([alt])") == 0
-    # Every cell belongs to a row and a column with a header.
-    assert browser.execute_script(count, "tbody tr > th[scope=row]") == browser.execute_script(count, "tbody tr")
-    assert browser.execute_script(count, "td:not([data-label])") == 0
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio by the Web Content Accessibility Guidelines; text needs 4.5."""
-
-    def light(colour: str) -> float:
-        parts = np.array([int(part) / 255 for part in re.findall(r"\d+", colour)[:3]])
-        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-        return float(linear @ (0.2126, 0.7152, 0.0722))
-
-    low, high = sorted((light(one), light(other)))
-    return (high + 0.05) / (low + 0.05)
+def test_a_browser_shows_it(page: Path, tmp_path: Path) -> None:
+    with chromium(tmp_path / "profile") as browser:
+        for width, scheme in ((360, "light"), (1280, "dark")):
+            show(browser, page, width, scheme)
+            assert browser.title == "Packing ogbg-molhiv <training & more>"
+            assert browser.get_log("browser") == []
+            images = browser.execute_script(
+                "return [...document.images].map(i => [i.complete, i.naturalWidth, i.clientWidth, i.alt.length])"
+            )
+            assert len(images) == 4
+            assert all(complete and natural and 0 < shown <= width for complete, natural, shown, _ in images)
+            assert all(described > 20 for *_, described in images)
+            # Nothing reaches beyond the screen, and nothing inside scrolls sideways.
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+            beyond = "filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName)"
+            assert browser.execute_script(f"return [...document.querySelectorAll('body *')].{beyond}") == []
+            asked = requests_of(browser)
+            assert asked[0] == page.as_uri()
+            assert {url.partition(":")[0] for url in asked[1:]} <= {"data"}

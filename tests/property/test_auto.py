@@ -140,12 +140,3 @@ def test_a_million_size_classes_stay_within_bounded_memory():
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert plan.gap <= 0.1 * plan.lower_bound
     assert grown < 2 << 20  # KiB
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"effort": -1}, {"effort": float("nan")}, {"effort": "much"}, {"time_limit": -0.5}, {"on_interrupt": "x"}],
-)
-def test_bad_options_are_refused(options):
-    with pytest.raises(MethodError):
-        pack(load_example("ogbg-molhiv"), Limits(222, 502), **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -32,9 +31,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(*arguments: object, text: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "argv", ["dgl-tuplepack", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        # A process that ends after its command does not restore these.
-        for place, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
-            monkeypatch.setattr(place, name, getattr(place, name))
+        # A process that ends after its command does not restore it.
         on_interrupt = signal.getsignal(signal.SIGINT)
         # It always leaves by sys.exit, with 0 too.
         with pytest.raises(SystemExit) as stopped:

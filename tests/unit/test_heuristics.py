@@ -78,12 +78,6 @@ def test_an_unknown_name_lists_the_choices(name: str) -> None:
         as_priority(name, LIMITS)
 
 
-@pytest.mark.parametrize("heuristic", [5, None, 1.5])
-def test_what_is_no_heuristic_at_all_lists_the_choices(heuristic: Any) -> None:
-    with refused(MethodError, repr(heuristic), ", ".join(NAMES), "weights", "callable"):
-        as_priority(heuristic, LIMITS)
-
-
 @pytest.mark.parametrize(
     "weights",
     [(), (1,), (1, 2, 3), (0, 0), (-1, 2), (1, float("nan")), (1, float("inf")), (1, "2"), (1, None), (1, 2j)],

@@ -17,9 +17,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dgl_tuplepack import GraphStore, Limits, SizeHistogram, pack, search_limits
+from dgl_tuplepack import GraphStore, SizeHistogram
 from dgl_tuplepack._text import printable
-from dgl_tuplepack.cli.pictures import PICTURES
 from dgl_tuplepack.plots._drawing import label
 from tests.unit.conftest import Run
 
@@ -85,17 +84,6 @@ def _mappings(value: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("number", KEYS)
-def test_tables_of_programs_hold_the_names_themselves(number: int, run: Run, tmp_path: Path) -> None:
-    done = run("sizes", saved(number, tmp_path), "--csv")
-    if any("\ud800" <= c <= "\udfff" for name in names(number) for c in name):
-        assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-        assert "use --json" in done.err
-        return
-    assert done.code == 0
-    assert SizeHistogram.from_csv(done.out) == SizeHistogram.load(tmp_path / "h.json")
-
-
-@pytest.mark.parametrize("number", KEYS)
 def test_errors_and_bad_usage_are_one_printable_line(number: int, run: Run, tmp_path: Path) -> None:
     name, source = NAMES[number], saved(number, tmp_path)
     if "\ud800" in name:
@@ -118,15 +106,6 @@ def test_errors_and_bad_usage_are_one_printable_line(number: int, run: Run, tmp_
         assert done.err.startswith("dgl-tuplepack: ")
         assert done.err.count("\n") == 1, done.err
         check_shown(done.err)
-
-
-@pytest.mark.parametrize("number", SOME)
-def test_pictures_are_drawn_with_any_names(number: int, run: Run, tmp_path: Path) -> None:
-    source, out = saved(number, tmp_path), tmp_path / "picture.png"
-    for kind in PICTURES:
-        done = run("plot", kind, source, "--out", out)
-        assert (done.code, done.err) == (0, f"dgl-tuplepack: wrote {out}\n"), kind
-        out.unlink()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -209,12 +188,3 @@ def test_any_terminal_can_write_any_name(encoding: str, tmp_path: Path) -> None:
         assert "\\ud" in text
         check_shown(text)
         assert done.stderr.count(b"\n") == (1 if code else 0)
-
-
-def test_plans_and_searches_of_any_names_are_the_same(tmp_path: Path) -> None:
-    """Names decide nothing: what is found is that of plain names."""
-    counts = {(3, 4): 20, (5, 8): 11}
-    plain, hostile = (SizeHistogram.from_counts(counts, pair) for pair in (("nodes", "edges"), ("[/x]", "$y")))
-    assert search_limits(hostile).best.limits.values == search_limits(plain).best.limits.values
-    limits = Limits.from_components({"[/x]": 30, "$y": 60})
-    assert pack(hostile, limits).num_packs == pack(plain, Limits(30, 60)).num_packs

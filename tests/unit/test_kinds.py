@@ -124,7 +124,7 @@ def shown(run: Run, source: Path | str, folder: Path) -> list[Any]:
     ]
     drawn, page = folder / "drawn.png", folder / "page.html"
     plot = run("plot", "sizes", source, "--out", drawn, "--dpi", 30)
-    report = run("report", source, "--out", page, "--name", "these", *limits, "--batch-size", 2)
+    report = run("report", source, "--out", page, "--name", "these", *limits)
     assert [done.code for done in (*said, plot, report)] == [0] * 5, [done.err for done in (*said, plot, report)]
     plan = {name: value for name, value in json.loads(said[2].out).items() if name != "seconds"}
     return [said[0].out, said[1].out, plan, drawn.read_bytes(), page.read_bytes()]
@@ -263,12 +263,6 @@ def test_a_kind_that_needs_a_package_tells_its_folders_apart() -> None:
             kind.Kind(f"{__name__}:ChainSource", **settings)
 
 
-def test_a_kind_says_where_its_derived_folders_lie() -> None:
-    for settings in ({"derived": ("cache",)}, {"derived_beside": ("index.json",)}):
-        with pytest.raises(ValueError, match="both derived and derived_beside"):
-            kind.Kind(f"{__name__}:ChainSource", **settings)
-
-
 def test_a_kind_that_needs_an_absent_package_leaves_objects_of_other_kinds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,14 +308,3 @@ def test_a_new_kind_is_taken_everywhere(monkeypatch: pytest.MonkeyPatch, run: Ru
     with refused(SizesError, "a Chain", "a file of chains"):
         tp.pack(3, LIMITS)
     assert "a file of chains" in run("sizes", tmp_path / "nothing").err
-
-
-def test_what_is_left_out_of_shards_follows_from_the_files_of_a_kind() -> None:
-    derived = kind.derived_folders
-    assert derived(["raw/num-node-list.csv.gz", "processed/a", "split/b"]) == ("processed/", "mapping/")
-    assert derived(["root/ogbg_ppa/raw/data.npz", "other/processed/a"]) == (
-        "root/ogbg_ppa/processed/",
-        "root/ogbg_ppa/mapping/",
-    )
-    # Other kinds of sources, of PyG for instance, have raw/ and processed/ too, and are read from the latter.
-    assert derived(["raw/MUTAG_A.txt", "processed/data.pt", "draw/data.npz.txt", "withdraw/data.npz"]) == ()

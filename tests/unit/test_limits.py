@@ -58,20 +58,6 @@ def test_limits_cannot_be_changed() -> None:
         Limits(7).graphs = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("value", [0, -1, INT64_MAX + 1, 10**30, True, False])
-@pytest.mark.parametrize("name", ["nodes", "edges", "graphs"])
-def test_a_limit_out_of_range_is_named(name: str, value: int) -> None:
-    with refused(LimitsError, f"the limit of {name}", repr(value), "1..2**63-1", "whole number"):
-        Limits(**{"nodes": 5, "edges": 5, name: value})
-
-
-@pytest.mark.parametrize("value", [2.0, float("nan"), "7", [7], np.float64(3), np.bool_(True), np.array([1, 2])])
-@pytest.mark.parametrize("name", ["nodes", "edges", "graphs"])
-def test_a_limit_that_is_no_integer_is_named(name: str, value: Any) -> None:
-    with refused(LimitsError, f"the limit of {name}", "must be an integer", repr(value), "1..2**63-1"):
-        Limits(**{"nodes": 5, "edges": 5, name: value})
-
-
 def test_no_limit_at_all_is_refused() -> None:
     with refused(LimitsError, "at least one component", "nodes="):
         Limits({})
@@ -145,12 +131,6 @@ def test_ten_graphs_are_named_and_the_rest_is_counted() -> None:
     assert "graph 11 " not in message
     # A limit that is large enough already is not lowered by the advice.
     assert "smallest that hold every graph: 21 nodes, 30 edges" in message
-
-
-@pytest.mark.parametrize("maxima", [[1], "nodes", None])
-def test_named_limits_are_a_mapping(maxima: Any) -> None:
-    with refused(LimitsError, "must be a mapping of components", repr(maxima)):
-        Limits.from_components(maxima)
 
 
 def test_what_has_no_limit_or_no_component_is_named() -> None:

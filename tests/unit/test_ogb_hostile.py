@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import io
-import lzma
 import struct
-import warnings
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError
@@ -111,32 +105,7 @@ def test_arrays_of_the_other_byte_order_are_read(tmp_path: Path) -> None:
         assert found.parts[0].metadata.arrays == expected.parts[0].metadata.arrays
 
 
-def encrypted(data: bytearray) -> None:
-    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        at = -1
-        while (at := data.find(signature, at + 1)) >= 0:
-            data[at + offset] |= 1
-
-
-def unknown_method(data: bytearray) -> None:
-    for signature, offset in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):
-        at = -1
-        while (at := data.find(signature, at + 1)) >= 0:
-            data[at + offset] = 97
-
-
-@pytest.mark.parametrize("change", [encrypted, unknown_method])
-def test_archives_that_nobody_can_unpack_are_refused(tmp_path: Path, change: Callable[[bytearray], None]) -> None:
-    folder = binary(tmp_path)
-    path = folder / "raw" / "data.npz"
-    data = bytearray(path.read_bytes())
-    change(data)
-    path.write_bytes(data)
-    with refused(FormatError, str(path)):
-        tp.sizes_of(folder)
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
 def test_no_changed_byte_of_an_archive_is_told_otherwise(tmp_path: Path, method: int) -> None:
     folder = binary(tmp_path)
     path = folder / "raw" / "data.npz"
@@ -155,22 +124,6 @@ def test_no_changed_byte_of_an_archive_is_told_otherwise(tmp_path: Path, method:
     assert not all(done)
 
 
-def test_corrupt_lzma_is_refused(tmp_path: Path) -> None:
-    folder = binary(tmp_path)
-    path = folder / "raw" / "data.npz"
-    rewrite(path, members(path), zipfile.ZIP_LZMA)
-    with zipfile.ZipFile(path) as archive:
-        info = archive.getinfo("num_nodes_list.npy")
-    data = bytearray(path.read_bytes())
-    at = info.header_offset + 30 + len(info.filename) + 9
-    data[at : at + 20] = b"\xff" * 20
-    path.write_bytes(data)
-    with zipfile.ZipFile(path) as archive, pytest.raises((lzma.LZMAError, EOFError, zipfile.BadZipFile)):
-        archive.read("num_nodes_list.npy")
-    with refused(FormatError, str(path)):
-        tp.sizes_of(folder)
-
-
 @pytest.mark.parametrize("table", ["num-node-list", "num-edge-list", "edge", "node-feat", "graph-label"])
 @pytest.mark.parametrize("number", [2**63, 10**30, -(10**30), 10**400, 2**62])
 def test_numbers_beyond_64_bits_are_refused(tmp_path: Path, table: str, number: int) -> None:
@@ -185,13 +138,6 @@ def test_numbers_beyond_64_bits_are_refused(tmp_path: Path, table: str, number: 
     assert not (tmp_path / "store").exists()
 
 
-def test_lists_of_sizes_are_one_column(tmp_path: Path) -> None:
-    folder = write_raw_folder(tmp_path / "own", **parts())
-    write_table(folder / "raw" / "num-node-list.csv.gz", np.array([[n, 7] for n in NODES]))
-    with refused(FormatError, "num-node-list.csv.gz", "2 columns"):
-        tp.sizes_of(OgbFolder(folder, add_inverse_edge=False))
-
-
 @pytest.mark.parametrize("saved", [
     {"train": [0.5]}, {"train": torch.tensor([True])}, {"train": ["a"]}, {1: [0], "1": [1]}, {"train": {"a": 1}},
     {"train": None}, [], None, "text", {"train": [[0], [1, 2]]}, {"train": [10**30]},
@@ -202,43 +148,3 @@ def test_splits_that_are_no_lists_of_ids_are_refused(tmp_path: Path, saved: Any)
     torch.save(saved, path)
     with refused(FormatError, str(path)):
         OgbFolder(folder).splits  # noqa: B018
-
-
-@given(at=st.integers(0, 10**6), byte=st.integers(0, 255), cut=st.booleans())
-def test_damaged_saved_splits_are_refused_or_read(
-    tmp_path_factory: pytest.TempPathFactory, at: int, byte: int, cut: bool
-) -> None:
-    folder = binary(tmp_path_factory.mktemp("split"))
-    path = folder / "split" / "random" / "split_dict.pt"
-    data = path.read_bytes()
-    at %= len(data)
-    path.write_bytes(data[:at] if cut else data[:at] + bytes([byte]) + data[at + 1 :])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            splits = OgbFolder(folder).splits
-        except FormatError as error:
-            assert str(path) in str(error)  # noqa: PT017
-        else:
-            assert all(ids.dtype == np.int64 for ids in splits.values())
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (OSError(errno.EIO, "Input/output error"), ("Input/output error", "permissions")),
-        (MemoryError(), ("MemoryError", "not enough memory, or it is damaged")),
-        (EOFError(), ("EOFError", "it is damaged, or not a file of OGB")),
-    ],
-)
-def test_a_failing_disk_and_missing_memory_are_not_called_damage_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, says: tuple[str, ...]
-) -> None:
-    folder = binary(tmp_path)
-
-    def fail(*_: Any) -> bytes:
-        raise error
-
-    monkeypatch.setattr(zipfile.ZipExtFile, "read", fail)
-    with refused(FormatError, str(folder), *says):
-        tp.sizes_of(folder)

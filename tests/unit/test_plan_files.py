@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dgl_tuplepack import Limits, PackPlan, SizeHistogram, _files, pack
+from dgl_tuplepack import Limits, PackPlan, SizeHistogram, pack
 from dgl_tuplepack.errors import FormatError
 from tests.messages import refused
 
@@ -118,21 +118,3 @@ def test_a_valid_plan_for_other_counts_is_noticed(tmp_path: Path) -> None:
     path = altered(tmp_path / "plan.json", lambda d: d.update(histogram=other.histogram.to_dict()))
     with refused(FormatError, "(3, 2)", "has 5"):
         PackPlan.load(path)
-
-
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with refused(FormatError, "cannot read", str(tmp_path / "absent.json"), "No such file"):
-        PackPlan.load(tmp_path / "absent.json")
-
-
-def test_an_interrupted_save_leaves_the_old_plan_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    PLAN.save(tmp_path / "plan.json")
-
-    def fail(*args: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(_files.os, "replace", fail)
-    with refused(FormatError, "cannot write", "No space left on device"):
-        pack(HISTOGRAM, Limits(9, 9)).save(tmp_path / "plan.json")
-    assert PackPlan.load(tmp_path / "plan.json").fingerprint == PLAN.fingerprint
-    assert [p.name for p in tmp_path.iterdir()] == ["plan.json"]

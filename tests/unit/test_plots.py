@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from matplotlib.figure import Figure
 from dgl_tuplepack import (
     GraphSizes,
     Limits,
-    PackBatchSampler,
     PackPlan,
     SizeHistogram,
     load_example,
@@ -28,20 +25,13 @@ from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SizesError
 from dgl_tuplepack.plots import (
     plot_distributions,
     plot_fill,
-    plot_graphs_per_pack,
     plot_methods,
     plot_search,
     plot_sizes,
-    plot_sorted_fill,
-    plot_tradeoff,
-    plot_weights,
-    save_picture,
 )
 from dgl_tuplepack.plots._drawing import count_colours, line_style, whole_cells
-from dgl_tuplepack.plots.weights import class_weights
 from scripts.benchmarks.shapes import SHAPES
 from tests.messages import refused
-from tests.strategies import Problem, problems
 
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
@@ -122,39 +112,12 @@ def test_long_tails_get_logarithmic_scales(name: str, scales: tuple[str, str]) -
     assert filled.any(axis=0).mean() > 0.5
 
 
-def test_a_size_that_most_graphs_share_is_named() -> None:
-    ax = plot_sizes(SHAPES["ppa"](0))
-    assert marginals_of(ax)[0].axes.get_title(loc="left") == "59% of the graphs: 300 nodes"
-
-
-def test_a_scale_can_be_chosen_for_each_axis() -> None:
-    ax = plot_sizes(HISTOGRAM, scale=("log", "linear"))
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "linear")
-    with refused(InputError, "'cubic'", "auto, linear, log"):
-        plot_sizes(HISTOGRAM, scale="cubic")
-    with refused(InputError, "two of them"):
-        plot_sizes(HISTOGRAM, scale=("log", "log", "log"))
-
-
-def test_cells_hold_equally_many_even_numbers() -> None:
-    # Edges that come in twos would make stripes in cells of odd width.
-    histogram = SizeHistogram.from_counts({(n, 2 * n): 3 for n in range(1, 301)})
-    data = marginals_of(plot_sizes(histogram, scale="linear"))[1].get_data()
-    assert len(set(data.values[:-1].tolist())) == 1
-
-
 def test_cells_of_few_values_are_no_wider_than_needed() -> None:
     ax = plot_sizes(SizeHistogram.from_counts({(10, 20): 3, (110, 240): 2}), Limits(150, 300), scale="linear")
     top, right = (part.get_data() for part in marginals_of(ax))
     assert top.edges.tolist() == [value - 0.5 for value in range(10, 112)]
     assert (np.diff(right.edges) <= 2).all()
     assert 240.5 <= right.edges[-1] < 242.5
-    # Two sizes of packs are two bars, and none stands where no pack can be.
-    plan = pack(SizeHistogram.from_counts({(10, 1): 27, (27, 1): 10}), Limits(270, 90, 27))
-    assert sorted(plan.pattern_graphs.tolist()) == [10, 27]
-    bars = {(bar.get_x(), bar.get_width()): bar.get_height() for bar in plot_graphs_per_pack(plan).patches}
-    assert {place: packs for place, packs in bars.items() if packs} == {(9.5, 1): 1, (26.5, 1): 1}
-    assert max(left + width for left, width in bars) == 27.5
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -170,14 +133,6 @@ def test_cells_cover_the_values_and_nothing_else(values: list[int], step: int, l
     assert (edges % 1 == 0.5).all()
 
 
-def test_bars_end_at_the_fullest_pack() -> None:
-    plan = pack(SizeHistogram.from_counts({(1, 1): 127, (127, 1): 1}), Limits(127, 200))
-    assert sorted(plan.pattern_graphs.tolist()) == [1, 127]
-    first, *_, last = plot_graphs_per_pack(plan).patches
-    assert first.get_width() == 2
-    assert last.get_x() + last.get_width() == 127.5
-
-
 def test_no_tick_is_written_twice() -> None:
     ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [8], "edges": [16]}))
     ax.figure.draw_without_rendering()
@@ -186,21 +141,6 @@ def test_no_tick_is_written_twice() -> None:
         texts = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
         assert texts
         assert len(texts) == len(set(texts))
-
-
-@pytest.mark.parametrize("limits", [None, Limits(40_000, 95_000)])
-@pytest.mark.parametrize("scale", ["linear", "log"])
-def test_the_outermost_cells_stand_clear_of_the_frame(limits: Limits | None, scale: str) -> None:
-    histogram = SizeHistogram.from_counts({(n, 2 * n): 50 for n in range(5, 60)} | {(36_000, 90_000): 1})
-    ax = plot_sizes(histogram, limits, scale=scale)
-    ax.figure.draw_without_rendering()
-    corners = ax.transData.transform(ax.collections[0].get_coordinates()[[0, -1], [0, -1]])
-    frame = ax.get_window_extent()
-    assert (corners[0] > frame.min + 2).all()
-    assert (corners[1] < frame.max - 2).all()
-    # A single graph is a visible part of the marginals.
-    top, right = (part.axes for part in marginals_of(ax))
-    assert top.get_ylim()[0] == right.get_xlim()[0] == 0.5
 
 
 def test_two_of_three_components_can_be_shown() -> None:
@@ -253,58 +193,6 @@ def test_distributions_of_any_number_of_components(k: int) -> None:
 
 
 # --- plans
-
-
-def test_fill_shows_every_content_once() -> None:
-    ax = plot_fill(PLAN)
-    dots = ax.collections[0]
-    contents, members = np.unique(PLAN.pattern_contents, axis=0, return_inverse=True)
-    packs = np.bincount(members.reshape(-1), weights=PLAN.repeats)
-    shown = {tuple(place): count for place, count in zip(dots.get_offsets().tolist(), dots.get_array(), strict=True)}
-    assert shown == {tuple(c): n for c, n in zip((contents / PLAN.limits.array).tolist(), packs, strict=True)}
-    assert "98.78%" in ax.get_legend().get_texts()[0].get_text()
-    assert [ax.lines[0].get_xdata()[0], ax.lines[1].get_ydata()[0]] == pytest.approx(list(PLAN.efficiency.values()))
-    low, high = ax.get_xlim()
-    assert low < dots.get_offsets()[:, 0].min()
-    assert high > 1
-
-
-def test_fill_is_of_the_components_shown() -> None:
-    plan = pack(THREE, Limits.from_components({"nodes": 9, "edges": 20, "triplets": 50}))
-    ax = plot_fill(plan, components=("triplets", "nodes"))
-    shown = {tuple(place) for place in ax.collections[0].get_offsets().tolist()}
-    assert shown == {(triplets / 50, nodes / 9) for nodes, _, triplets in plan.pattern_contents.tolist()}
-
-
-def test_sorted_fill_has_one_line_for_each_plan() -> None:
-    other = pack(HISTOGRAM, LIMITS, "next_fit")
-    ax = plot_sorted_fill({"best": PLAN, "next": other}, "edges")
-    for line, plan in zip(ax.lines, (PLAN, other), strict=True):
-        packs, values = line.get_data()
-        assert (np.diff(values) <= 0).all()
-        assert packs[0] == 0
-        assert packs[-1] == plan.num_packs
-        assert (values[:-1] * np.diff(packs)).sum() / plan.num_packs == pytest.approx(plan.efficiency["edges"])
-    assert "3,789 packs" in ax.get_legend().get_texts()[0].get_text()
-
-
-def test_the_legend_of_sorted_fill_hides_nothing() -> None:
-    ax = plot_sorted_fill({"none": pack(HISTOGRAM, LIMITS, "none"), "best": PLAN})
-    ax.figure.draw_without_rendering()
-    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
-
-
-def test_bars_count_the_graphs_of_packs() -> None:
-    ax = plot_graphs_per_pack(PLAN)
-    expected = np.zeros(PLAN.max_graphs + 1)
-    np.add.at(expected, PLAN.pattern_graphs, PLAN.repeats)
-    heights = {round(bar.get_x() + 0.5): bar.get_height() for bar in ax.patches}
-    assert heights == {number: expected[number] for number in range(PLAN.pattern_graphs.min(), PLAN.max_graphs + 1)}
-    assert ax.lines[0].get_xdata()[0] == pytest.approx(HISTOGRAM.num_graphs / PLAN.num_packs)
-    # A cap that no pack comes near is left out, one that binds is drawn.
-    assert len(ax.lines) == 1
-    capped = plot_graphs_per_pack(pack(HISTOGRAM, Limits(222, 502, 8), "best_fit"))
-    assert capped.lines[1].get_xdata()[0] == 8.5
 
 
 def test_methods_are_shown_by_their_distance_to_the_bound() -> None:
@@ -362,16 +250,6 @@ def test_a_grid_of_limits_is_a_heat_map() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
 
 
-@pytest.mark.parametrize("limit", [32, 37])
-def test_no_harmonic_mean_is_beyond_the_possible(limit: int) -> None:
-    search = search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [limit], "edges": [16]})
-    shown = plot_search(search)
-    shown.figure.draw_without_rendering()
-    assert shown.collections[0].colorbar.ax.get_ylim()[1] == shown.collections[0].norm.vmax == search.best.score
-    ax = plot_tradeoff(search)
-    assert [tick for tick in ax.get_yticks() if tick > 1 + 1e-9 and tick < ax.get_ylim()[1]] == []
-
-
 def test_limits_here_and_there_are_dots() -> None:
     search = search_limits(HISTOGRAM, plans=40)
     dots = plot_search(search).collections[0]
@@ -396,86 +274,8 @@ def test_own_objectives_are_not_called_efficiency() -> None:
     search = search_limits(
         HISTOGRAM, ranges={"nodes": [222, 300], "edges": [502, 700]}, objective=lambda candidate: -candidate.packs
     )
-    for ax in (plot_search(search), plot_tradeoff(search)):
-        legend = [text.get_text() for text in ax.get_legend().get_texts()]
-        assert any(f"score {-search.best.packs}" in text for text in legend)
-    assert plot_tradeoff(search).get_ylabel() == "score"
-
-
-def test_the_tradeoff_is_score_against_slots() -> None:
-    ax = plot_tradeoff(GRID)
-    dots, best = ax.collections
-    assert dots.get_offsets().tolist() == [[candidate.slots, candidate.score] for candidate in GRID]
-    slots, scores = ax.lines[0].get_data()
-    assert slots.tolist() == [candidate.slots for candidate in GRID.pareto]
-    assert scores.tolist() == [candidate.score for candidate in GRID.pareto]
-    assert best.get_offsets().tolist() == [[GRID.best.slots, GRID.best.score]]
-    one = search_limits(SizeHistogram.from_counts({(3,): 2, (5,): 4}), ranges={"nodes": range(5, 30)})
-    assert len(plot_tradeoff(one).collections[0].get_offsets()) == 25
-
-
-# --- weights
-
-
-@given(problem=problems(), seed=st.integers(0, 99))
-def test_weights_are_those_of_a_sampler(problem: Problem, seed: int) -> None:
-    """With one pack a batch nothing is left to chance."""
-    plan = pack(problem.histogram, problem.limits, "best_fit")
-    histogram = plan.histogram
-    classes = np.repeat(np.arange(len(histogram)), histogram.counts)
-    sizes = GraphSizes(histogram.sizes[classes], histogram.components)
-    weights = PackBatchSampler(sizes, problem.limits, plan=plan, seed=seed).graph_weights()
-    expected = np.bincount(classes, weights=weights) / histogram.counts
-    np.testing.assert_allclose(class_weights(plan, 1), expected)
-    # All packs in one batch: every graph weighs 1.
-    np.testing.assert_allclose(class_weights(plan, plan.num_packs), 1)
-
-
-def test_weights_of_several_packs_a_batch() -> None:
-    """The mean of many epochs of a sampler."""
-    ids = np.repeat(np.arange(len(HISTOGRAM)), HISTOGRAM.counts)
-    sampler = PackBatchSampler(GraphSizes(HISTOGRAM.sizes[ids]), LIMITS, plan=PLAN, packs_per_batch=4)
-    epochs = []
-    for epoch in range(40):
-        sampler.set_epoch(epoch)
-        epochs.append(np.bincount(ids, weights=sampler.graph_weights()) / HISTOGRAM.counts)
-    found, expected = class_weights(PLAN, 4), np.mean(epochs, axis=0)
-    for low, high in itertools.pairwise((0, 20, 30, 50, 100, 223)):
-        chosen = (low <= HISTOGRAM.sizes[:, 0]) & (HISTOGRAM.sizes[:, 0] < high)
-        means = [np.average(each[chosen], weights=HISTOGRAM.counts[chosen]) for each in (found, expected)]
-        np.testing.assert_allclose(*means, rtol=0.02)
-
-
-@pytest.mark.parametrize("packs", [1, 8, 10**6])
-def test_weights_in_a_plan_of_a_billion_packs(packs: int) -> None:
-    plan = pack(SizeHistogram.from_counts({(3, 4): 10**9, (9, 9): 10**9}), Limits(9, 12), "best_fit")
-    assert plan.num_packs > 10**9
-    small, large = class_weights(plan, packs)
-    assert small <= 1 <= large
-    np.testing.assert_allclose((small + large) / 2, 1, rtol=0.02)
-
-
-def test_the_picture_of_weights_spans_what_it_says() -> None:
-    ax = plot_weights(PLAN, "edges", (1, 2))
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert [text.partition(":")[0] for text in texts] == ["1 pack a batch", "2 packs a batch"]
-    for text, steps in zip(texts, ax.patches, strict=True):
-        values, edges, _ = steps.get_data()
-        assert f"{values.min():.2f} to {values.max():.2f}" in text
-        assert (np.diff(edges) > 0).all()
-        assert edges[0] <= HISTOGRAM.sizes[:, 1].min()
-        assert edges[-1] > HISTOGRAM.sizes[:, 1].max()
-    with refused(PlanError, "packs_per_batch", "0"):
-        plot_weights(PLAN, packs_per_batch=[0])
-    with refused(PlanError, "none"):
-        plot_weights(PLAN, packs_per_batch=[])
-    assert len(plot_weights(PLAN, packs_per_batch=3).patches) == 1
-    with refused(InputError, "seed", "-1"):
-        plot_weights(PLAN, seed=-1)
-    huge = SizeHistogram.from_counts({(2**60, 1): 2, (1, 2): 3})
-    plot_weights(pack(huge, Limits(2**60, 2), "best_fit"))
-    with refused(SizesError, "triplets"):
-        plot_weights(PLAN, "triplets")
+    legend = [text.get_text() for text in plot_search(search).get_legend().get_texts()]
+    assert any(f"score {-search.best.packs}" in text for text in legend)
 
 
 # --- all of them
@@ -485,8 +285,8 @@ def test_the_picture_of_weights_spans_what_it_says() -> None:
 def drawn() -> list[Any]:
     plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
     return [
-        plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_sorted_fill(plans),
-        plot_graphs_per_pack(PLAN), plot_methods(plans), plot_search(GRID), plot_tradeoff(GRID), plot_weights(PLAN),
+        plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_methods(plans),
+        plot_search(GRID),
     ]  # fmt: skip
 
 
@@ -515,20 +315,10 @@ def test_pictures_can_be_read_in_grey() -> None:
     assert all(one != other for one, other in pairs)
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_every_picture_can_be_saved(kind: str, tmp_path: Any) -> None:
-    for number, ax in enumerate(drawn()):
-        path = tmp_path / f"{number}.{kind}"
-        ax.figure.savefig(path)
-        assert path.stat().st_size > 1000
-
-
 def test_pictures_of_two_components_refuse_others() -> None:
     histogram = SizeHistogram.from_counts({(3,): 2})
     with refused(SizesError, "two components, but the histogram has ['nodes']"):
         plot_sizes(histogram)
-    with refused(SizesError, "two components, but the plan has ['nodes']"):
-        plot_fill(pack(histogram, Limits(6)))
     with refused(SizesError, "two different components", "name two"):
         plot_sizes(THREE, components=("nodes", "nodes"))
     with refused(SizesError, "no component 'angles'; choose one of nodes, edges, triplets"):
@@ -537,7 +327,9 @@ def test_pictures_of_two_components_refuse_others() -> None:
 
 def test_other_wrong_input_is_refused() -> None:
     with refused(SizesError, "no component 'triplets'; choose one of nodes, edges"):
-        plot_sorted_fill({"best": PLAN}, "triplets")
+        plot_fill(PLAN, components=["triplets"])
+    with refused(InputError, "'cubic'", "auto, linear, log"):
+        plot_sizes(HISTOGRAM, scale="cubic")
     with refused(LimitsError, "give exactly one limit for each component"):
         plot_sizes(HISTOGRAM, Limits(222))
     with refused(PlanError, "plans of one histogram", "none"):
@@ -545,8 +337,6 @@ def test_other_wrong_input_is_refused() -> None:
     other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
     with refused(PlanError, "plans of one histogram", "different ones"):
         plot_methods({"one": PLAN, "other": other})
-    with refused(PlanError, "at least one plan"):
-        plot_sorted_fill({})
     for plot in (plot_sizes, plot_distributions):
         with refused(LimitsError, "limits must be Limits", "(222, 502)"):
             plot(HISTOGRAM, (222, 502))  # type: ignore[arg-type]
@@ -557,27 +347,10 @@ def test_other_wrong_input_is_refused() -> None:
             plot_distributions(HISTOGRAM, components=components)
 
 
-@pytest.mark.parametrize("dpi", [-1, 0, "a", True, float("inf"), None])
-def test_a_dpi_that_is_no_number_is_refused(dpi: Any, tmp_path: Path) -> None:
-    with refused(InputError, "dpi", repr(dpi), "above 0"):
-        save_picture(plot_methods({"best fit": PLAN}), tmp_path / "methods.png", dpi)
-    assert not list(tmp_path.iterdir())
-
-
-def test_an_axes_in_a_part_of_a_figure_is_saved_with_the_whole(tmp_path: Path) -> None:
-    figure = Figure(figsize=(6, 3))
-    part, other = figure.subfigures(1, 2)
-    other.text(0.5, 0.5, "the other part")
-    for axes in (part.subplots(), part.subfigures(1, 2)[1].subplots()):
-        save_picture(plot_graphs_per_pack(PLAN, axes), tmp_path / "whole.svg")
-        assert "the other part" in (tmp_path / "whole.svg").read_text(encoding="utf-8")
-
-
 # --- what there is to see
 
 
-def test_fill_of_nearly_equal_packs_is_steps_of_each_component() -> None:
-    """Dots would be one column: nearly all packs of this plan are full of nodes."""
+def test_fill_is_steps_of_each_component() -> None:
     plan = pack(HISTOGRAM, LIMITS)
     ax = plot_fill(plan)
     low = ax.get_xlim()[0]
@@ -599,14 +372,6 @@ def test_fill_that_is_equal_in_all_packs_is_drawn_too() -> None:
     assert [part.get_data().values.sum() for part in ax.patches] == [50, 50]
 
 
-def test_sorted_fill_of_full_packs_is_not_one_flat_line() -> None:
-    low = SizeHistogram.from_counts({(90, 100): 600, (95, 100): 300, (100, 100): 50, (3, 3): 1})
-    ax = plot_sorted_fill({"auto": pack(low, Limits(100, 100))})
-    assert 0.8 <= ax.get_ylim()[0] < 0.9
-    emptier = pack(SizeHistogram.from_counts({(30, 100): 60, (95, 100): 30}), Limits(100, 100))
-    assert plot_sorted_fill({"auto": emptier}).get_ylim()[0] == 0
-
-
 def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called() -> None:
     names = ("nodes:user", "nodes:item", "edges:user:follows:user", "edges:user:likes:item")
     histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(4)] for i in range(9)], names))
@@ -615,7 +380,6 @@ def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called()
         for draw in (
             lambda ax: plot_distributions(histogram, search.best.limits, ax),
             lambda ax: plot_distributions(HISTOGRAM, LIMITS, ax),
-            lambda ax: plot_tradeoff(search, ax),
             lambda ax: plot_search(search, ax, components=names[1:3]),
             lambda ax: plot_fill(pack(HISTOGRAM, LIMITS), ax),
         ):
@@ -627,23 +391,3 @@ def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called()
             # Most of the picture is left to what it shows.
             assert ax.get_window_extent().height > 0.4 * ax.figure.bbox.height
             assert ax.get_window_extent().width > 0.4 * ax.figure.bbox.width
-
-
-def test_the_titles_of_the_demo_stand_beside_its_legends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dgl_tuplepack.demo import run
-    from dgl_tuplepack.demo.comparison import Contender
-
-    figures, save = [], Figure.savefig
-
-    def kept(figure: Figure, *arguments: Any, **settings: Any) -> None:
-        figures.append(figure)
-        save(figure, *arguments, **settings)
-
-    monkeypatch.setattr(Figure, "savefig", kept)
-    rows = [Contender(method, pack(HISTOGRAM, LIMITS, method)) for method in ("none", "next_fit", "auto")]
-    run._draw(HISTOGRAM, rows, rows[-1], tmp_path)
-    for part in figures[1].subfigs:
-        (ax,) = [ax for ax in part.axes if ax.get_legend()]
-        title, legend = part._suptitle.get_window_extent(), ax.get_legend().get_window_extent()
-        assert title.y0 >= legend.y1
-        assert not ax.get_title()

@@ -85,28 +85,6 @@ def test_bad_values_are_named(values: Any, parts: tuple[str, ...]) -> None:
         GraphSizes(values)
 
 
-@pytest.mark.parametrize("values", [[[1, 2**70]], [[1, 2**63]], [[2**63, -1]]])
-def test_an_integer_beyond_int64_is_called_too_large_and_not_a_float(values: list[list[int]]) -> None:
-    with refused(SizesError, "0..2**63-1", str(max(map(max, values)))):
-        GraphSizes(values)
-
-
-def test_the_offending_value_is_named_and_not_just_the_first() -> None:
-    with refused(SizesError, "nan"):
-        GraphSizes(np.array([[1.0, 2.0], [3.0, np.nan]]))
-
-
-def test_rows_of_different_length_are_refused() -> None:
-    with refused(SizesError, "graph sizes"):
-        GraphSizes([[1, 2], [3]])
-
-
-@pytest.mark.parametrize("shape", [(2, 2, 2), (3, 0), ()])
-def test_a_wrong_shape_is_named(shape: tuple[int, ...]) -> None:
-    with refused(SizesError, "[graphs, components]", str(shape)):
-        GraphSizes(np.ones(shape, dtype=np.int64))
-
-
 @pytest.mark.parametrize(
     ("names", "k"),
     [((), 3), (("nodes",), 2), (("a", "b", "c"), 2), (("a", "a"), 2), (("a", ""), 2), (("a", 3), 2)],
@@ -141,13 +119,3 @@ def test_sizes_are_taken_by_their_ids() -> None:
     sizes = GraphSizes([[1, 2], [3, 4], [5, 6]])
     assert sizes.take([2, 0, 2]).array.tolist() == [[5, 6], [1, 2], [5, 6]]
     assert len(sizes.take([])) == 0
-
-
-@pytest.mark.parametrize(
-    ("ids", "part"),
-    [(np.array([False, False, True]), "False"), ([1.9], "1.9"), ([3], "id 3 is not in 0..2"), ([-1], "id -1 is not")],
-)
-def test_wrong_ids_are_refused(ids: Any, part: str) -> None:
-    """A mask would be read as the ids 0 and 1, and a fraction cut off."""
-    with refused(SizesError, part):
-        GraphSizes([[1, 2], [3, 4], [5, 6]]).take(ids)

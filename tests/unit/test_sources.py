@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, SizesError
+from dgl_tuplepack.errors import LimitsError, SchemaError, SizesError
 from dgl_tuplepack.sources import Identified, parts_of
 from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
 from tests.messages import refused
@@ -166,24 +166,12 @@ def test_malformed_columns(columns: Any) -> None:
         tp.sizes_of(columns)
 
 
-def test_values_of_columns_are_checked() -> None:
-    with refused(SizesError, "integers", "float64"):
-        tp.sizes_of(([1, 2], [0.5, 1.0]))
-    with refused(SizesError, "-1", "0..2**63-1"):
-        tp.sizes_of(([1, -1], [0, 1]))
-
-
 def test_an_item_that_holds_no_graph_is_named() -> None:
     graph = graphs()[0]
     assert parts_of((graph, 1), "here").graph is graph
     assert parts_of(Identified(3, (graph, 1)), "here").graph is graph
     with refused(SchemaError, "here is int", "DGLGraph"):
         parts_of(Identified(3, 5), "here")
-
-
-def test_rows_of_unequal_length() -> None:
-    with refused(SizesError, "rows of equal length"):
-        tp.sizes_of([[1, 2], [3]])
 
 
 def test_with_ids_is_a_thin_view() -> None:
@@ -245,13 +233,6 @@ def test_a_third_part_that_is_no_id_is_refused_everywhere(graph_id: Any) -> None
             enter([(graphs()[0], 1.0, graph_id)])
 
 
-@pytest.mark.parametrize("item", [(), (1,), ("graph", 1), 5, (1, 2, 3)], ids=repr)
-def test_what_is_no_item_is_refused_everywhere(item: Any) -> None:
-    for enter in ENTRANCES[1:]:
-        with refused(SchemaError, "must be a DGLGraph, a pair (DGLGraph, label) or (DGLGraph, label, id)"):
-            enter([item])
-
-
 def test_an_item_of_four_parts_is_refused_everywhere() -> None:
     for enter in ENTRANCES:
         with refused(SchemaError, "has 4 parts", "join several labels in one dict"):
@@ -273,12 +254,6 @@ def test_with_ids_goes_before_ids_of_items() -> None:
 def test_an_item_without_the_id_that_the_example_has() -> None:
     with refused(SchemaError, "item 1 has no id", "the example has one", "with_ids(dataset)"):
         through_collate([(graphs()[0], 1.0, 0), (graphs()[1], 1.0)])
-
-
-@pytest.mark.parametrize("index", ["a", 1.5, True, None, [0]])
-def test_with_ids_is_indexed_by_integers(index: Any) -> None:
-    with refused(InputError, "indexed by one integer", repr(index), "ids are positions"):
-        tp.with_ids(graphs())[index]
 
 
 @pytest.mark.parametrize("graph_id", ["mol-7", -1, 2**63, None, True])

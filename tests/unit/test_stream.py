@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError
 from tests.graphs import generator, random_graph
 from tests.messages import refused
 
@@ -314,22 +314,10 @@ def test_dropping_warns_once_and_loses_no_other() -> None:
         assert list(tp.StreamPacker([(11, 11)], LIMITS, size_of=itself, oversize="drop")) == []
 
 
-@pytest.mark.parametrize("size", [(1,), (1, 2, 3), (1.0, 2), (-1, 2), (1, 2**63), 5, None, "ab"], ids=str)
-def test_what_is_no_size(size: Any) -> None:
-    packer: Any = tp.StreamPacker([(1, 1), size], LIMITS, size_of=itself)
-    with refused(SizesError, "the size of item 1 of the stream", str(size), "2 integers", "['nodes', 'edges']"):
-        list(packer)
-
-
 def test_numpy_sizes() -> None:
     rows: Any = np.array([[3, 3], [7, 7]], dtype=np.int32)
     packer: Any = tp.StreamPacker(rows, LIMITS, size_of=itself)
     assert [len(pack) for pack in packer] == [2]
-
-
-def test_what_is_no_graph() -> None:
-    with refused(SchemaError, "item 0 of the stream", "DGLGraph"):
-        list(tp.StreamPacker([3], LIMITS))
 
 
 def test_settings() -> None:
