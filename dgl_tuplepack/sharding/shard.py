@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import re
 import tempfile
 from collections import Counter
@@ -16,28 +17,12 @@ from typing import Any
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sharding.content import checksum_of
-from dgl_tuplepack.sharding.members import (
-    Member,
-    copy_members,
-    failures_of,
-    file_system,
-    is_local,
-    members,
-    target_name,
-)
-from dgl_tuplepack.sources import derived_folders, paths, recognised, resolve
+from dgl_tuplepack.sharding.files import copy_files, file_system, is_local, listed
+from dgl_tuplepack.sources import recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
-# Keys by which file systems tell the version of a file.
-_VERSION_KEYS = (
-    "ETag", "etag", "md5Hash", "Content-MD5", "Digest", "content_hash", "sha", "CRC", "mtime", "LastModified",
-    "Last-Modified", "last_modified", "modify", "modificationTime", "date_time", "created",
-)  # fmt: skip
 # Names of files that lie beside shards, or by which folders are recognised.
 _RESERVED = (MANIFEST, METADATA)
-# Bytes read at once.
-_CHUNK = 2**20
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -65,11 +50,6 @@ class Shard:
         """Whether the source is a path or a URL."""
         return isinstance(self.source, str)
 
-    @property
-    def has_files(self) -> bool:
-        """Whether the source is read from known files."""
-        return _files_of(self.source) is not None
-
     def local_path(self) -> Path | None:
         """Return the path of the source, links resolved; None if it is an object, or not on a local file system."""
         try:
@@ -82,17 +62,17 @@ class Shard:
             # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
             return None
 
-    def identity(self) -> str:
-        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its content.
+    def identity(self) -> str | None:
+        """Return a SHA-256 that changes with the source: of what the file system reports of its files.
 
-        Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
-        time, apart from graphs and tensors in it, counts as changed. FormatError if the source cannot be reached.
+        None for an object without files. FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
-            return checksum_of(self.source)
+            return None
         settings = self.settings if self.is_path else resolve(self.source).settings
-        return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
+        content = [listed(*file_system(url), url), dict(settings)]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
@@ -106,9 +86,8 @@ class Shard:
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, by which OGB datasets are known.
-            copy = Path(folder) / target_name(path, self.source)
-            files, found = _found(self.source)
-            copy_members(files, found, copy, self.source)
+            copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
+            copy_files(files, listed(files, path, self.source), copy, self.source)
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
@@ -195,30 +174,3 @@ def _place_of(source: Any) -> list[str]:
 def _plain(name: str) -> str:
     plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
     return plain or "_"
-
-
-def _found(url: str) -> tuple[Any, dict[str, Member]]:
-    """Return the file system of a source, and its files by their paths below it; without derived folders."""
-    files, path = file_system(url)
-    found = members(files, path, url)
-    derived = derived_folders(found)
-    found = {relative: member for relative, member in found.items() if not relative.startswith(derived)}
-    if not found:
-        raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
-    return files, found
-
-
-def _listing(url: str) -> dict[str, list[str]]:
-    """Return size, and version or checksum, of each file of a source, by its path below it."""
-    files, found = _found(url)
-    listing = {}
-    for relative, member in found.items():
-        version = [str(member.info[key]) for key in _VERSION_KEYS if member.info.get(key) is not None]
-        if not version:
-            with failures_of(url), files.open(member.name) as file:
-                digest = hashlib.sha256()
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-            version = [digest.hexdigest()]
-        listing[relative] = [str(member.info.get("size")), *version]
-    return listing

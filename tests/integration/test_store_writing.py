@@ -524,7 +524,6 @@ def test_an_open_store_outlives_its_files(store: Path) -> None:
     assert_same_item(opened.subset([5])[0], OLD[5])
     assert_same_item(part[1], OLD[1])
     assert_same_batch(opened.batch([5, 0], LIMITS), right)
-    assert len(opened.as_dgl_dataset()) == len(OLD)
 
 
 def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:

@@ -144,7 +144,7 @@ def test_batches_of_a_store_are_those_of_collate(data: st.DataObject, content: N
 @given(named_contents(), st.booleans())
 def test_items_come_back_from_a_store(content: Named, compact: bool) -> None:
     with written(content, compact=compact) as (store, items):
-        for found in (list(store), list(store.subset(range(len(items)))), list(store.as_dgl_dataset())):
+        for found in (list(store), list(store.subset(range(len(items))))):
             for item, right in zip(found, items, strict=True):
                 assert_same_named(item, right)
         sizes = tp.sizes_of(items)

@@ -200,7 +200,7 @@ def test_ties_that_do_not_hold_name_the_item_and_both_counts(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("read", [
     lambda view: view[1], list, lambda view: view.batched()[[0, 1]], lambda view: view.batched()[1],
-    lambda view: view.padded(LIMITS)[[1]], lambda view: list(view.as_dgl_dataset()),
+    lambda view: view.padded(LIMITS)[[1]],
     lambda view: list(dgl.dataloading.GraphDataLoader(view.subset([1]), batch_size=1)),
 ])  # fmt: skip
 def test_a_transform_that_breaks_a_tie_is_refused_wherever_graphs_are_read(read: Any, tmp_path: Path) -> None:

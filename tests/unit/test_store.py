@@ -110,15 +110,6 @@ def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
         part[2]
 
 
-def test_a_shard_on_its_own_is_the_one_that_was_opened(tmp_path: Path) -> None:
-    shards = write_shards(tmp_path / "shards", [GRAPHS, GRAPHS[:2]])
-    assert [len(shard) for shard in shards.shards.values()] == [3, 2]
-    opened = tp.MultiStore(tmp_path / "shards")
-    tp.GraphStore.write(tmp_path / "shards" / "part-0", GRAPHS[:1], overwrite=True)
-    with refused(FormatError, "part-0", "written again", "preprocess the shards again"):
-        opened.shards  # noqa: B018
-
-
 def test_a_store_is_planned_by_its_sizes(tmp_path: Path) -> None:
     """Without a look at its graphs; also a subset."""
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
