@@ -100,16 +100,11 @@ def _current(path: Path) -> str | None:
 
 
 def _is_current(path: Path, data: Path) -> bool:
-    """Whether the store at `path` is the one with this new data folder; True if that cannot be told.
+    """Whether the store at `path` is the one with this new data folder.
 
     The name is random, so that no metadata of another store holds it, damaged or not.
     """
-    try:
-        return data.name.encode() in (path / METADATA).read_bytes()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
 def check_place(path: Path, overwrite: bool) -> None:

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import functools
-import io
-import itertools
-import os
 import shutil
-import tarfile
 import tempfile
-import warnings
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,19 +23,11 @@ from dgl_tuplepack.errors import TuplepackError
 from tests.fuzzing.damage import damages
 from tests.fuzzing.entry import Case, limited
 from tests.fuzzing.specimens import SPECIMENS, Specimen, make_specimens
-from tests.stores import molecules
 
 _LIMITS = ("--nodes", "40", "--edges", "40")
 _ENCODINGS = ("utf-8", "ascii", "latin-1", "cp1252")
 # Where what a view of any limits would hold has to fit.
 _ROOM = tp.Limits(nodes=200, edges=400, graphs=30)
-
-# Parts of names that mean something to a terminal, to markup, to a file system, or to a formula.
-_PIECES = (
-    "[/x]", "[bold]", "[red", "$x", "$x^", "\\", "\x1b[31m", "\x07", "\r", "\t", "\n", "\x85", "‮", "\ud800", "é", "日",
-    "<b>", "&amp;", "{0}", "%s", "%(a)s", "../", "/", "~", "*", "'", '"', ",", ":", "=", " ", "", "nodes", "edges",
-    "nodes:", "edges:a:b:c", "graphs", "-", "--json", "😀", "_", "$", "^", "#", "x" * 300,
-)  # fmt: skip
 
 
 @functools.cache
@@ -52,21 +38,14 @@ def _specimens() -> Path:
 
 
 @contextmanager
-def _case(path: str | None = None) -> Iterator[Case]:
+def _case(path: str) -> Iterator[Case]:
     """A new case that is given a copy of a specimen."""
     with tempfile.TemporaryDirectory(prefix="case-") as folder:
         case = Case(Path(folder))
-        if path is not None:
-            source, target = _specimens() / path, case.given / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+        source, target = _specimens() / path, case.given / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
         yield case
-
-
-def names() -> st.SearchStrategy[str]:
-    """Names as data may have them."""
-    pieces = st.lists(st.one_of(st.sampled_from(_PIECES), st.text(max_size=3)), min_size=1, max_size=4)
-    return pieces.map("".join)
 
 
 @st.composite
@@ -85,8 +64,6 @@ def _commands(draw: st.DrawFn, specimen: Specimen, path: Path, out: Path) -> lis
             chosen = ["preprocess", str(path), str(out), *flags]
         if specimen.name in ("store", "OGB folder") and draw(st.booleans()):
             chosen += ["--workers", "1"]
-    if specimen.name == "archive":
-        chosen = ["preprocess", f"zip://ogbg_molhiv::{path}", str(out), "--workers", "1", "--limits", "40,40"]
     return chosen + (["--json"] if draw(st.booleans()) else [])
 
 
@@ -203,97 +180,4 @@ def arguments(draw: st.DrawFn) -> None:
         case.run(chosen, draw(st.sampled_from(_ENCODINGS)), draw(st.binary(max_size=20)))
 
 
-def component_names(draw: st.DrawFn) -> None:
-    """Components, which data names, in tables, JSON, pictures and the report."""
-    chosen = tuple(draw(st.lists(names(), min_size=2, max_size=3, unique=True)))
-    with _case() as case:
-        path = case.given / "named.json"
-        rows = {(3, 4, 1)[: len(chosen)]: 5, (2, 2, 2)[: len(chosen)]: 4}
-        try:
-            tp.SizeHistogram.from_counts(rows, chosen).save(path)
-        except TuplepackError:
-            return
-        case.out.mkdir()
-        limits = [part for name in chosen for part in ("--limit", f"{name}=9")]
-        commands = [
-            ["sizes"], ["sizes", "--json"], ["plan", *limits], ["plan", *limits, "--json"], ["limits", "--plans", "3"],
-            ["limits", "--plans", "3", "--csv"], ["report", "--out", str(case.out / "page.html")],
-            *(["plot", kind, "--out", str(case.out / "p.png")] for kind in ("sizes", "distributions", "fill")),
-        ]  # fmt: skip
-        heavy = draw(st.integers(0, 9)) == 0
-        command = draw(st.sampled_from(commands if heavy else commands[:6]))
-        position = 2 if command[0] == "plot" else 1
-        note(repr((chosen, command)))
-        case.run([*command[:position], str(path), *command[position:]], draw(st.sampled_from(_ENCODINGS)))
-
-
-def stored_names(draw: st.DrawFn) -> None:
-    """Splits, features and paths, which data names, through stores and what is told of them."""
-    part, feature, folder = draw(names()), draw(names()), draw(names())
-    with _case() as case:
-        graphs = molecules(4)
-        for graph, _ in graphs:
-            graph.ndata[feature] = torch.zeros(graph.num_nodes())
-        name = (
-            folder.replace("/", "_")
-            .replace("\0", "_")
-            .encode("utf-8", "surrogateescape" if "\udc80" <= folder <= "\udcff" else "replace")[:200]
-        )
-        path = case.given / os.fsdecode(name or b"_") / "store"
-        if ".." in path.parts:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            tp.GraphStore.write(path, graphs, splits={part: [0, 1], "rest": [2, 3]})
-        except TuplepackError:
-            return
-        commands = [
-            ["info", str(path)], ["info", str(path), "--json"], ["verify", str(path)],
-            ["sizes", str(path), f"--part={part}"], ["sizes", str(path), "--part", "no-such"],
-            ["preprocess", str(path), str(case.out)], ["preprocess", str(path), str(case.out), "--json"],
-            ["verify", f"{path}-missing"],
-        ]  # fmt: skip
-        command = draw(st.sampled_from(commands))
-        note(repr((part, feature, command)))
-        case.run(command, draw(st.sampled_from(_ENCODINGS)))
-
-
-_MEMBERS = (
-    "ogbg_molhiv/../../ESCAPED", "ogbg_molhiv/../ESCAPED", "/ogbg_molhiv/x", "ogbg_molhiv//x", "ogbg_molhiv/./x",
-    "ogbg_molhiv/raw/../../../ESCAPED", "ogbg_molhiv/..", "ogbg_molhiv/C:\\x", "ogbg_molhiv/..\\..\\ESCAPED",
-    "ogbg_molhiv/raw/edge.csv.gz", "ogbg_molhiv/raw", "ogbg_molhiv/" + "x" * 300, "ogbg_molhiv/raw/\x1b[31m",
-)  # fmt: skip
-
-
-def archives(draw: st.DrawFn) -> None:
-    """Archives with members that lead out of their folder, or are no plain files."""
-    kind = draw(st.sampled_from(["zip", "tar"]))
-    hostile = draw(st.lists(st.sampled_from(_MEMBERS), max_size=2))
-    link = draw(st.booleans())
-    with _case("csv/ogbg_molhiv") as case:
-        source = case.given / "csv" / "ogbg_molhiv"
-        members = {f"ogbg_molhiv/{p.relative_to(source)}": p.read_bytes() for p in source.rglob("*") if p.is_file()}
-        path = case.given / f"archive.{kind}"
-        entries = itertools.chain(members.items(), ((name, b"escaped") for name in hostile))
-        if kind == "zip":
-            with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(path, "w") as archive:
-                for name, content in entries:
-                    archive.writestr(zipfile.ZipInfo(name), content)
-        else:
-            with tarfile.open(path, "w") as archive:
-                for name, content in entries:
-                    member = tarfile.TarInfo(name)
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-                if link:
-                    member = tarfile.TarInfo("ogbg_molhiv/link")
-                    member.type, member.linkname = tarfile.SYMTYPE, "../../../../etc/passwd"
-                    archive.addfile(member)
-        note(f"{kind}: {hostile}, link: {link}")
-        case.run(
-            ["preprocess", f"{kind}://ogbg_molhiv::{path}", str(case.out), "--workers", "1", "--limits", "40,40"],
-            draw(st.sampled_from(_ENCODINGS)),
-        )
-
-
-CASES = (damaged_files, arguments, component_names, stored_names, archives)
+CASES = (damaged_files, arguments)

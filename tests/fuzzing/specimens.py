@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import preprocess_shards
 from tests.ogb_folder import write_ogb_folder, write_raw_folder
-from tests.shards import write_bin
 from tests.stores import SPLITS, molecules, purchases
 
 LIMITS = tp.Limits(nodes=40, edges=40)
@@ -40,8 +38,6 @@ SPECIMENS = (
     Specimen("histogram as CSV", "histogram.csv", is_dataset=False),
     Specimen("plan", "plan.json", is_dataset=False),
     Specimen("search", "search.json", is_dataset=False),
-    Specimen("graphs of DGL", "graphs.bin", is_dataset=True),
-    Specimen("archive", "archive.zip", is_dataset=False),
 )
 
 
@@ -60,8 +56,6 @@ def make_specimens(folder: Path) -> None:
         "histogram.csv": lambda: histogram.save(folder / "histogram.csv"),
         "plan.json": lambda: tp.pack(histogram, LIMITS).save(folder / "plan.json"),
         "search.json": lambda: tp.search_limits(histogram, plans=5).save(folder / "search.json"),
-        "graphs.bin": lambda: write_bin(folder / "graphs.bin", molecules(4, 3)),
-        "archive.zip": lambda: _archive(folder / "archive.zip", folder / "csv" / "ogbg_molhiv"),
     }
     for make in makers.values():
         make()
@@ -80,10 +74,3 @@ def _binary(path: Path) -> None:
     write_raw_folder(
         path, nodes, edges, np.array([[0], [1], [0]]), tables, {"project": {"train": [0, 2], "test": [1]}}, binary=True
     )
-
-
-def _archive(path: Path, folder: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                archive.write(file, f"{folder.name}/{file.relative_to(folder)}")

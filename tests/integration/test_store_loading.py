@@ -106,19 +106,6 @@ def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: i
     assert sorted(seen) == list(range(len(split)))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_ranks_without_graphs_get_padding(store: tp.GraphStore, workers: int) -> None:
-    part = store.subset([7])
-    sampler = tp.PackBatchSampler(part, LIMITS, num_replicas=2, rank=1)
-    loader = GraphDataLoader(part.padded(sampler.limits), sampler=sampler, batch_size=None, num_workers=workers)
-    (batch,) = loader
-    assert len(loader) == 1
-    assert not batch.graph_mask.any()
-    assert batch.num_real_graphs == batch.num_real_nodes == batch.num_real_edges == 0
-    assert_same_batch(batch, part.padded(sampler.limits)[[]])
-    assert batch.graph.batch_size == 2
-
-
 def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
     padded = store.padded(tp.Limits(20, 26, 8))
     for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):
@@ -165,13 +152,6 @@ def test_a_pickled_store_opens_elsewhere(store: tp.GraphStore, tmp_path: Path, m
 
 
 # Memory ------------------------------------------------------------------------------------------------------
-
-
-def test_without_a_ring_nothing_is_shared(store: tp.GraphStore) -> None:
-    padded = store.padded(tp.Limits(20, 26, 8))
-    batches = [padded[[i]] for i in range(6)]
-    for i, batch in enumerate(batches):
-        assert_same_batch(batch, padded[[i]])
 
 
 def test_batches_survive_torch_save(store: tp.GraphStore, tmp_path: Path) -> None:

@@ -28,13 +28,6 @@ def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
     assert _files.read_text(path) == "Größe\nnodes\n"
 
 
-def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
-    ordinary = tmp_path / "ordinary"
-    ordinary.write_text("")
-    _files.write_text(tmp_path / "ours", "")
-    assert stat.S_IMODE((tmp_path / "ours").stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
-
-
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o027])
 def test_the_mode_of_a_new_file_follows_the_umask_also_while_threads_write(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
@@ -71,35 +64,12 @@ def test_an_interrupted_write_leaves_the_old_file_whole(
     assert os.listdir(tmp_path) == ["plan.json"]  # nothing is left beside it
 
 
-def test_even_an_interrupt_from_the_keyboard_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text("old")
-
-    def interrupt(*args: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_files.os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        _files.write_text(path, "new")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["plan.json"]
-
-
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with refused(FormatError, "cannot write", str(tmp_path / "file" / "plan.json"), "Not a directory"):
         _files.write_text(tmp_path / "file" / "plan.json", "x")
     with refused(FormatError, "cannot write", str(tmp_path / "absent" / "plan.json"), "No such file"):
         _files.write_text(tmp_path / "absent" / "plan.json", "x")
-
-
-def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    with refused(FormatError, "cannot write", "it is a folder"):
-        _files.write_text(tmp_path / "folder", "x")
-    assert os.listdir(tmp_path) == ["folder"]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -132,18 +102,6 @@ def test_another_version_is_refused(version: object) -> None:
         _files.check_header({"format": "ours", "version": version}, "a.json", "ours", 1)
 
 
-def test_the_right_header_passes() -> None:
-    _files.check_header({"format": "ours", "version": 1}, "a.json", "ours", 1)
-
-
-def test_reading_needs_no_space(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="check the path and its permissions") as caught:
-        _files.read_text(tmp_path / "absent")
-    assert "space left" not in str(caught.value)
-    with refused(FormatError, "check the path, its permissions and the space left"):
-        _files.write_text(tmp_path / "absent" / "file", "")
-
-
 # JSON of others ----------------------------------------------------------------------------------------------
 
 HOSTILE = {
@@ -174,18 +132,6 @@ def test_a_file_of_more_than_any_of_ours_is_refused_unread(tmp_path: Path) -> No
     os.truncate(path, 2**40)
     with refused(FormatError, str(path), str(2**40), "at most 1073741824 are read"):
         _files.read_json(path)
-
-
-@given(
-    value=st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(-1e99, 1e99) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_other_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
-    path = tmp_path_factory.mktemp("json") / "a.json"
-    _files.write_text(path, json.dumps(value))
-    assert _files.read_json(path) == value
 
 
 def load(kind: str, path: Path) -> object:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,9 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sources import OgbFolder
 from tests.ogb_folder import write_ogb_folder
-from tests.shards import write_bins
 from tests.stores import molecules
 
 PLACES = [
@@ -66,15 +62,11 @@ def odd(folder: Path, kind: str, suffix: str) -> Path:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "plan": (".json", tp.PackPlan.load),
     "histogram": (".csv", tp.SizeHistogram.load),
-    "search": (".json", tp.LimitsSearch.load),
     "store": ("", tp.GraphStore),
     "shards": ("", tp.MultiStore),
-    "sizes of a folder": ("", tp.sizes_of),
     "OGB folder": ("", OgbFolder),
-    "OGB name": ("", lambda path: OgbFolder(path, "ogbg-molhiv")),
     "store of a folder": ("", lambda path: tp.GraphStore.write(path.parent / "out", path)),
     "store of a file": (".bin", lambda path: tp.GraphStore.write(path.parent / "out", path)),
-    "store of a long file": (".bin", lambda path: preprocess(path, Path(os.getcwd()) / "out")),
     "verified": ("", verify_shards),
     "shard": ("", lambda path: tp.preprocess_shards({"a": str(path)}, Path(os.getcwd()) / "out", workers=1)),
     "shard of a file": (".bin", lambda path: tp.preprocess_shards([str(path)], Path(os.getcwd()) / "out", workers=1)),
@@ -124,28 +116,6 @@ def test_odd_files_inside_a_store_are_told(tmp_path: Path, file: str, kind: str)
     if file != "metadata.json":
         with pytest.raises(InputError, match=path.name):
             store.verify()
-
-
-def test_worker_processes_tell_of_odd_places_too(tmp_path: Path) -> None:
-    """None of them waits or dies, and the other shards are done."""
-    bins = write_bins(tmp_path, 1)
-    places = {kind: odd(tmp_path, kind, ".bin") for kind in ("long", "loop", "pipe", "device")}
-    program = (
-        "import sys, dgl_tuplepack as tp\n"
-        "if __name__ == '__main__':\n"
-        "    try:\n"
-        "        tp.preprocess_shards(sys.argv[2:], sys.argv[1], workers=2)\n"
-        "    except tp.errors.ShardsError as error:\n"
-        "        print(error)\n"
-    )
-    (tmp_path / "program.py").write_text(program)
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "out"), str(bins[0]), *map(str, places.values())],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "4 of 5 shards failed" in done.stdout
-    assert len(tp.GraphStore(tmp_path / "out" / "part-0")) == 20
 
 
 @pytest.mark.parametrize("kind", ["long", "loop", "pipe", "device", "dangling"])

@@ -256,10 +256,3 @@ def test_plans_wait_for_no_one_who_writes_the_store(folder: Path, tmp_path: Path
     with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process is writing to"):
         write_plans(store, tp.Limits(100, 200), 0)
     assert plans_in(tmp_path / "out") == []
-
-
-def test_a_store_that_is_written_over_takes_its_plans_with_it(folder: Path, tmp_path: Path) -> None:
-    """Also those of parts that the new store does not have."""
-    preprocess(folder, tmp_path / "out")
-    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [0]}, overwrite=True)
-    assert plans_in(tmp_path / "out") == []
