@@ -124,7 +124,7 @@ class NpzTable:
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
         self.path, self.member, self._position = path, member, 0
         with opened_npz(path, f"{member!r:.200} in {path}") as arrays:
-            array = arrays[member]
+            array = np.asarray(arrays[member])
             if array.ndim < (1 if row is None else 2) or (row is not None and len(array) <= row):
                 raise ValueError(f"its shape is {array.shape}, but it must have a row for each graph, node or edge")
             array = array if row is None else array[row]

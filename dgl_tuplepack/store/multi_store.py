@@ -31,7 +31,7 @@ class MultiStore(StoredGraphs):
     schema
         Types, features and labels of the graphs.
     limits
-        Limits of the plans beside the shards.
+        Limits of the plans of the shards.
     original_ids
         int64 ``[N]``, the id of each graph among all shards. Ids of a subset count from 0.
 
@@ -63,5 +63,5 @@ class MultiStore(StoredGraphs):
 
     @property
     def limits(self) -> Limits | Ladder:
-        """Limits of the plans beside the shards."""
+        """Limits of the plans of the shards."""
         return self.manifest.limits

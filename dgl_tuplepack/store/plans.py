@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.plan import PackPlan
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.store.selection import Selection
+from dgl_tuplepack.store.selection import Selection
 
 # Longest split name in the name of a plan: file systems take 255 bytes, and the name grows while the file is written.
 _LONGEST_NAME = 200

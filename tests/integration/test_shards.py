@@ -97,7 +97,7 @@ if __name__ == "__main__":
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     arguments = [sys.executable, str(tmp_path / "program.py")]
     run = subprocess.Popen(arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    finished = [tmp_path / "out" / f"part-{i}" / "source.json" for i in range(3)]
+    finished = [tmp_path / "out" / f"part-{i}" / "metadata.json" for i in range(3)]
     wait_for(lambda: (tmp_path / "mark").exists() and all(path.exists() for path in finished))
     run.send_signal(signal.SIGINT)
     begin = time.monotonic()
