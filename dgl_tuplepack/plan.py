@@ -9,7 +9,6 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -333,11 +332,6 @@ class PackPlan:
             f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs, lower bound "
             f"{self.lower_bound}, method {self.method!r}, {self.limits!r}, efficiency: {fractions})"
         )
-
-
-def is_plan_file(path: Path) -> bool:
-    """Whether a file says that it is a plan, in whatever version; False if it cannot be read."""
-    return any(file.recognises(path) for file in (PLAN_FILE, LADDER_FILE))
 
 
 def settled(limits: Limits | Ladder, plans: Sequence[PackPlan]) -> Limits | Ladder:

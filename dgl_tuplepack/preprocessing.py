@@ -1,4 +1,4 @@
-"""Make a store with plans beside it from any source: everything that happens once, before training."""
+"""Make a store with plans from any source: everything that happens once, before training."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ from dgl_tuplepack.search import search_limits
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import check_place, locked, remove_partial, writing_to
+from dgl_tuplepack.store.folder import check_place, locked, writing_to
 from dgl_tuplepack.store.format import StoreMetadata
 from dgl_tuplepack.store.graph_store import StoredGraphs, write_graphs
-from dgl_tuplepack.store.plan_files import plan_file as plan_file
-from dgl_tuplepack.store.plan_files import plan_files as plan_files
+from dgl_tuplepack.store.plans import load_plans, plan_files, save_plans, split_histograms
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,15 @@ def preprocess(
     indices: Indices | None = None,
     levels: Levels | None = None,
 ) -> Preprocessed:
-    """Write a store with plans beside it, and verify both.
+    """Write a store with plans, and verify both.
 
     Parameters
     ----------
     source, compact, overwrite, pre_transform, transform_seed, ties, indices, levels
         As in `GraphStore.write`.
     out
-        Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
-        where there are no splits.
+        Folder of the store. It also gets the plans, one for each split, or one for all graphs if there are no splits:
+        `GraphStore.plans`.
     limits
         Limits of the packs, or a ladder of them; None: limits that are searched.
     graphs_per_batch
@@ -131,8 +130,7 @@ def preprocess(
                 plans = _pack_splits(graphs, chosen[0], seed)
         except InputError as error:
             failed.append(error)
-        for split, plan in plans.items():
-            plan.save(plan_file(data, split))
+        save_plans(data, plans)
 
     with timed(seconds, "write"):
         write_graphs(
@@ -208,51 +206,19 @@ def limits_for(
 
 
 def verify(path: str | os.PathLike[str]) -> GraphStore:
-    """Check every byte of a store, and that the plans beside it, if there are any, are for its graphs.
+    """Check every byte of a store, and that its plans, if there are any, are for its graphs.
 
     FormatError names the file that is not as it was written, the plan of other graphs, or the missing plans.
     """
     store = GraphStore(path)
     store.verify()
-    if plan_files(store.path):
+    if plan_files(store.parts[0].data):
         load_plans(store)
     return store
 
 
-def load_plans(store: GraphStore) -> dict[str, PackPlan]:
-    """Load the plans beside a store: one for each split, or one for all graphs.
-
-    FormatError names the plan that is damaged or belongs to other graphs, or the missing plans.
-    """
-    histograms = split_histograms(store)
-    names = {plan_file(store.path, split).name: split for split in histograms}
-    files = plan_files(store.path)
-    if any(file.parent != store.path for file in files):
-        # A killed writer did not remove all plans of the store before.
-        files = [file for file in files if file.name in names]
-    plans = {}
-    # Those in the data folder take precedence.
-    for file in {file.name: file for file in sorted(files, key=lambda file: file.parent != store.path)}.values():
-        plan = PackPlan.load(file)
-        if file.name not in names or plan.histogram != histograms[names[file.name]]:
-            raise FormatError(f"{file} is not for the graphs of {store.path}; preprocess the store again.")
-        plans[names[file.name]] = plan
-    missing = [name for name, split in names.items() if split not in plans]
-    if missing:
-        raise FormatError(f"plans are missing beside {store.path}: {', '.join(missing)}; preprocess the store again.")
-    return plans
-
-
-def split_histograms(store: StoredGraphs) -> dict[str, SizeHistogram]:
-    """Return the histogram of each split that has graphs, or of all graphs under an empty name."""
-    splits = {split: ids for split, ids in store.splits.items() if len(ids)}
-    if not splits:
-        return {"": store.histogram}
-    return {split: store.subset(ids).histogram for split, ids in splits.items()}
-
-
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
-    """Pack each split of a store and save the plans beside it, in place of older ones.
+    """Pack each split of a store and save the plans with it, in place of older ones.
 
     Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.
     """
@@ -261,12 +227,7 @@ def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackP
     with locked(store.path, check):
         # Another process may have finished its store since the first check.
         check()
-        with writing_to(store.path):
-            remove_partial(store.path)
-            for file in plan_files(store.path):
-                file.unlink()
-        for split, plan in plans.items():
-            plan.save(plan_file(store.path, split))
+        save_plans(store.parts[0].data, plans)
     return plans
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown, whole_number
 from dgl_tuplepack._files import JsonFormat, open_file, parse_json, write_bytes
-from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -142,15 +142,13 @@ class GraphSizes:
         """
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
 
-    def save(self, path: str | os.PathLike[str], origin: Mapping[str, str] | None = None) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sizes to a file, which is complete or not there at all.
 
         Parameters
         ----------
         path
             The file; docs/format.md describes it.
-        origin
-            Where the sizes come from, as texts by name; stored in the file.
 
         Raises
         ------
@@ -159,26 +157,24 @@ class GraphSizes:
         """
         rows = np.ascontiguousarray(self.array, "<i8").tobytes()
         document = _FILE.document({
-            "components": list(self.components), "num_graphs": len(self), "origin": dict(origin or {}),
+            "components": list(self.components), "num_graphs": len(self),
             "sha256": hashlib.sha256(rows).hexdigest(),
         })  # fmt: skip
         write_bytes(path, json.dumps(document).encode() + b"\n" + rows)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], origin: Mapping[str, str] | None = None) -> GraphSizes:
+    def load(cls, path: str | os.PathLike[str]) -> GraphSizes:
         """Read what `save` wrote.
 
         Parameters
         ----------
         path
             The file.
-        origin
-            The origin that the sizes must have been saved with; None: any.
 
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer, altered, or has another origin.
+            The file is missing, foreign, newer or altered.
         """
         with open_file(path) as file:
             line = file.readline(_LONGEST_LINE)
@@ -191,11 +187,6 @@ class GraphSizes:
                 if len(rows) != length or document["sha256"] != hashlib.sha256(rows).hexdigest():
                     raise SizesError("its content does not match its checksum")
                 sizes = cls(np.frombuffer(rows, "<i8").reshape(number, len(names)), names)
-        if origin is not None and document["origin"] != dict(origin):
-            raise FormatError(
-                f"{path} holds the sizes of {document['origin']!s:.300}, but {dict(origin)!s:.300} is asked for; "
-                "remove the file, or give another one."
-            )
         return sizes
 
 

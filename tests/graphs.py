@@ -227,7 +227,7 @@ def _fields_of(batch: PaddedBatch) -> dict[str, Any]:
     """All that a batch holds and gives, except for its graph, which is made of it."""
     # Features that were written into the graph come into the fields first.
     batch._exchange_features()
-    names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed", "_reused")]
+    names = [field.name for field in fields(batch) if field.name not in ("_graph", "_agreed")]
     return {name: getattr(batch, name) for name in [*names, *BatchTensors._fields]}
 
 

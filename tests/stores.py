@@ -49,8 +49,8 @@ def files_of(path: Path) -> dict[str, Path]:
 
 
 def plans_in(path: Path) -> list[str]:
-    """Names of everything in a folder that looks like a plan."""
-    return sorted(file.name for file in path.glob("plan*"))
+    """Names of the plans of the store in a folder."""
+    return sorted(file.name for file in data_of(path).glob("plan*"))
 
 
 def rewrite_metadata(path: Path, change: Any) -> None:

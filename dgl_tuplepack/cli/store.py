@@ -165,14 +165,14 @@ def info(store: StoreArgument, as_json: options.Json = False) -> None:
 
 
 def verify(store: StoreArgument, as_json: options.Json = False) -> None:
-    """Compare every byte of a store with its checksums, and the plans beside it with its graphs.
+    """Compare every byte of a store with its checksums, and its plans with its graphs.
 
     In a dataset of shards, verify all of them.
     """
-    from dgl_tuplepack.preprocessing import plan_files
     from dgl_tuplepack.preprocessing import verify as run
     from dgl_tuplepack.sharding import verify_shards
     from dgl_tuplepack.store.kind import is_sharded
+    from dgl_tuplepack.store.plans import plan_files
 
     sharded = is_sharded(store)
     opened: StoredGraphs = verify_shards(store) if sharded else run(store)
@@ -180,7 +180,7 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
         # A store may have none, but whoever lost them should know.
-        plans = "" if sharded or plan_files(store) else "; there are no plans beside it"
+        plans = "" if sharded or plan_files(opened.parts[0].data) else "; it has no plans"
         say(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 

@@ -234,7 +234,7 @@ def _example(graphs: Any) -> tuple[Identified, str]:
 
 def _refuse_those_of_stores(settings: Mapping[str, Any]) -> None:
     """Refuse settings of views that copy whole stretches of a store."""
-    for name in ("as_stored", "ring", "separate"):
+    for name in ("as_stored", "separate"):
         if name in settings:
             raise InputError(
                 f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "

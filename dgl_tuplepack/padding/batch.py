@@ -91,8 +91,6 @@ class PaddedBatch:
     _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
     # Features of each type when the batch and its graph last agreed.
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
-    # Whether later batches overwrite these tensors (a ring of buffers).
-    _reused: bool = False
 
     # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
     def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
@@ -200,9 +198,8 @@ class PaddedBatch:
     def jraph(self) -> JaxGraphs:
         """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
 
-        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards;
-        those of a ring of buffers are copied. Arrays of a batch on the CPU are on JAX's default device, others where
-        the batch is.
+        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards.
+        Arrays of a batch on the CPU are on JAX's default device, others where the batch is.
 
         Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
         hold, where JAX itself would change it silently.

@@ -103,7 +103,7 @@ class JaxGraphs(_Base):
 
 def jax_graphs(batch: PaddedBatch) -> JaxGraphs:
     """Return the arrays of a batch; see `PaddedBatch.jraph`."""
-    convert = _Conversion(jax.config.jax_enable_x64, batch._reused)
+    convert = _Conversion(jax.config.jax_enable_x64)
     ids, labels = batch.graph_ids, batch.labels
     of_graphs = {} if labels is None else {"labels": convert(labels, "labels")}
     if ids is not None:
@@ -152,15 +152,15 @@ def _sent(graphs: JaxGraphs) -> JaxGraphs:
 class _Conversion:
     """Convert tensors, and dicts of them, to what JAX takes over as it is."""
 
-    def __init__(self, has_64_bits: bool, copy: bool) -> None:
-        self.has_64_bits, self.copy = has_64_bits, copy
+    def __init__(self, has_64_bits: bool) -> None:
+        self.has_64_bits = has_64_bits
 
     def __call__(self, value: Any, what: str) -> Any:
         if isinstance(value, Mapping):
             return {name: self(inner, f"{what} {name!r}") for name, inner in value.items()}
         # Nearly all tensors, in a few microseconds; it fails where something must be done first.
         with suppress(RuntimeError, TypeError):
-            if value.dtype in _AS_THEY_ARE and not self.copy:
+            if value.dtype in _AS_THEY_ARE:
                 return value.numpy()
             if value.dtype == torch.int64 and not self.has_64_bits:
                 given = value.numpy()
@@ -169,13 +169,11 @@ class _Conversion:
         tensor = value.detach()
         if tensor.is_complex():
             tensor = tensor.resolve_conj()
-        own = not self.has_64_bits and tensor.dtype in _NARROWED
-        if own:
+        if not self.has_64_bits and tensor.dtype in _NARROWED:
             tensor = _narrowed(tensor, what)
         if not tensor.is_cpu:
             return _on_device(tensor)
-        # Later batches would change the array.
-        tensor = tensor.clone() if self.copy and not own else tensor.resolve_neg()
+        tensor = tensor.resolve_neg()
         return as_array(tensor).view(jnp.bfloat16) if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 

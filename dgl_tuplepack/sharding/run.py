@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,11 +22,11 @@ from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
-from dgl_tuplepack.sharding.tasks import NEW, SOURCE, Failed, WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.sharding.workers import Tasks, executor_of
 from dgl_tuplepack.sharding.workers import run as run_tasks
 from dgl_tuplepack.store import MultiStore
-from dgl_tuplepack.store.folder import LOCK, is_begun, locked, move_store, writing_to
+from dgl_tuplepack.store.folder import LOCK, is_begun, locked, writing_to
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 from dgl_tuplepack.store.selection import check_same_schema
@@ -83,8 +82,8 @@ def preprocess_shards(
 ) -> Sharded:
     """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
 
-    A second run does only what is missing: a finished shard whose source has not changed is verified and kept. A shard
-    that fails does not stop the others.
+    A second run does only what is missing: a finished shard whose files have not changed is verified and kept; objects
+    without files are written again. A shard that fails does not stop the others.
 
     Parameters
     ----------
@@ -123,8 +122,8 @@ def preprocess_shards(
     Raises
     ------
     ShardsError
-        Shards could not be read, written or planned; names each of them and the cause. An earlier dataset in the folder
-        stays as it was. The other shards stay done.
+        Shards could not be read, written or planned; names each of them and the cause. The other shards stay done. An
+        earlier dataset in the folder opens again after the next run that succeeds, if one of its shards was replaced.
     FormatError
         The folder holds a store or other things, cannot be written, or another run writes to it.
     SizesError
@@ -173,16 +172,10 @@ def preprocess_shards(
             # After an interrupt, the old manifest would describe other shards or plans than there are.
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
-            for name in (shard.name for shard in written if shard.is_new):
-                # An interrupt in between leaves a shard that the next run finds unfinished.
-                move_store(out / NEW / name, out / name)
-                with writing_to(out / name):
-                    os.replace(out / NEW / name / SOURCE, out / name / SOURCE)
         with timed(seconds, "plan"):
             planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
-        _remove_new(out)
         return Sharded(
             MultiStore(out), chosen, packs,
             written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
@@ -280,22 +273,16 @@ def _check_place(out: Path) -> None:
     names = sorted(os.listdir(out))
     if METADATA in names:
         raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
-    if _manifest(out) is not None or any((out / name / SOURCE).exists() for name in names):
+    if _manifest(out) is not None:
         return
-    # Left by a run that was killed before its first shard was done.
-    left = [name for name in names if LOCK in names and is_begun(out / name)]
-    others = [name for name in names if name != LOCK and name not in left]
+    # Left by a run that did not finish.
+    others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
     if others:
         raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
 
 
-def _remove_new(out: Path) -> None:
-    """Remove what is left of new stores, also of earlier runs; what cannot be removed stays for the next run."""
-    with contextlib.suppress(OSError):
-        for folder in (out / NEW).iterdir():
-            if is_begun(folder, besides=[SOURCE]):
-                shutil.rmtree(folder)
-        (out / NEW).rmdir()
+def _is_ours(path: Path) -> bool:
+    return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)
 
 
 def _processes(workers: int | None) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import re
 import tempfile
 from collections import Counter
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import cannot
-from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sources import paths, recognised, resolve
+from dgl_tuplepack.sharding.files import copy_files, file_system, is_local, listed
+from dgl_tuplepack.sources import recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 # Names of files that lie beside shards, or by which folders are recognised.
@@ -55,22 +56,23 @@ class Shard:
             url = _files_of(self.source)
             if url is None:
                 return None
-            files, path = _file_system(url)
-            return Path(path).resolve() if _is_local(files) else None
+            files, path = file_system(url)
+            return Path(path).resolve() if is_local(files) else None
         except (FormatError, OSError, RuntimeError, ValueError):
             # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
             return None
 
     def identity(self) -> str | None:
-        """Return a SHA-256 that changes with names, sizes and times of the files of the source; None if it has none.
+        """Return a SHA-256 that changes with the source: of what the file system reports of its files.
 
-        Of files elsewhere, it changes with what fsspec reports of them. FormatError if the source cannot be reached.
+        None for an object without files. FormatError if the source cannot be reached.
         """
         url = _files_of(self.source)
         if url is None:
             return None
         settings = self.settings if self.is_path else resolve(self.source).settings
-        return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
+        content = [listed(*file_system(url), url), dict(settings)]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[Any]:
@@ -78,13 +80,14 @@ class Shard:
         if not self.is_path:
             yield self.source
             return
-        files, path = _file_system(self.source)
-        if _is_local(files):
+        files, path = file_system(self.source)
+        if is_local(files):
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, by which OGB datasets are known.
-            copy = _copied(self.source, Path(folder).resolve())
+            copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
+            copy_files(files, listed(files, path, self.source), copy, self.source)
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
@@ -171,60 +174,3 @@ def _place_of(source: Any) -> list[str]:
 def _plain(name: str) -> str:
     plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
     return plain or "_"
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in it."""
-    # Names of files are asked for again each time: sources may change.
-    with _failures_of(url):
-        files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
-        return files, str(path)
-
-
-def _is_local(files: Any) -> bool:
-    return "file" in ((files.protocol,) if isinstance(files.protocol, str) else files.protocol)
-
-
-@contextlib.contextmanager
-def _failures_of(url: str) -> Iterator[None]:
-    """Turn what a file system raises, of any class, into a FormatError."""
-    try:
-        yield
-    except FormatError:
-        raise
-    except Exception as error:
-        raise FormatError(f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place.") from error
-
-
-def _found(url: str) -> tuple[Any, dict[str, str]]:
-    """Return the file system of a source, and the names of its files by their paths below it."""
-    files, path = _file_system(url)
-    with _failures_of(url):
-        names = [path] if files.isfile(path) else sorted(files.find(path))
-    if not names:
-        raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
-    return files, {name.removeprefix(path).lstrip("/"): name for name in names}
-
-
-def _listing(url: str) -> dict[str, Any]:
-    """Return what identifies each file of a source, by its path below it."""
-    files, found = _found(url)
-    with _failures_of(url):
-        if not _is_local(files):
-            return {below: files.ukey(name) for below, name in found.items()}
-        states = {below: os.stat(name) for below, name in found.items()}
-        return {below: [state.st_size, state.st_mtime_ns] for below, state in states.items()}
-
-
-def _copied(url: str, folder: Path) -> Path:
-    """Copy a source into a folder; refuse names that would lead out of it, as archives can hold them."""
-    files, found = _found(url)
-    copy = folder / (Path(_file_system(url)[1]).name or "source")
-    for below, name in found.items():
-        place = copy.joinpath(below) if below else copy
-        if not place.resolve().is_relative_to(folder):
-            raise FormatError(f"{url:.300} holds {name!r:.200}, which lies outside of it; do not trust it.")
-        with _failures_of(url):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            files.get_file(name, str(place))
-    return copy

@@ -13,29 +13,25 @@ from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.plan import is_plan_file
-from dgl_tuplepack.preprocessing import load_plans, write_plans
+from dgl_tuplepack.preprocessing import write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.folder import check_place, is_begun
 from dgl_tuplepack.store.format import MANIFEST, METADATA, PreTransform, other_transform
+from dgl_tuplepack.store.graph_store import StoredGraphs, write_graphs
 from dgl_tuplepack.store.manifest import ShardEntry, check_unchanged
-from dgl_tuplepack.store.plan_files import plan_file
+from dgl_tuplepack.store.plans import load_plans, plan_file
 from dgl_tuplepack.store.pre_transform import Transformed
 
 SOURCE = "source.json"
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
-# Folder inside a dataset, for new stores that are to replace those of its shards.
-NEW = ".new"
 
 
 @dataclass(frozen=True)
 class WrittenShard:
     """What a run needs to know about the store of a shard.
 
-    `has_splits`: a split has graphs. `kept`: the store was there already. `is_new`: it lies in the folder `NEW`, and is
-    to be moved to its place.
+    `has_splits`: a split has graphs. `kept`: the store was there already.
     """
 
     name: str
@@ -44,7 +40,6 @@ class WrittenShard:
     has_splits: bool
     checksum: str
     kept: bool
-    is_new: bool
 
 
 def write_shard(
@@ -58,72 +53,61 @@ def write_shard(
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    `declared` are the ties, indices and levels that are given. A finished dataset stays as it was: the store is written
-    to the folder `NEW` then. Errors are those of `GraphStore.write`; an earlier store stays.
+    `declared` are the ties, indices and levels that are given. Errors are those of `GraphStore.write`; an earlier store
+    stays. The manifest goes before an earlier store is replaced.
     """
-    folder = out / shard.name
-    identity = shard.identity()
+    folder, identity = out / shard.name, shard.identity()
     asked = None if pre_transform is None else PreTransform.after(None, pre_transform, transform_seed)
     declared = dict(declared or {})
-    for place in () if overwrite else (folder, out / NEW / shard.name):
-        store = _finished(place, identity, compact, asked, declared)
-        if store is not None:
-            return _written(shard, store, kept=True, is_new=place != folder)
-    _clear_remains(folder)
-    is_new = (out / MANIFEST).exists()
-    if is_new:
-        check_place(folder, overwrite=True)
-        folder = out / NEW / shard.name
+    store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
+    if store is not None:
+        return _written(shard, store, kept=True)
+    content = {"source": identity, "compact": compact, **declared}
+    if asked is not None:
+        content["pre_transform"] = asdict(asked)
+
+    def finish(_: StoredGraphs, data: Path) -> None:
+        if shard.identity() != identity:
+            raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
+        _SOURCE_FILE.write(data / SOURCE, content, indent=1)
+        if (folder / METADATA).exists():
+            (out / MANIFEST).unlink(missing_ok=True)
+
+    relations = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
         if pre_transform is not None:
             source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
-        store = GraphStore.write(folder, source, compact=compact, overwrite=True, **declared)
-    if shard.identity() != identity:
-        raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
-    content = {"source": identity, "compact": compact, "store": store.checksum, **declared}
-    if asked is not None:
-        content["pre_transform"] = asdict(asked)
-    _SOURCE_FILE.write(folder / SOURCE, content, indent=1)
-    return _written(shard, store, kept=False, is_new=is_new)
+        write_graphs(
+            folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, prepare=finish,
+            **relations,
+        )  # fmt: skip
+    return _written(shard, GraphStore(folder), kept=False)
 
 
-def _written(shard: Shard, store: GraphStore, kept: bool, is_new: bool) -> WrittenShard:
+def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
     has_splits = any(map(len, store.splits.values()))
-    return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept, is_new)
-
-
-def _clear_remains(folder: Path) -> None:
-    """Remove the files beside a store that is gone, unless the folder holds other things as well."""
-    if (folder / METADATA).exists() or not _SOURCE_FILE.recognises(folder / SOURCE):
-        return
-    # The file by which the folder is recognised as ours goes last.
-    remains = [*(file for file in folder.glob("*.json") if is_plan_file(file)), folder / SOURCE]
-    if is_begun(folder, besides=[file.name for file in remains]):
-        for file in remains:
-            file.unlink()
+    return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
 
 
 def _finished(
-    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
     """Return the store in a folder if it was written from the same source in the same way and is intact.
 
     FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
     are `declared`: the others would have to be, too.
     """
-    if identity is None or not (folder / METADATA).exists() or not (folder / SOURCE).exists():
-        return None
     try:
         store = GraphStore(folder)
-        with _SOURCE_FILE.reading(folder / SOURCE) as document:
-            found = [document[key] for key in ("source", "compact", "store")]
+        with _SOURCE_FILE.reading(store.parts[0].data / SOURCE) as document:
+            found = [document[key] for key in ("source", "compact")]
             kept = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
             known = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
-        if found != [identity, compact, store.checksum]:
+        if found != [identity, compact]:
             return None
         store.verify()
     except InputError:
-        # Damaged; it is written again.
+        # Missing or damaged; it is written again.
         return None
     if kept != asked:
         raise FormatError(other_transform(folder, kept, asked))
@@ -136,7 +120,7 @@ def _finished(
 
 
 def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool:
-    """Write the plans of a shard beside its store; return False if they are there."""
+    """Write the plans of a shard; return False if they are there."""
     store = GraphStore(out / name)
     try:
         _check_plans(store, limits, seed)
@@ -151,8 +135,8 @@ def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.path, split)} was not made with {limits} and seed {seed}, as {MANIFEST} says; "
-                "preprocess the shards again."
+                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as {MANIFEST} "
+                "says; preprocess the shards again."
             )
 
 

@@ -1,4 +1,4 @@
-"""Files of `dgl.save_graphs` as sources: DGL reads them, completely."""
+"""Files of `dgl.save_graphs` as sources; DGL reads them."""
 
 from __future__ import annotations
 
@@ -26,30 +26,34 @@ class BinFile(Source):
         """Recognise the suffix, whether the file exists or not."""
         return cls(path) if path.suffix == ".bin" else None
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the sizes of the saved graphs."""
-        return Items(self.by_position()).sizes()
+        return Items(self.items()).sizes()
 
     def by_position(self) -> Any:
         """Return all items, since the file is read as a whole."""
-        return list(self.items())
+        return self.items()
 
     def items(self) -> Iterable[Any]:
         """Return graphs, or pairs of a graph and its label."""
         dgl = load("dgl")
+        # DGL's own message for a missing file is long.
         open_file(self._path).close()
         try:
             graphs, labels = dgl.load_graphs(str(self._path))
-        except Exception as error:
-            # A trace of C++ follows.
-            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        except dgl.DGLError as error:
             raise FormatError(
-                f"{self._path} cannot be read as a file of dgl.save_graphs ({said:.200}); it is damaged or of another "
-                "kind, write it again."
+                f"{self._path} cannot be read as a file of dgl.save_graphs; it is damaged or of another kind, write it "
+                "again."
             ) from error
-        wrong = [name for name, values in labels.items() if values.shape[:1] != (len(graphs),)]
-        if wrong:
-            raise FormatError(f"{self._path} has {len(graphs)} graphs, but another number of labels {wrong[0]!r:.200}.")
-        if len(labels) < 2:
-            return list(zip(graphs, next(iter(labels.values())), strict=True)) if labels else graphs
+        for name, values in labels.items():
+            if values.shape[:1] != (len(graphs),):
+                raise FormatError(
+                    f"{self._path} has {len(graphs)} graphs, but labels {name!r:.200} of the shape "
+                    f"{list(values.shape)}; write it again."
+                )
+        if not labels:
+            return list(graphs)
+        if len(labels) == 1:
+            return list(zip(graphs, next(iter(labels.values())), strict=True))
         return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]

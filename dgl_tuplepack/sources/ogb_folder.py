@@ -21,8 +21,7 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources.kind import SizedSource, Source
-from dgl_tuplepack.sources.npz import members_of, reading
-from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable
+from dgl_tuplepack.sources.ogb_tables import CsvTable, NpzTable, opened_npz, reading
 
 Table = CsvTable | NpzTable
 
@@ -68,7 +67,8 @@ class OgbFolder:
 
     Notes
     -----
-    Features are called "feat", as in OGB's DGL datasets. Reading keeps a block of graphs in memory.
+    Features are called "feat", as in OGB's DGL datasets.
+    Reading keeps a block of graphs in memory; of the binary form, all arrays.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class OgbFolder:
     def _counts(self, name: str) -> IntArray:
         if self.is_binary:
             path = self._raw / "data.npz"
-            with closing(NpzTable(path, f"num_{name}s_list")) as table:
-                counts = table.take(table.shape[0])
+            table = NpzTable(path, f"num_{name}s_list")
+            counts = table.take(len(table))
         else:
             path = self._raw / f"num-{name}-list.csv.gz"
             counts = _read_column(path)
@@ -180,7 +180,7 @@ class OgbFolder:
         raw = self._raw
 
         def npz(file: str, member: str, row: int | None = None) -> Table:
-            return opened.enter_context(closing(NpzTable(raw / file, member, row)))
+            return NpzTable(raw / file, member, row)
 
         def csv(path: Path) -> Table:
             return opened.enter_context(closing(CsvTable(path)))
@@ -188,7 +188,8 @@ class OgbFolder:
         if self.is_binary:
             ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
             lists = ("edge_index", "num_nodes_list", "num_edges_list")
-            members = [name for name in members_of(raw / "data.npz") if name not in lists]
+            with opened_npz(raw / "data.npz", str(raw / "data.npz")) as arrays:
+                members = [name for name in arrays.files if name not in lists]
             tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
             label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
         else:

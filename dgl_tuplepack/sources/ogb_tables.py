@@ -1,24 +1,56 @@
-"""Tables of OGB's raw folders, read a run of rows at a time: compressed CSV, or a member of an npz file."""
+"""Tables of OGB's raw folders, read a run of rows at a time: compressed CSV, or an array of an npz file."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import math
-from contextlib import ExitStack
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._files import open_file
+from dgl_tuplepack._files import cannot, open_file
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.sources.npz import npy_header, opened_npz, reading
 
 _CHUNK = 1 << 20
+# What damaged archives and tables raise, of any kind of compression. Encrypted ones raise RuntimeError.
+_UNREADABLE = (
+    ValueError, TypeError, KeyError, OSError, EOFError, RuntimeError, OverflowError, MemoryError, struct.error,
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 # Empty fields, and the words that pandas reads as a missing value, in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
+
+
+@contextlib.contextmanager
+def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
+    """Turn the errors that a damaged file of others raises, except for `but`, into a FormatError that names it."""
+    try:
+        yield
+    except (FormatError, but):
+        raise
+    except _UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            # An error of the system; those of compressions have no number.
+            raise FormatError(cannot("read", what, error)) from error
+        said = str(error) or type(error).__name__
+        # A length that is damaged asks for any amount of memory, but so does a large file that is not.
+        hint = "there is not enough memory, or it is" if isinstance(error, MemoryError) else "it is"
+        raise FormatError(f"cannot read {what}: {said:.200}; {hint} damaged, or not a file of OGB.") from error
+
+
+@contextlib.contextmanager
+def opened_npz(path: Path, what: str) -> Iterator[Any]:
+    """Open an npz file; errors that name `what` are those of `reading`."""
+    with reading(what), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays
 
 
 class CsvTable:
@@ -90,58 +122,36 @@ class NpzTable:
     """Rows of one array of an npz file, in its own dtype; or of one row of the array, if `row` is given."""
 
     def __init__(self, path: Path, member: str, row: int | None = None) -> None:
-        self.path, self.member, self._row = path, member, row
-        self._where = f"{member!r:.200} in {path}"
-        self._opened = ExitStack()
-        try:
-            with reading(self._where):
-                archive = self._opened.enter_context(opened_npz(path))
-                name = f"{member}.npy"
-                self._file: IO[bytes] = self._opened.enter_context(archive.open(name))
-                shape, fortran, dtype = npy_header(self._file, archive.getinfo(name).file_size)
-                if row is not None and (len(shape) < 2 or shape[0] <= row):
-                    raise ValueError(f"its shape is {shape}, but it must have {row + 1} rows or more of numbers")
-                self._stored, self.dtype = dtype, dtype.newbyteorder("=")
-                # Rows of such an array are not contiguous.
-                self._whole = self._read_whole() if fortran and len(shape) > 1 else None
-                if row is not None and self._whole is None:
-                    self._file.seek(row * math.prod(shape[1:]) * dtype.itemsize, 1)
-        except FormatError:
-            self.close()
-            raise
-        self.shape = tuple(shape) if row is None else tuple(shape[1:])
-        self._position = 0
+        self.path, self.member, self._position = path, member, 0
+        with opened_npz(path, f"{member!r:.200} in {path}") as arrays:
+            array = np.asarray(arrays[member])
+            if array.ndim < (1 if row is None else 2) or (row is not None and len(array) <= row):
+                raise ValueError(f"its shape is {array.shape}, but it must have a row for each graph, node or edge")
+            array = array if row is None else array[row]
+            self._rows: Array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
-    def _read_whole(self) -> Array:
-        with reading(self._where), open_file(self.path) as file, np.load(file, allow_pickle=False) as arrays:
-            array = arrays[self.member] if self._row is None else arrays[self.member][self._row]
-            return np.asarray(array, self.dtype)
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def has_missing(self) -> bool:
-        """Whether there is a NaN; reads the whole array."""
-        return self.dtype.kind == "f" and bool(np.isnan(self._read_whole()).any())
+        """Whether there is a NaN."""
+        return self._rows.dtype.kind == "f" and bool(np.isnan(self._rows).any())
 
     def take(self, number: int) -> Array:
         """Return the next rows, ``[number, ...]``."""
         first, self._position = self._position, self._position + number
-        if self._position > self.shape[0]:
+        if self._position > len(self):
             raise FormatError(f"{self.member} in {self.path} ends too early; it does not belong to the other arrays.")
-        if self._whole is not None:
-            return self._whole[first : self._position]
-        shape = (number, *self.shape[1:])
-        with reading(self._where):
-            data = self._file.read(math.prod(shape) * self._stored.itemsize)
-            return np.frombuffer(data, self._stored).reshape(shape).astype(self.dtype, copy=False)
+        return self._rows[first : self._position]
 
     def end(self) -> None:
         """Refuse rows that are left."""
-        if self._position != self.shape[0]:
+        if self._position != len(self):
             raise FormatError(
-                f"{self.member} in {self.path} has {self.shape[0]} rows, but the lists of sizes say {self._position}; "
-                "it does not belong to them."
+                f"{self.member} in {self.path} has {len(self)} rows, but the lists of sizes say {self._position}; it "
+                "does not belong to them."
             )
 
     def close(self) -> None:
-        """Close the file."""
-        self._opened.close()
+        """Do nothing: the file is closed already."""

@@ -6,7 +6,6 @@ import copy
 import functools
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ class PygDataset(Items):
         other._graphs = _Collated(self._graphs.dataset, self._graphs.ids, levels)  # type: ignore[attr-defined]
         return other
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the sizes, from the slices."""
         return self._graphs.sizes
 

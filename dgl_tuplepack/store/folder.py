@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -16,17 +16,16 @@ from filelock import FileLock, Timeout
 from dgl_tuplepack._files import cannot, is_there
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.store.format import MANIFEST, METADATA, StoreMetadata
-from dgl_tuplepack.store.plan_files import plan_files, staged_plans
 
 LOCK = ".lock"
 _DATA = "data-"
-# Metadata, a plan, or a shard's source file that a killed process did not rename.
-_PARTIAL = re.compile(r"\.(metadata|source|plan(-.*)?)\.json\..*\.partial")
+# Metadata that a killed process did not rename.
+_PARTIAL = re.compile(r"\.metadata\.json\..*\.partial")
 
 
 @contextlib.contextmanager
 def fresh_data(path: Path, overwrite: bool) -> Iterator[Path]:
-    """Make a new data folder inside the store `path`, in which the caller writes arrays; then it calls `commit`.
+    """Make a new data folder inside the store `path`, in which the caller writes arrays; then it saves metadata.
 
     If the caller fails before that, an existing store stays as it was, and the new data is removed. Afterwards older
     data folders, also those of killed processes, are removed. FormatError as in `locked`.
@@ -80,19 +79,6 @@ def locked(path: Path, check: Callable[[], None]) -> Iterator[None]:
         lock.release()
 
 
-def move_store(new: Path, path: Path) -> None:
-    """Move the finished store at `new` to `path`, on the same file system, where it replaces any other store.
-
-    The old store stays valid until the new one is.
-    """
-    metadata = StoreMetadata.load(new)
-    with locked(path, functools.partial(check_place, path, overwrite=True)), writing_to(path):
-        os.replace(new / metadata.data, path / metadata.data)
-        _remove(plan_files(path, metadata))
-        os.replace(new / METADATA, path / METADATA)
-        _remove_data(path, keep=metadata.data)
-
-
 @contextlib.contextmanager
 def writing_to(path: Path) -> Iterator[None]:
     """Turn errors of the system into a FormatError that names `path`; only our own writing belongs inside."""
@@ -114,16 +100,11 @@ def _current(path: Path) -> str | None:
 
 
 def _is_current(path: Path, data: Path) -> bool:
-    """Whether the store at `path` is the one with this new data folder; True if that cannot be told.
+    """Whether the store at `path` is the one with this new data folder.
 
     The name is random, so that no metadata of another store holds it, damaged or not.
     """
-    try:
-        return data.name.encode() in (path / METADATA).read_bytes()
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    return is_there(path / METADATA) and data.name.encode() in (path / METADATA).read_bytes()
 
 
 def check_place(path: Path, overwrite: bool) -> None:
@@ -148,33 +129,10 @@ def check_place(path: Path, overwrite: bool) -> None:
         raise FormatError(f"{path} holds other things ({others[0]} and so on) but no store; choose an empty folder.")
 
 
-def commit(path: Path, metadata: StoreMetadata) -> None:
-    """Replace the metadata in the folder `path`, which makes the new store visible, with the plans in its data folder.
-
-    These move beside the store afterwards. Without any, plans of the old store are removed first, so that plans beside
-    a store without its own are never for another one.
-    """
-    with writing_to(path):
-        old, new = plan_files(path, metadata), staged_plans(path / metadata.data)
-        if not new:
-            _remove(old)
-    metadata.save(path)
-    with writing_to(path):
-        _remove(path / name for name in {file.name for file in old} - {file.name for file in new})
-        for file in new:
-            os.replace(file, path / file.name)
-
-
-def _remove(files: Iterable[Path]) -> None:
-    for file in files:
-        file.unlink(missing_ok=True)
-
-
-def is_begun(path: Path, besides: Collection[str] = ()) -> bool:
-    """Whether a folder holds nothing but the files `besides` and what writing a store leaves, killed or not."""
+def is_begun(path: Path) -> bool:
+    """Whether a folder holds nothing but what writing a store leaves, killed or not."""
     return path.is_dir() and all(
-        name in (LOCK, METADATA, *besides) or name.startswith(_DATA) or _PARTIAL.fullmatch(name)
-        for name in os.listdir(path)
+        name in (LOCK, METADATA) or name.startswith(_DATA) or _PARTIAL.fullmatch(name) for name in os.listdir(path)
     )
 
 
@@ -183,11 +141,6 @@ def _remove_data(path: Path, keep: str | None) -> None:
         if folder.name != keep:
             # What cannot be removed now is removed by the next write.
             shutil.rmtree(folder, ignore_errors=True)
-    remove_partial(path)
-
-
-def remove_partial(path: Path) -> None:
-    """Remove half-written small files that killed processes left in the folder of a store."""
     for file in path.iterdir():
         if _PARTIAL.fullmatch(file.name):
             file.unlink(missing_ok=True)

@@ -24,14 +24,16 @@ from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.batched import BatchedStore
 from dgl_tuplepack.store.device import DeviceStore
-from dgl_tuplepack.store.folder import commit, fresh_data
+from dgl_tuplepack.store.folder import fresh_data
 from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
+from dgl_tuplepack.store.plans import load_plans
 from dgl_tuplepack.store.pre_transform import Transformed
 from dgl_tuplepack.store.selection import Selection
 from dgl_tuplepack.store.sources import blocks_of
@@ -54,7 +56,6 @@ class StoredGraphs(WithTransform, Selection):
         coordinates: Coordinates = (),
         sort_edges: bool = False,
         as_stored: bool = False,
-        ring: int = 0,
         separate: bool = False,
     ) -> PaddedStore | LadderPadded:
         """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
@@ -66,10 +67,6 @@ class StoredGraphs(WithTransform, Selection):
             the shape; other ids get the smallest one that holds them.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
-        ring
-            Number of buffers (>= 2), pinned if there is CUDA, that batches use in turn; 0: each batch has its own
-            memory. A batch is overwritten when `ring` more have been taken: use it up before, or copy it. Works in the
-            main process only. With a ladder, each shape has its own buffers.
         separate
             Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
@@ -77,7 +74,7 @@ class StoredGraphs(WithTransform, Selection):
         schema = self.batch_schema(as_stored)
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
         shapes = [PaddedShape(schema, each, *settings) for each in all_of(as_shapes(limits))]
-        view: PaddedStore | LadderPadded = joined_views([PaddedStore(self, shape, ring, separate) for shape in shapes])
+        view: PaddedStore | LadderPadded = joined_views([PaddedStore(self, shape, separate) for shape in shapes])
         return view
 
     def batch(
@@ -117,13 +114,6 @@ class StoredGraphs(WithTransform, Selection):
         the widest dtype of any part). The arrays of the whole store are copied, also for a subset.
         """
         return DeviceStore(self, device)
-
-    def as_dgl_dataset(self) -> Any:
-        """Return the store as a `dgl.data.DGLDataset`, for code that needs one."""
-        load("dgl")
-        from dgl_tuplepack.store.dgl_dataset import StoreDataset
-
-        return StoreDataset(self)
 
     def as_pyg_dataset(self, transform: Callable[[Any], Any] | None = None) -> Any:
         """Return the store as a `torch_geometric.data.Dataset` of `Data` or `HeteroData`.
@@ -182,6 +172,17 @@ class GraphStore(StoredGraphs):
         path = as_path(path).absolute()
         super().__init__(path, [Part.open(path)])
 
+    @property
+    def plans(self) -> dict[str, PackPlan]:
+        """The plans that `preprocess` made: one for each split, or one for all graphs under an empty name.
+
+        Raises
+        ------
+        FormatError
+            There are none, or one is damaged or for other graphs.
+        """
+        return load_plans(self)
+
     @classmethod
     def write(
         cls,
@@ -214,7 +215,7 @@ class GraphStore(StoredGraphs):
             Store int64 and int32 features and labels in the narrowest dtype that holds their values; they are handed
             out in their own dtype.
         overwrite
-            Replace an existing store, which stays valid until the new one is complete. Plans beside it are removed.
+            Replace an existing store, which stays valid until the new one is complete, and its plans.
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
             returns a DGLGraph (of PyG: a Data), or returns a dict of named ones. Sizes are those of the graphs that it
@@ -267,7 +268,7 @@ def write_graphs(
 ) -> None:
     """Write a store as `GraphStore.write`; `prepare` gets the new graphs and their data folder before they are visible.
 
-    Plans that it saves in that folder become visible together with the store.
+    What it saves in that folder becomes visible together with the store.
     """
     path = as_path(path)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
@@ -295,7 +296,7 @@ def write_graphs(
         metadata = replace(written, pre_transform=opened.pre_transform)
         if prepare is not None:
             prepare(StoredGraphs(path, [Part(path, metadata)]), data)
-        commit(path, metadata)
+        metadata.save(path)
 
 
 def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[GraphBlock]:

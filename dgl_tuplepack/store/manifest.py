@@ -41,7 +41,7 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of `manifest.json`: the shards in their order, and the limits of the plans beside their stores."""
+    """Content of `manifest.json`: the shards in their order, and the limits of their plans."""
 
     num_graphs: int
     limits: Limits | Ladder

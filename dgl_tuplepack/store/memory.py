@@ -94,12 +94,12 @@ class _Loan:
 
 
 class BatchMemory:
-    """Hands out memory for batches: that of batches that are gone, or in turn a ring of buffers, pinned with CUDA.
+    """Hands out memory for batches: of batches that are gone, or new.
 
     Tensors that are `separate` get new memory each, since layers may free it.
     """
 
-    def __init__(self, fields: list[Field], ring: int = 0, separate: bool = False) -> None:
+    def __init__(self, fields: list[Field], separate: bool = False) -> None:
         # For each stretch: dtype, number of values, lengths of its pieces, and their keys and shapes; None as the shape
         # of flat ones.
         self._stretches: list[tuple[torch.dtype, int, list[int], list[_Piece | None]]] = []
@@ -115,35 +115,17 @@ class BatchMemory:
                     lengths.append(gap)
                     pieces.append(None)
             self._stretches.append((run[0].dtype, sum(lengths), lengths, pieces))
-        # Allocated at first use: a view that is sent to a worker needs no memory.
-        self._ring: list[list[Tensor] | None] = [None] * ring
-        self._turn = -1
         # Memory of batches that are gone, for each stretch; None for those that are allocated each time.
-        lends = not (ring or separate)
         self._free: list[list[Array] | None] = [
-            [] if lends and number * dtype.itemsize >= _LARGE else None for dtype, number, _, _ in self._stretches
+            None if separate or number * dtype.itemsize < _LARGE else [] for dtype, number, _, _ in self._stretches
         ]
-
-    def _new(self) -> list[Tensor]:
-        return [
-            torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
-            for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
-        ]
-
-    def _next(self) -> list[Tensor]:
-        self._turn = (self._turn + 1) % len(self._ring)
-        memory = self._ring[self._turn]
-        # A layer may have freed the storage of its input: compiled code must not write there.
-        if memory is None or any(stretch.untyped_storage().nbytes() < stretch.nbytes for stretch in memory):
-            memory = self._new()
-            if torch.cuda.is_available():
-                memory = [stretch.pin_memory() for stretch in memory]
-            self._ring[self._turn] = memory
-        return memory
 
     def take(self) -> tuple[IntArray, Mapping[Key, Tensor]]:
         """Return the addresses of the stretches, int64, and new tensors in them, which keep them alive."""
-        memory = self._next() if self._ring else self._new()
+        memory = [
+            torch.empty(number, dtype=dtype, device=_CPU) if free is None else _lent(free, number, dtype)
+            for (dtype, number, _, _), free in zip(self._stretches, self._free, strict=True)
+        ]
         tensors = {}
         for stretch, (_, _, lengths, pieces) in zip(memory, self._stretches, strict=True):
             # "Unsafe": changing one in place does not count as a change of the others, as autograd sees it.
@@ -163,13 +145,8 @@ def _lent(free: list[Array], number: int, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(np.asarray(_Loan(memory, free))).view(dtype)
 
 
-def batch_of_tensors(
-    shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray, reused: bool = False
-) -> PaddedBatch:
-    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs.
-
-    `reused` says that later batches overwrite the tensors.
-    """
+def batch_of_tensors(shape: PaddedShape, tensors: Mapping[Key, Tensor], real: IntArray) -> PaddedBatch:
+    """Make a batch of the tensors that `fields_of` places; `real` has the numbers of real nodes, edges and graphs."""
     schema, totals = shape.schema, dict(zip(shape.slots, real.tolist(), strict=True))
     node_types, edge_types = schema.node_types, schema.edge_types
     # None where edges are not sorted, or are sorted later.
@@ -182,7 +159,6 @@ def batch_of_tensors(
         graph_mask=tensors["mask", None],
         graph_ids=tensors["graph_ids", None],
         num_real_graphs=totals[None],
-        _reused=reused,
         _num_real_nodes={t: totals[t] for t in node_types},
         _num_real_edges={t: totals[t] for t in edge_types},
         _src={t: tensors["sources", t] for t in edge_types},

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Mapping
 
 from dgl_tuplepack._checks import as_path, shown
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
+from dgl_tuplepack.store.graph_store import StoredGraphs
 from dgl_tuplepack.store.manifest import Manifest, check_unchanged
 from dgl_tuplepack.store.part import Part
 
@@ -33,7 +31,7 @@ class MultiStore(StoredGraphs):
     schema
         Types, features and labels of the graphs.
     limits
-        Limits of the plans beside the shards.
+        Limits of the plans of the shards.
     original_ids
         int64 ``[N]``, the id of each graph among all shards. Ids of a subset count from 0.
 
@@ -65,19 +63,5 @@ class MultiStore(StoredGraphs):
 
     @property
     def limits(self) -> Limits | Ladder:
-        """Limits of the plans beside the shards."""
+        """Limits of the plans of the shards."""
         return self.manifest.limits
-
-    @functools.cached_property
-    def shards(self) -> Mapping[str, GraphStore]:
-        """The stores of the shards, by name.
-
-        Raises
-        ------
-        FormatError
-            A shard was written again after this was opened.
-        """
-        stores = {shard.name: GraphStore(self.path / shard.name) for shard in self.manifest.shards}
-        for shard in self.manifest.shards:
-            check_unchanged(stores[shard.name].checksum, self.path, shard)
-        return stores

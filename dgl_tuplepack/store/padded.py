@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
-from dgl_tuplepack._checks import true_or_false, whole_number
-from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.values import as_array
@@ -63,16 +61,13 @@ class PaddedStore(Transformable):
         For an item: offsets or endpoints are wrong, since the files were damaged after opening.
     """
 
-    def __init__(self, store: Selection, shape: PaddedShape, ring: int = 0, separate: bool = False) -> None:
+    def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
         self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
-        self.ring = whole_number("ring", ring, 0, error=SamplerError)
-        if self.ring == 1:
-            raise SamplerError("a ring of 1 would overwrite each batch with the next; use 0 (no ring), or 2 or more.")
         self._prepare()
 
     def _prepare(self) -> None:
         self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
-        self._memory = BatchMemory(self._tensors, self.ring, self.separate)
+        self._memory = BatchMemory(self._tensors, self.separate)
         self._finder = Finder(self.store)
         # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
@@ -99,7 +94,7 @@ class PaddedStore(Transformable):
                 stored[:] = [array_record(part.array(*field.key)) for part in self._parts]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "shape": self.shape, "ring": self.ring, "separate": self.separate}
+        return {"store": self.store, "shape": self.shape, "separate": self.separate}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -114,8 +109,6 @@ class PaddedStore(Transformable):
         return content
 
     def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
-        if self.ring and get_worker_info() is not None:
-            raise SamplerError("a ring of buffers works in the main process only; use ring=0 or num_workers=0.")
         graphs = self._finder.find(ids)
         self.shape.check_content(graphs.totals.tolist())
         memory, tensors = self._memory.take()
@@ -127,7 +120,7 @@ class PaddedStore(Transformable):
             self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
         if len(self._sorted):
             sort_edges(memory, self._fields, self._sorted, self._slots)
-        return batch_of_tensors(self.shape, tensors, graphs.totals, reused=bool(self.ring))
+        return batch_of_tensors(self.shape, tensors, graphs.totals)
 
 
 def _fill(shape: PaddedShape, field: Field) -> Array:

@@ -30,17 +30,17 @@ class Part:
     """Memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
 
     def __init__(self, path: Path, metadata: StoreMetadata) -> None:
-        self.path, self.metadata = path, metadata
+        self.path, self.metadata, self.data = path, metadata, path / metadata.data
         self.schema: Schema = metadata.schema
         self.entries = {(entry.content, entry.type, entry.name): entry for entry in metadata.arrays}
         self._arrays: dict[tuple[str, Any, str | None], Array] = {
-            key: open_array(path / metadata.data, entry) for key, entry in self.entries.items()
+            key: open_array(self.data, entry) for key, entry in self.entries.items()
         }
         # Kept as numbers: the files may be damaged later, but these were checked as part of the samples.
         types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
         self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
         for t, rows in self.rows.items():
-            known = metadata.num_rows("node_feature" if isinstance(t, str) else "edge_feature", t)
+            known = metadata.num_rows(t)
             if known is not None and rows != known:
                 self.refuse_offsets(self.num_graphs - 1, t)
 
@@ -164,7 +164,7 @@ class Part:
         self._refuse(self.entries[end, edge_type, name], f"leads outside graph {graph_id}")
 
     def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
-        path = self.path / self.metadata.data / entry.file
+        path = self.data / entry.file
         raise FormatError(
             f"{path} {what}; the store is damaged, write it again (dgl-tuplepack verify checks every byte)."
         )
@@ -172,7 +172,7 @@ class Part:
     def verify(self) -> None:
         """Compare every byte with its checksum, and the arrays with each other; FormatError names the file."""
         for entry in self.metadata.arrays:
-            check_bytes(self.path / self.metadata.data, entry)
+            check_bytes(self.data, entry)
         self.check_positions()
         if self.histogram != SizeHistogram.from_sizes(self.sizes):
             self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")

@@ -50,7 +50,7 @@ class Transformed(Source):
         """Return the splits of the source."""
         return self._source.splits()
 
-    def sizes(self, cache: Any = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Read and transform all graphs, and return their sizes."""
         items = self.items()
         first = next(items)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import as_ids, shown
-from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.items import BatchItems, Identified, Parts, epoch_of, parts_of, shape_of
@@ -150,13 +149,6 @@ class TransformedStore:
             Always; says what to do instead.
         """
         raise InputError(_GIVES_DGL)
-
-    def as_dgl_dataset(self) -> Any:
-        """Return the view as a `dgl.data.DGLDataset`, for code that needs one."""
-        load("dgl")
-        from dgl_tuplepack.store.dgl_dataset import StoreDataset
-
-        return StoreDataset(self)
 
     @property
     def transform_name(self) -> str:

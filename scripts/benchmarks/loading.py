@@ -260,7 +260,6 @@ def _ways(
         yield "PyG DataLoader", through(pyg)
         yield "store, PyG batch", ours(form="pyg")
         yield "store, PyG batch, compact", ours(compact=True, form="pyg")
-        yield "store, PyG batch, compact, ring", ours(compact=True, form="pyg", ring=2)
         plain = trains[False].batched(framework="pyg")
         yield "store, PyG batch without padding", through(GraphDataLoader(plain, sampler=batches, batch_size=None))
     for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
@@ -270,7 +269,6 @@ def _ways(
     yield "store, DGLGraph, compact", ours(compact=True, form="graph")
     yield "store, tensors", ours()
     yield "store, tensors, compact", ours(compact=True)
-    yield "store, tensors, ring", ours(ring=2)
     yield "store, tensors, compact, as stored", ours(compact=True, as_stored=True)
 
     view = trains[False].padded(limits)

@@ -194,7 +194,6 @@ def views_of(store: tp.GraphStore) -> Iterator[tuple[Any, Any]]:
     yield same, ITEMS
     yield same.batched(), ITEMS
     yield Subset(same, ids), chosen
-    yield store.as_dgl_dataset(), ITEMS
     yield Subset(ITEMS, ids), chosen
     yield [], []
     yield ITEMS[:1], ITEMS[:1]

@@ -102,7 +102,7 @@ if __name__ == "__main__":
         text=True,
         start_new_session=True,
     )
-    finished = [tmp_path / "out" / f"part-{i}" / "source.json" for i in range(3)]
+    finished = [tmp_path / "out" / f"part-{i}" / "metadata.json" for i in range(3)]
     wait_for(lambda: (tmp_path / "mark").exists() and all(path.exists() for path in finished))
     # As a terminal does: every process gets it.
     os.killpg(run.pid, signal.SIGINT)

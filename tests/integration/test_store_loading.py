@@ -1,4 +1,4 @@
-"""Loading from a store: loaders, workers of both kinds, rings of buffers, and a life without DGL."""
+"""Loading from a store: loaders, workers of both kinds, and a life without DGL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
+from dgl_tuplepack.errors import GraphTooLargeError, SizesError
 from tests.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
 from tests.messages import refused
 from tests.stores import molecules
@@ -33,11 +33,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
     return tp.GraphStore.write(tmp_path_factory.mktemp("stores") / "store", ITEMS, compact=True)
 
 
-def loader_of(store: tp.GraphStore, kind: Any = GraphDataLoader, ring: int = 0, **settings: Any) -> Any:
+def loader_of(store: tp.GraphStore, **settings: Any) -> Any:
     """The usual two lines of a user."""
     sampler = tp.PackBatchSampler(store, LIMITS, seed=3, packs_per_batch=2)
-    padded = store.padded(sampler.limits, packs_per_batch=2, ring=ring)
-    return kind(padded, sampler=sampler, batch_size=None, **settings)
+    padded = store.padded(sampler.limits, packs_per_batch=2)
+    return GraphDataLoader(padded, sampler=sampler, batch_size=None, **settings)
 
 
 def epochs_of(loader: Any) -> list[list[tp.PaddedBatch]]:
@@ -93,10 +93,6 @@ def test_batches_do_not_depend_on_the_workers(
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
 
 
-def test_the_loader_of_torch_is_as_good(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
-    assert_same_epochs(epochs_of(loader_of(store, torch.utils.data.DataLoader, num_workers=1)), expected)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: int) -> None:
     split = [31, 4, 17, 9, 22, 0, 12]
@@ -108,28 +104,6 @@ def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: i
         for (graph, label), i in zip(tp.unpad(batch, with_labels=True), ids, strict=True):
             assert_same_item((graph, label), ITEMS[split[i]])
     assert sorted(seen) == list(range(len(split)))
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_ranks_without_graphs_get_padding(store: tp.GraphStore, workers: int) -> None:
-    part = store.subset([7])
-    sampler = tp.PackBatchSampler(part, LIMITS, num_replicas=2, rank=1)
-    loader = GraphDataLoader(part.padded(sampler.limits), sampler=sampler, batch_size=None, num_workers=workers)
-    (batch,) = loader
-    assert len(loader) == 1
-    assert not batch.graph_mask.any()
-    assert batch.num_real_graphs == batch.num_real_nodes == batch.num_real_edges == 0
-    assert_same_batch(batch, part.padded(sampler.limits)[[]])
-    assert batch.graph.batch_size == 2
-
-
-def test_items_of_the_store_load_with_collate(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
-    """A store is also a plain dataset of graphs, for code that wants to see each of them."""
-    named = tp.with_ids(store)
-    sampler = tp.PackBatchSampler(store, LIMITS, seed=3, packs_per_batch=2)
-    collate = tp.PaddedCollate(sampler.limits, named[0], packs_per_batch=2)
-    loader = GraphDataLoader(named, batch_sampler=sampler, collate_fn=collate, num_workers=1)
-    assert_same_epochs([list(loader)], expected[:1])
 
 
 def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
@@ -160,7 +134,7 @@ def test_too_much_for_a_batch_is_refused(store: tp.GraphStore) -> None:
 def test_a_store_pickles_as_a_path(store: tp.GraphStore) -> None:
     """Whatever its size; so do views, which have memory of their own."""
     assert len(pickle.dumps(store)) < 500
-    assert len(pickle.dumps(store.padded(tp.Limits(10_000, 10_000, 1000), ring=3))) < 3000
+    assert len(pickle.dumps(store.padded(tp.Limits(10_000, 10_000, 1000)))) < 3000
 
 
 def test_a_pickled_store_opens_elsewhere(store: tp.GraphStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,42 +151,7 @@ def test_a_pickled_store_opens_elsewhere(store: tp.GraphStore, tmp_path: Path, m
     assert_same_batch(padded[[1, 0]], store.subset([5, 6]).padded(limits, label_fill=7)[[1, 0]])
 
 
-# Rings -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ring", [2, 3])
-def test_a_ring_overwrites_after_so_many_batches(store: tp.GraphStore, ring: int) -> None:
-    """Batch i is intact until `ring` more are taken, and then it is batch i + ring."""
-    limits = tp.Limits(20, 26, 8)
-    fresh, padded = store.padded(limits), store.padded(limits, ring=ring)
-    taken: list[tp.PaddedBatch] = []
-    for i in range(10):
-        taken.append(padded[[i]])
-        for back in range(min(ring, len(taken))):
-            assert_same_batch(taken[i - back], fresh[[i - back]])
-        if i >= ring:
-            assert taken[i - ring].graph_ids[0] == i
-            assert taken[i - ring].labels.data_ptr() == taken[i].labels.data_ptr()
-    assert len({batch.labels.data_ptr() for batch in taken}) == ring
-
-
-def test_a_ring_reuses_memory_and_not_tensors(store: tp.GraphStore) -> None:
-    """What is done to the tensors of a batch themselves does not come back with its memory."""
-    limits = tp.Limits(20, 26, 8)
-    fresh, padded = store.padded(limits), store.padded(limits, ring=2)
-    old = padded[[0]]
-    old.node_features["x"].requires_grad_()
-    old.labels.t_()
-    padded[[1]]
-    assert_same_batch(padded[[2]], fresh[[2]])
-    assert not padded[[4]].node_features["x"].requires_grad
-
-
-def test_without_a_ring_nothing_is_shared(store: tp.GraphStore) -> None:
-    padded = store.padded(tp.Limits(20, 26, 8))
-    batches = [padded[[i]] for i in range(6)]
-    for i, batch in enumerate(batches):
-        assert_same_batch(batch, padded[[i]])
+# Memory ------------------------------------------------------------------------------------------------------
 
 
 def test_batches_survive_torch_save(store: tp.GraphStore, tmp_path: Path) -> None:
@@ -240,7 +179,7 @@ def test_the_default_device_of_torch_changes_nothing(store: tp.GraphStore) -> No
     limits = tp.Limits(20, 26, 8)
     padded = store.padded(limits)
     with torch.device("meta"):
-        batches = [padded[[0, 1]], store.batch([0, 1], limits), store.padded(limits, ring=2)[[0, 1]]]
+        batches = [padded[[0, 1]], store.batch([0, 1], limits)]
     for batch in batches:
         assert_same_batch(batch, padded[[0, 1]])
 
@@ -263,29 +202,6 @@ def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphS
     total.backward()
     assert weights.grad is not None
     assert weights.grad.equal(batch.node_features["x"])
-
-
-def test_rings_load_in_the_main_process(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]]) -> None:
-    for epoch, rightly in enumerate(expected):
-        loader = loader_of(store, ring=2)
-        loader.sampler.set_epoch(epoch)
-        number = 0
-        for batch, right in zip(loader, rightly, strict=True):
-            assert_same_batch(batch, right)
-            number += 1
-        assert number == len(loader) > 2
-
-
-def test_rings_are_refused_in_workers(store: tp.GraphStore) -> None:
-    """Batches wait there in queues, how many the loader decides."""
-    with refused(SamplerError, "main process"):
-        next(iter(loader_of(store, ring=4, num_workers=1)))
-
-
-@pytest.mark.parametrize("ring", [1, -1, 2.0, True, "2"])
-def test_wrong_rings_are_refused(store: tp.GraphStore, ring: Any) -> None:
-    with refused(SamplerError, "ring"):
-        store.padded(tp.Limits(20, 26, 8), ring=ring)
 
 
 # Without DGL -------------------------------------------------------------------------------------------------
@@ -312,7 +228,7 @@ def main():
     assert repr(store) and store.sizes and store.histogram and store.subset([1]).splits == {}
     store.verify()
     store.to("cpu").batch([1, 2], sampler.limits)
-    for needy in (lambda: store[0], lambda: batch.graph, lambda: store.as_dgl_dataset()):
+    for needy in (lambda: store[0], lambda: batch.graph):
         try:
             needy()
         except MissingDependencyError as error:

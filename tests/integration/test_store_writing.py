@@ -6,13 +6,11 @@ import itertools
 import multiprocessing
 import os
 import pickle
-import random
 import resource
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -78,53 +76,6 @@ def ended(process: Any, code: int = 0) -> None:
 # Killed ------------------------------------------------------------------------------------------------------
 
 
-def write_again_and_again(connection: Connection, path: Path, overwrite: bool) -> None:
-    """Say when each turn begins; blocks are small, so that a kill can come between any two of them."""
-    graph_blocks._GRAPHS = 2
-    for turn in itertools.count():
-        connection.send("begin")
-        tp.GraphStore.write(path if overwrite else f"{path}{turn}", NEW, compact=True, overwrite=overwrite)
-
-
-def killed_writer(path: Path, overwrite: bool, seed: int) -> None:
-    """Start a writer and kill it at a random moment of one of its first turns."""
-    rng = random.Random(seed)
-    process, connection = forked(write_again_and_again, path, overwrite)
-    for _ in range(rng.randint(1, 3)):
-        assert connection.recv() == "begin"
-    time.sleep(rng.random() * 0.05)
-    process.kill()
-    ended(process, -signal.SIGKILL)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_killed_writer_leaves_a_whole_store_or_none(tmp_path: Path, seed: int) -> None:
-    killed_writer(tmp_path / "store", False, seed)
-    for path in tmp_path.glob("store*"):
-        if (path / "metadata.json").exists():
-            found = tp.GraphStore(path)
-            found.verify()
-            assert len(found) == len(NEW)
-        else:
-            with refused(FormatError, str(path)):
-                tp.GraphStore(path)
-            # The next writer is not disturbed by what lies there, and cleans up.
-            tp.GraphStore.write(path, OLD)
-            assert_holds(path, OLD)
-
-
-@pytest.mark.parametrize("seed", range(12, 24))
-def test_a_killed_writer_does_not_harm_the_store_it_overwrites(store: Path, seed: int) -> None:
-    killed_writer(store, True, seed)
-    found = tp.GraphStore(store)
-    found.verify()
-    right = {len(OLD): OLD, len(NEW): NEW}[len(found)]
-    for item, expected in zip(found, right, strict=True):
-        assert_same_item(item, expected)
-    tp.GraphStore.write(store, OLD, overwrite=True)
-    assert_holds(store, OLD)
-
-
 def write_until_killed(connection: Connection, path: Path, left: int) -> None:
     """Write, and be killed right before the call number `left` that changes something on the disk."""
     graph_blocks._GRAPHS = 2
@@ -168,16 +119,6 @@ def test_killed_at_each_step_on_the_disk(store: Path, tmp_path: Path) -> None:
     assert seen == sorted(seen)
 
 
-def test_left_overs_of_a_killed_first_write_do_not_disturb(tmp_path: Path) -> None:
-    """Killed while the metadata were written: data, and a file that was to become metadata.json."""
-    (tmp_path / "data-0123456789abcdef").mkdir()
-    (tmp_path / "data-0123456789abcdef" / "00_node_offsets.npy").write_bytes(b"half")
-    (tmp_path / ".metadata.json.ab12.partial").write_text("{")
-    (tmp_path / ".lock").touch()
-    tp.GraphStore.write(tmp_path, OLD)
-    assert_holds(tmp_path, OLD)
-
-
 # Stopped from within -----------------------------------------------------------------------------------------
 
 
@@ -199,18 +140,14 @@ def stopped(error: BaseException, after: int = 3) -> Iterator[Any]:
 )
 def test_errors_of_the_source_are_passed_on(store: Path, tmp_path: Path, error: BaseException, after: int) -> None:
     """As they are, and nothing is left; the old store stays."""
-    for path, settings in ((store, {"overwrite": True}), (tmp_path / "new", {})):
+    (tmp_path / "empty").mkdir()
+    for path, settings in ((store, {"overwrite": True}), (tmp_path / "new", {}), (tmp_path / "empty", {})):
         with pytest.raises(type(error)) as caught:
             tp.GraphStore.write(path, stopped(error, after), **settings)
         assert caught.value is error
     assert_holds(store, OLD)
     assert not (tmp_path / "new").exists()
-
-
-def test_an_existing_folder_stays_empty(tmp_path: Path) -> None:
-    with pytest.raises(Broken):
-        tp.GraphStore.write(tmp_path, stopped(Broken()))
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "empty").iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [700, 3])
@@ -237,25 +174,13 @@ def test_a_wrong_graph_is_named(store: Path, tmp_path: Path, number: int) -> Non
     assert_holds(store, OLD)
 
 
-def test_a_later_block_of_another_index_type_is_named(tmp_path: Path) -> None:
-    """All graphs of a block agree among themselves, but not with those before."""
-    long, short = [dgl.rand_graph(3, 4) for _ in range(512)], [dgl.rand_graph(3, 4).int() for _ in range(3)]
-    with refused(SchemaError, "item 512", "int32", "int64"):
-        tp.GraphStore.write(tmp_path / "new", long + short)
-
-
 def test_wrong_splits_are_refused(store: Path) -> None:
+    """Of two splits of the same name as text, one would be lost."""
     for ids in ([0, len(NEW)], [-1], [0.5], [[0, 1]], ["0"]):
         with refused(SizesError):
             tp.GraphStore.write(store, NEW, splits={"train": ids}, overwrite=True)
-    assert_holds(store, OLD)
-
-
-def test_splits_of_the_same_name_as_text_are_refused(store: Path) -> None:
-    """One of them would be lost."""
-    for splits in ({5: [0, 1], "5": [2]}, {None: [0], "None": [1], "x": [2]}):
-        with refused(SizesError, "2 splits", repr(str(next(iter(splits))))):
-            tp.GraphStore.write(store, NEW, splits=splits, overwrite=True)
+    with refused(SizesError, "2 splits", "'5'"):
+        tp.GraphStore.write(store, NEW, splits={5: [0, 1], "5": [2]}, overwrite=True)
     assert_holds(store, OLD)
 
 
@@ -281,28 +206,6 @@ def test_an_interrupt_when_all_is_done_keeps_the_new_store(
     assert_holds(store, OLD)
 
 
-def test_a_store_that_is_complete_keeps_its_data_also_where_it_cannot_be_read_for_a_moment(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = StoreMetadata.save
-
-    def unreadable(*_: Any) -> Any:
-        raise OSError(24, "Too many open files")
-
-    def interrupted(metadata: StoreMetadata, folder: Path) -> None:
-        save(metadata, folder)
-        monkeypatch.setattr("dgl_tuplepack._files.open_plain", unreadable)
-        monkeypatch.setattr(Path, "read_bytes", unreadable)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(StoreMetadata, "save", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        tp.GraphStore.write(store, NEW, overwrite=True)
-    monkeypatch.undo()
-    tp.GraphStore(store).verify()
-    assert len(tp.GraphStore(store)) == len(NEW)
-
-
 def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def without(*_: Any, **__: Any) -> None:
         raise NotImplementedError("FileSystem does not appear to support flock")
@@ -322,12 +225,9 @@ def test_an_existing_store_is_kept(store: Path) -> None:
     assert_holds(store, OLD)
     tp.GraphStore.write(store, NEW, overwrite=True)
     assert_holds(store, NEW)
-
-
-def test_a_store_can_be_written_from_itself(store: Path) -> None:
-    """The old files stay until the new ones are complete."""
+    # Also from itself: the old files stay until the new ones are complete.
     tp.GraphStore.write(store, tp.GraphStore(store), compact=True, overwrite=True)
-    assert_holds(store, OLD)
+    assert_holds(store, NEW)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "newer", "no data"])
@@ -395,25 +295,6 @@ def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
     assert_holds(tmp_path / "real", NEW)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everywhere")
-def test_forbidden_places(store: Path, tmp_path: Path) -> None:
-    store.chmod(0o500)
-    with refused(FormatError, str(store), "ermission"):
-        tp.GraphStore.write(store, NEW, overwrite=True)
-    tp.GraphStore(store).verify()
-    store.chmod(0)
-    with refused(FormatError, str(store), "ermission"):
-        tp.GraphStore(store)
-    store.chmod(0o700)
-    assert_holds(store, OLD)
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    """Of a file system that takes no files, for root neither."""
-    with refused(FormatError, "/proc/store"):
-        tp.GraphStore.write("/proc/store", NEW)
-
-
 def write_on_a_full_disk(connection: Connection, path: Path, most: int) -> None:
     """Tell the message of the refusal; no file may grow beyond `most` bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -436,23 +317,6 @@ def test_a_full_disk_is_reported(store: Path, tmp_path: Path, most: int) -> None
         assert "space" in printed
     assert not (tmp_path / "new").exists()
     assert_holds(store, OLD)
-
-
-def test_a_really_full_disk_is_reported(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
-        tp.GraphStore.write(disk / "store", OLD)
-        with refused(FormatError, f"cannot write {disk / 'store'}", "No space left on device"):
-            tp.GraphStore.write(disk / "store", molecules(40, most=400), overwrite=True)
-        assert_holds(disk / "store", OLD)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 # Several processes -------------------------------------------------------------------------------------------
@@ -524,7 +388,6 @@ def test_an_open_store_outlives_its_files(store: Path) -> None:
     assert_same_item(opened.subset([5])[0], OLD[5])
     assert_same_item(part[1], OLD[1])
     assert_same_batch(opened.batch([5, 0], LIMITS), right)
-    assert len(opened.as_dgl_dataset()) == len(OLD)
 
 
 def test_a_store_written_anew_is_not_mistaken(store: Path) -> None:

@@ -118,7 +118,6 @@ NEED_DGL = (
     "graph, labels = store.batch([0], limits)",
     "store[0]",
     "store.batched()[[0, 1]]",
-    "store.as_dgl_dataset()",
     "tp.unpad(store.batch([0], limits))",
     "tp.PaddedCollate(limits, example=object())",
     "tp.PackedDataset",

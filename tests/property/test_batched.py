@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,7 +13,7 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from dgl.dataloading import GraphCollator, GraphDataLoader
+from dgl.dataloading import GraphCollator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +25,6 @@ from tests.graphs import (
     assert_same_dgl_batch,
     assert_same_item,
     contents,
-    ring_with_chords,
     split_item,
 )
 from tests.messages import refused
@@ -89,34 +87,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
     return tp.GraphStore.write(tmp_path_factory.mktemp("batched") / "store", ITEMS, compact=True)
 
 
-def test_a_training_on_a_store_has_the_losses_of_one_on_its_items(tmp_path: Path) -> None:
-    """Bit for bit, with two lines changed: the store is written, and the loader is ours."""
-    gen = torch.Generator().manual_seed(0)
-    items = []
-    for i in range(24):
-        graph = ring_with_chords(gen, 3 + i % 7, i % 3)
-        graph.ndata["x"] = torch.randn(graph.num_nodes(), 4, generator=gen)
-        items.append((graph, torch.tensor([float(i % 2)])))
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    losses = []
-    for loader in (
-        GraphDataLoader(items, batch_size=5, shuffle=True), tp.GraphDataLoader(store, batch_size=5, shuffle=True),
-    ):  # fmt: skip
-        torch.manual_seed(0)
-        layer, head = dgl.nn.SAGEConv(4, 8, "mean"), torch.nn.Linear(8, 1)
-        optimiser = torch.optim.Adam([*layer.parameters(), *head.parameters()])
-        found = []
-        for graph, labels in loader:
-            graph.ndata["h"] = layer(graph, graph.ndata["x"]).relu()
-            loss = torch.nn.functional.mse_loss(head(dgl.mean_nodes(graph, "h")), labels)
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            found.append(loss.item())
-        losses.append(found)
-    assert losses[0] == losses[1]
-
-
 def test_narrowed_integers_are_handed_out_as_stored(tmp_path: Path) -> None:
     graph = dgl.graph(([0, 1], [1, 2]))
     graph.ndata["kind"] = torch.tensor([1, 200, 3])
@@ -125,13 +95,6 @@ def test_narrowed_integers_are_handed_out_as_stored(tmp_path: Path) -> None:
         assert view.batched()[[0, 1]].ndata["kind"].dtype == torch.int64
         kinds = view.batched(as_stored=True)[[0, 1]].ndata["kind"]
         assert (kinds.dtype, kinds.tolist()) == (torch.uint8, [1, 200, 3] * 2)
-
-
-def test_heterographs_are_batched_by_type(tmp_path: Path) -> None:
-    items = purchases(6)
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    view = pickle.loads(pickle.dumps(store.batched()))
-    assert_same_pair(view[torch.tensor([4, 0, 5])], collated([store[i] for i in (4, 0, 5)]))
 
 
 def test_it_is_read_item_by_item_too(store: tp.GraphStore) -> None:

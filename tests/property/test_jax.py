@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import pickle
 import re
 import sys
 import tempfile
@@ -197,22 +196,6 @@ def test_arrays_outlive_their_batch(width: int, tmp_path: Path) -> None:
     for graphs, right in zip(found, expected, strict=True):
         np.testing.assert_array_equal(np.asarray(graphs.nodes["x"]), right)
     assert len(noise) == 8
-
-
-@pytest.mark.parametrize("width", [3, 300_000])
-@pytest.mark.parametrize(
-    "move",
-    [lambda b: b, lambda b: b.to("cpu"), lambda b: pickle.loads(pickle.dumps(b))],
-    ids=["as it is", "to the CPU", "sent"],
-)
-def test_arrays_of_a_ring_stay_when_it_is_overwritten(width: int, move: Any, tmp_path: Path) -> None:
-    store = written(plain_graphs(4, {"x": ((width,), torch.float32)}, {}, {}, most=2), tmp_path)
-    view = store.padded(tp.Limits(nodes=2, edges=9, graphs=1), ring=2, idtype=torch.int32)
-    found = [move(view[[i]]).jraph for i in range(4)]
-    for i, graphs in enumerate(found):
-        batch = store.batch([i], tp.Limits(nodes=2, edges=9, graphs=1))
-        np.testing.assert_array_equal(np.asarray(graphs.nodes["x"]), batch.node_features["x"].numpy())
-        assert graphs.senders.tolist() == batch.src.tolist()
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.sources import Identified
-from tests.graphs import assert_same_batch, assert_same_graph, flat
+from tests.graphs import assert_same_batch, assert_same_graph
 from tests.named import (
     Named,
     as_dict,
@@ -144,7 +144,7 @@ def test_batches_of_a_store_are_those_of_collate(data: st.DataObject, content: N
 @given(named_contents(), st.booleans())
 def test_items_come_back_from_a_store(content: Named, compact: bool) -> None:
     with written(content, compact=compact) as (store, items):
-        for found in (list(store), list(store.subset(range(len(items)))), list(store.as_dgl_dataset())):
+        for found in (list(store), list(store.subset(range(len(items))))):
             for item, right in zip(found, items, strict=True):
                 assert_same_named(item, right)
         sizes = tp.sizes_of(items)
@@ -174,38 +174,3 @@ def test_batches_without_padding_are_those_of_dgl_with_indices_shifted(data: st.
             for name, value in as_dict(labels).items():
                 assert torch.equal(of_graphs[name] if name else of_graphs, value)
             assert_same_named(view[order[0]], items[order[0]])
-
-
-@given(named_contents(max_graphs=8), st.sampled_from(["fixed", "resample", "repack"]))
-def test_packs_hold_each_item_once_and_stay_within_all_limits(content: Named, mode: str) -> None:
-    items = [content.example, *content.items]
-    sizes = tp.sizes_of(items)
-    maxima = {name: 2 + int(sizes.array[:, k].max()) for k, name in enumerate(sizes.components)}
-    limits = tp.Limits.from_components(maxima)
-    sampler = tp.PackBatchSampler(items, limits, content=mode)
-    batches = list(sampler)
-    assert sorted(flat(batches)) == list(range(len(items)))
-    pad = tp.PaddedCollate(sampler.limits, items[0], **content.declared)
-    for ids in batches:
-        assert (sizes.array[ids].sum(axis=0) <= limits.array).all()
-        assert len(tp.unpad(pad([items[i] for i in ids]))) == len(ids)
-    streamed = list(tp.StreamPacker(items, limits.replace_graphs(3), lookahead=2))
-    assert sorted(id(item) for pack in streamed for item in pack) == sorted(map(id, items))
-    for pack in streamed:
-        assert (tp.sizes_of(pack).array.sum(axis=0) <= limits.array).all()
-
-
-@given(st.data(), named_contents())
-def test_shards_are_read_as_one_store(data: st.DataObject, content: Named) -> None:
-    settings = data.draw(settings_of(content))
-    # A shard whose first item lacks features of nothing would have another schema.
-    shards = {"a": [content.example], "b": [content.example, *content.items]}
-    items = [*shards["a"], *shards["b"]]
-    limits = tp.Limits.from_components({name: max(value, 9) for name, value in content.limits.maxima.items()})
-    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
-        tp.preprocess_shards(shards, folder, limits=limits, workers=1, **content.declared)
-        store = tp.MultiStore(folder)
-        ids = list(range(len(items)))[::-1][: len(content.items)]
-        assert_same_batch(store.padded(content.limits, **settings)[ids], collated(content, items, ids, settings))
-        for item, right in zip(store, items, strict=True):
-            assert_same_named(item, right)

@@ -118,7 +118,7 @@ def test_items_come_back(content: Content, compact: bool, block: int) -> None:
     """Structure, order of edges, features, label and index type; sizes and histogram without a look at graphs."""
     with written(content, block, compact=compact) as (store, items):
         assert len(store) == len(items)
-        for found in ([store[i] for i in range(len(items))], list(store), list(store.as_dgl_dataset())):
+        for found in ([store[i] for i in range(len(items))], list(store)):
             for item, right in zip(found, items, strict=True):
                 assert_same_item(item, right)
         assert_same_item(store[-1], items[-1])

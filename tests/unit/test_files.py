@@ -92,18 +92,6 @@ def test_another_version_is_refused(version: object) -> None:
 # JSON of others ----------------------------------------------------------------------------------------------
 
 
-@given(
-    value=st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(-1e99, 1e99) | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_other_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, value: object) -> None:
-    path = tmp_path_factory.mktemp("json") / "a.json"
-    _files.write_text(path, json.dumps(value))
-    assert _files.read_json(path) == value
-
-
 def load(kind: str, path: Path) -> object:
     load = {
         "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load, "search.json": tp.LimitsSearch.load,

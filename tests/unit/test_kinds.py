@@ -60,7 +60,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "subset of a store": tp.GraphStore.write(folder / "mixed", mixed).subset(BACK),
         "path of shards": sharded.path, "shards": sharded, "subset of shards": apart.subset(BACK),
         "list": items, "tuple": tuple(items), "dataset": Lazy(items),
-        "subset": torch.utils.data.Subset(items, range(8)), "DGLDataset of a store": store.as_dgl_dataset(),
+        "subset": torch.utils.data.Subset(items, range(8)),
         "array of objects": _objects(items),
         "list with ids": tp.with_ids(items), "path with ids": tp.with_ids(str(store.path)),
         "shards with ids": tp.with_ids(sharded), "opened source": resolve(root),
@@ -69,7 +69,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 WITH_GRAPHS = [
     "OGB folder", "root of an OGB folder", "OgbFolder", ".bin file", "path of a store", "store", "subset of a store",
-    "path of shards", "shards", "subset of shards", "list", "tuple", "dataset", "subset", "DGLDataset of a store",
+    "path of shards", "shards", "subset of shards", "list", "tuple", "dataset", "subset",
     "array of objects", "list with ids", "path with ids", "shards with ids", "opened source",
 ]  # fmt: skip
 PATHS = ["OGB folder", "root of an OGB folder", ".bin file", "path of a store", "path of shards"]
@@ -110,7 +110,7 @@ def written(given: Any, folder: Path) -> list[dict[Any, str]]:
     return [
         arrays_of(tp.GraphStore.write(folder / "written", given)),
         arrays_of(preprocess(given, folder / "preprocessed", limits=LIMITS).store),
-        arrays_of(sharded.store.shards["only"]),
+        arrays_of(tp.GraphStore(sharded.store.path / "only")),
     ]
 
 
@@ -181,7 +181,8 @@ def test_every_command_takes_every_path(given: dict[str, Any], run: Run, tmp_pat
             place = tmp_path / out
             done = run("preprocess", given[which], place if not more else place.parent, *limits_of_a_pack(), *more)
             assert done.code == 0, done.err
-        (shard,) = tp.MultiStore(tmp_path / f"shards-{number}").shards.values()
+        (name,) = (shard.name for shard in tp.MultiStore(tmp_path / f"shards-{number}").manifest.shards)
+        shard = tp.GraphStore(tmp_path / f"shards-{number}" / name)
         assert arrays_of(tp.GraphStore(tmp_path / f"one-{number}")) == arrays_of(shard) == arrays_of(given["store"])
 
 

@@ -13,7 +13,7 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SearchError
 from dgl_tuplepack.ladder import Ladder
-from dgl_tuplepack.preprocessing import load_plans, verify
+from dgl_tuplepack.preprocessing import verify
 from dgl_tuplepack.search import LadderSearch
 from dgl_tuplepack.search.ladder_result import LadderCandidate
 from dgl_tuplepack.sharding import preprocess_shards, verify_shards
@@ -99,14 +99,14 @@ def test_a_preprocessed_store_keeps_plans_of_a_ladder(tmp_path: Path) -> None:
     done = tp.preprocess(items, tmp_path / "store", limits=LADDER)
     assert done.limits == tuple(LADDER)
     verify(tmp_path / "store")
-    (plan,) = load_plans(done.store).values()
+    (plan,) = done.store.plans.values()
     assert plan.fingerprint == done.plans[""].fingerprint
     assert plan.ladder == done.limits
     sampler = tp.PackBatchSampler(done.store, done.limits, plan=plan)
     assert sorted(i for ids in sampler for i in ids) == list(range(60))
     # A second run replaces the plans of the first, of whatever kind.
     tp.preprocess(items, tmp_path / "store", limits=LADDER[1], overwrite=True)
-    assert load_plans(tp.GraphStore(tmp_path / "store"))[""].ladder is None
+    assert tp.GraphStore(tmp_path / "store").plans[""].ladder is None
     with refused(LimitsError, "ascend"):
         tp.preprocess(items, tmp_path / "other", limits=LADDER[::-1])
     assert not (tmp_path / "other").exists()

@@ -98,13 +98,6 @@ def test_one_named_graph_is_another_thing_than_a_graph() -> None:
         tp.PaddedCollate(tp.Limits(5, 5, 2), one)
 
 
-def test_the_order_of_a_dict_does_not_matter() -> None:
-    reverse = dict(reversed(item().items()))
-    batch = tp.PaddedCollate(LIMITS, item())([reverse, item(3)])
-    for found, right in zip(tp.unpad(batch), [item(), item(3)], strict=True):
-        assert_same_named(found, right)
-
-
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
@@ -200,7 +193,7 @@ def test_ties_that_do_not_hold_name_the_item_and_both_counts(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("read", [
     lambda view: view[1], list, lambda view: view.batched()[[0, 1]], lambda view: view.batched()[1],
-    lambda view: view.padded(LIMITS)[[1]], lambda view: list(view.as_dgl_dataset()),
+    lambda view: view.padded(LIMITS)[[1]],
     lambda view: list(dgl.dataloading.GraphDataLoader(view.subset([1]), batch_size=1)),
 ])  # fmt: skip
 def test_a_transform_that_breaks_a_tie_is_refused_wherever_graphs_are_read(read: Any, tmp_path: Path) -> None:
@@ -415,7 +408,6 @@ def test_plain_stores_are_written_as_before(tmp_path: Path) -> None:
     ("change", "part"),
     [
         (lambda document: document.update(version=1), "version 2"),
-        (lambda document: document.update(graph_names=["atoms"]), "the graphs are"),
         (lambda document: document.update(graph_names=[]), "none of them"),
         (lambda document: document.update(ties={"nodes:bonds": "edges:angles"}), "edges:angles"),
         (lambda document: document.update(indices={"root": "nodes:angles"}), "nodes:angles"),
@@ -477,12 +469,6 @@ def test_transforms_that_return_other_graphs_are_refused(wrong: Any) -> None:
         tp.PaddedCollate(
             LIMITS, item(), transform=lambda graphs: {**graphs, "bonds": dgl.add_nodes(graphs["bonds"], 1)}
         )
-
-
-def test_a_dict_in_numpy_arrays_and_tuples_is_no_size() -> None:
-    both = (item(3), item(4))
-    assert tp.sizes_of(both).array.tolist() == [[3, 2, 2, 1], [4, 3, 3, 2]]
-    assert len(tp.sizes_of(np.array([*both, None], object)[:2])) == 2
 
 
 def test_several_values_of_a_graph_are_a_label_of_that_shape() -> None:

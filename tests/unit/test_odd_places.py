@@ -11,7 +11,6 @@ import pytest
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.preprocessing import preprocess
 from dgl_tuplepack.sharding import verify_shards
 from dgl_tuplepack.sources import OgbFolder
 from tests.stores import molecules
@@ -39,15 +38,11 @@ def odd(folder: Path, kind: str, suffix: str) -> Path:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "plan": (".json", tp.PackPlan.load),
     "histogram": (".csv", tp.SizeHistogram.load),
-    "search": (".json", tp.LimitsSearch.load),
     "store": ("", tp.GraphStore),
     "shards": ("", tp.MultiStore),
-    "sizes of a folder": ("", tp.sizes_of),
     "OGB folder": ("", OgbFolder),
-    "OGB name": ("", lambda path: OgbFolder(path, "ogbg-molhiv")),
     "store of a folder": ("", lambda path: tp.GraphStore.write(path.parent / "out", path)),
     "store of a file": (".bin", lambda path: tp.GraphStore.write(path.parent / "out", path)),
-    "store of a long file": (".bin", lambda path: preprocess(path, Path(os.getcwd()) / "out")),
     "verified": ("", verify_shards),
     "shard": ("", lambda path: tp.preprocess_shards({"a": str(path)}, Path(os.getcwd()) / "out", workers=1)),
     "shard of a file": (".bin", lambda path: tp.preprocess_shards([str(path)], Path(os.getcwd()) / "out", workers=1)),

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, LimitsError, SearchError
-from dgl_tuplepack.preprocessing import load_plans, plan_file, preprocess, split_histograms, verify, write_plans
+from dgl_tuplepack.preprocessing import preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
+from dgl_tuplepack.store.plans import plan_file, split_histograms
 from tests.messages import refused
 from tests.ogb_folder import write_ogb_folder
 from tests.stores import data_of, plans_in
@@ -41,7 +42,7 @@ def test_each_part_of_the_split_gets_a_plan_of_the_same_limits(folder: Path, tmp
     assert plans_in(tmp_path / "out") == ["plan-test.json", "plan-train.json", "plan-valid.json"]
     store = tp.GraphStore(tmp_path / "out")
     for part, ids in store.splits.items():
-        plan = tp.PackPlan.load(tmp_path / "out" / f"plan-{part}.json")
+        plan = tp.GraphStore(tmp_path / "out").plans[part]
         assert plan.fingerprint == made.plans[part].fingerprint
         assert plan.limits == made.limits
         # A sampler takes the plan, and its batches come from the store.
@@ -127,24 +128,9 @@ def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> N
     assert len(verify(tmp_path / "out")) == len(SIZES)
 
 
-def test_files_of_others_called_plans_stay(folder: Path, tmp_path: Path) -> None:
-    preprocess(folder, tmp_path / "out")
-    tp.pack([[3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan-mine.json")
-    (tmp_path / "out" / "plan-notes.json").write_text("to do")
-    verify(tmp_path / "out")
-    preprocess(random_molecules(SIZES), tmp_path / "out", overwrite=True)
-    assert plans_in(tmp_path / "out") == ["plan-mine.json", "plan-notes.json", "plan.json"]
-    # A plan for all graphs is ours, though none is needed where there are parts.
-    preprocess(folder, tmp_path / "out", overwrite=True)
-    assert "plan.json" not in plans_in(tmp_path / "out")
-    tp.pack([[3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
-    with refused(FormatError, "plan.json"):
-        verify(tmp_path / "out")
-
-
 def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
     preprocess(random_molecules(SIZES), tmp_path / "out")
-    tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(tmp_path / "out" / "plan.json")
+    tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(data_of(tmp_path / "out") / "plan.json")
     with refused(FormatError, "plan.json", str(tmp_path / "out")):
         verify(tmp_path / "out")
 
@@ -152,8 +138,8 @@ def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])
 def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost: str) -> None:
     preprocess(folder, tmp_path / "out")
-    (tmp_path / "out" / lost).unlink()
-    with refused(FormatError, str(tmp_path / "out"), f"missing beside {tmp_path / 'out'}: {lost};"):
+    (data_of(tmp_path / "out") / lost).unlink()
+    with refused(FormatError, f"{tmp_path / 'out'} has no {lost};"):
         verify(tmp_path / "out")
 
 
@@ -181,8 +167,8 @@ def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
         plans = write_plans(store, tp.Limits(30, 60), 0)
         verify(folder)
         assert len(plans_in(Path(folder))) == len(names)
-        for name in names:
-            assert tp.PackPlan.load(plan_file(Path(folder), name)).fingerprint == plans[name].fingerprint
+        found = tp.GraphStore(folder).plans
+        assert {name: plan.fingerprint for name, plan in found.items()} == {n: p.fingerprint for n, p in plans.items()}
 
 
 @pytest.mark.parametrize(
@@ -208,42 +194,6 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
         preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100))
     assert len(verify(tmp_path / "out")) == len(SIZES)
     assert plans_in(tmp_path / "out") == []
-
-
-@pytest.mark.parametrize("damage", ["cut", "altered", "newer", "emptied"])
-@pytest.mark.parametrize("way", ["write", "preprocess"])
-def test_plans_of_a_store_whose_metadata_is_damaged_go_with_it(
-    folder: Path, tmp_path: Path, damage: str, way: str
-) -> None:
-    """Nobody can tell then which splits it had; a plan that stayed would be taken for one of the new store."""
-    out = tmp_path / "out"
-    preprocess(folder, out)
-    (out / "plan-notes.json").write_text("to do")
-    (out / "planned.json").write_bytes((out / "plan-train.json").read_bytes())
-    text = (out / "metadata.json").read_text()
-    damaged = {
-        "cut": text[: len(text) // 2], "altered": text.replace("train", "trail"),
-        "newer": text.replace('"version": 1', '"version": 2'), "emptied": "",
-    }[damage]  # fmt: skip
-    (out / "metadata.json").write_text(damaged)
-    if way == "write":
-        tp.GraphStore.write(out, random_molecules(SIZES), overwrite=True)
-    else:
-        preprocess(random_molecules(SIZES), out, overwrite=True)
-    others = ["plan-notes.json", "planned.json"]
-    assert plans_in(out) == sorted([*others, *(["plan.json"] if way == "preprocess" else [])])
-    verify(out)
-
-
-def test_a_shard_whose_metadata_is_damaged_is_replaced_with_its_plans(folder: Path, tmp_path: Path) -> None:
-    shards = {"a": tp.OgbFolder(folder), "b": tp.OgbFolder(folder)}
-    tp.preprocess_shards(shards, tmp_path / "out", workers=1)
-    metadata = tmp_path / "out" / "a" / "metadata.json"
-    metadata.write_text(metadata.read_text()[:-200])
-    new = {name: random_molecules(SIZES) for name in shards}
-    tp.preprocess_shards(new, tmp_path / "out", workers=1)
-    assert plans_in(metadata.parent) == ["plan.json"]
-    verify(metadata.parent)
 
 
 # Killed ------------------------------------------------------------------------------------------------------
@@ -278,7 +228,7 @@ def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_pat
         process.start()
         process.join(120)
         store = verify(out)
-        plans = load_plans(store)
+        plans = store.plans
         assert {split: plan.histogram for split, plan in plans.items()} == split_histograms(store)
         seen.append(sorted(plans))
         if process.exitcode == 0:
@@ -288,17 +238,8 @@ def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_pat
         tp.GraphStore.write(out, old, overwrite=True)
         assert {path.name for path in out.iterdir()} == {".lock", "metadata.json", data_of(out).name}
     assert plans_in(out) == sorted(plan_file(out, split).name for split in plans)
-    assert plans_in(data_of(out)) == []
     stages = [stage for stage, _ in itertools.groupby(seen)]
     assert stages == [["test", "train", "valid"], ["extra", "train"] if new_splits else [""]]
-
-
-def test_left_overs_of_plans_go_with_the_next_plans(folder: Path, tmp_path: Path) -> None:
-    made = preprocess(folder, tmp_path / "out")
-    for name in (".plan-train.json.abcdefgh.partial", ".plan.json.abcdefgh.partial", ".plan-notes.txt.partial"):
-        (tmp_path / "out" / name).touch()
-    write_plans(made.store, made.limits, 0)
-    assert [path.name for path in (tmp_path / "out").glob(".plan*")] == [".plan-notes.txt.partial"]
 
 
 def test_plans_are_not_written_beside_another_store(folder: Path, tmp_path: Path) -> None:
@@ -314,11 +255,4 @@ def test_plans_wait_for_no_one_who_writes_the_store(folder: Path, tmp_path: Path
     store = tp.GraphStore.write(tmp_path / "out", folder)
     with FileLock(tmp_path / "out" / ".lock"), refused(FormatError, "another process is writing to"):
         write_plans(store, tp.Limits(100, 200), 0)
-    assert plans_in(tmp_path / "out") == []
-
-
-def test_a_store_that_is_written_over_takes_its_plans_with_it(folder: Path, tmp_path: Path) -> None:
-    """Also those of parts that the new store does not have."""
-    preprocess(folder, tmp_path / "out")
-    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [0]}, overwrite=True)
     assert plans_in(tmp_path / "out") == []

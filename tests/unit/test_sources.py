@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import LimitsError, SchemaError, SizesError
+from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.sources import Identified, parts_of
 from tests.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
 from tests.messages import refused
@@ -84,11 +84,6 @@ def test_dataset_and_subsets(tmp_path: Path) -> None:
         assert tp.sizes_of(tp.with_ids(subset)).array.tolist() == [SIZES[i] for i in chosen]
 
 
-def test_sizes_are_handed_back_as_they_are() -> None:
-    sizes = tp.GraphSizes(SIZES)
-    assert tp.sizes_of(sizes) is sizes
-
-
 def test_bidirected_and_csc_only_graphs_count_directed_edges() -> None:
     # Two directed edges to a bond: what OGB stores and what limits count.
     bond = dgl.graph(([0, 1], [1, 0]))
@@ -111,14 +106,6 @@ def test_one_named_node_and_edge_type_is_homogeneous() -> None:
     sizes = tp.sizes_of([named])
     assert sizes.components == ("nodes", "edges")
     assert sizes.array.tolist() == [[3, 2]]
-
-
-def test_limits_of_heterographs_take_relation_names() -> None:
-    sizes = tp.sizes_of([hetero(3, 2, 4, 1, 5)])
-    limits = tp.Limits({USER: 3, ITEM: 2}, {"follows": 4, "buys": 1, "pleases": 5})
-    assert limits.fits(sizes).tolist() == [True]
-    with refused(LimitsError, "nodes:item", "exactly one limit for each component"):
-        tp.Limits(nodes={USER: 3}, edges={"follows": 4, "buys": 1, "pleases": 5}).fits(sizes)
 
 
 @pytest.mark.parametrize("source", [[], (), tp.with_ids([])])
@@ -150,11 +137,6 @@ def test_items_that_are_no_graphs(source: list[Any]) -> None:
         tp.sizes_of(source)
 
 
-def test_a_later_item_that_is_no_graph_is_named() -> None:
-    with refused(SchemaError, "item 4", "str"):
-        tp.sizes_of([*graphs(), "graph"])
-
-
 def test_mixed_types_are_named() -> None:
     with refused(SchemaError, "item 1", "['item', 'user']", "item 0", "['_N']", "same types"):
         tp.sizes_of([graphs()[0], hetero(1, 1, 0, 0, 0)])
@@ -183,11 +165,6 @@ def test_with_ids_is_a_thin_view() -> None:
     # Samplers may hand numpy integers.
     assert type(view[np.int64(1)].id) is int
     assert list(tp.sizes_of(view).array[1]) == SIZES[1]
-
-
-def test_with_ids_can_be_iterated() -> None:
-    # Python iterates by index until IndexError, which the dataset below raises itself.
-    assert [item.id for item in tp.with_ids(graphs())] == [0, 1, 2, 3]
 
 
 # What an item may be -------------------------------------------------------------------------------------------

@@ -382,20 +382,6 @@ def test_files_of_save_graphs(tmp_path: Path, labels: str, hetero: bool) -> None
     assert_same_items(store, expected)
 
 
-@pytest.mark.parametrize("kept", [0, 10, 100, 500])
-def test_a_truncated_file_of_dgl_is_told_in_plain_words(tmp_path: Path, kept: int) -> None:
-    """DGL tells where in its own code it failed, over many lines."""
-    path = tmp_path / "graphs.bin"
-    dgl.save_graphs(str(path), [dgl.rand_graph(5, 9) for _ in range(9)])
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(FormatError, match="damaged or of another kind, write it again") as caught:
-        tp.GraphStore.write(tmp_path / "store", path)
-    message = str(caught.value)
-    assert str(path) in message
-    assert not any(part in message for part in ("Stack trace", "[bt]", ".cc:", "\n"))
-    assert not (tmp_path / "store").exists()
-
-
 def test_damaged_files_of_save_graphs(tmp_path: Path) -> None:
     path = tmp_path / "graphs.bin"
     with refused(FormatError, str(path), "No such file"):
@@ -404,7 +390,7 @@ def test_damaged_files_of_save_graphs(tmp_path: Path) -> None:
     with refused(FormatError, str(path)):
         tp.GraphStore.write(tmp_path / "store", path)
     dgl.save_graphs(str(path), plain_graphs(), {"y": torch.arange(6)})
-    with refused(FormatError, str(path), "7 graphs", "6 labels"):
+    with refused(FormatError, str(path), "7 graphs", "labels 'y' of the shape [6]"):
         tp.GraphStore.write(tmp_path / "store", path)
     assert not (tmp_path / "store").exists()
 
@@ -457,8 +443,6 @@ def test_datasets_of_dgl(tmp_path: Path) -> None:
     dataset = Numbered(tmp_path)
     store = tp.GraphStore.write(tmp_path / "store", dataset)
     assert_same_items(store, molecules(5))
-    again = tp.GraphStore.write(tmp_path / "again", store.as_dgl_dataset())
-    assert_same_items(again, molecules(5))
     part = tp.GraphStore.write(tmp_path / "part", store.subset([3, 1]))
     assert_same_items(part, [molecules(5)[3], molecules(5)[1]])
     bare = tp.GraphStore.write(tmp_path / "bare", plain_graphs())
