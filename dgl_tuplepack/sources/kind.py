@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import itertools
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -20,7 +19,6 @@ from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources.sizes_cache import FIRST_ITEMS, sample_ids
 
 
 class Source(ABC):
@@ -138,13 +136,6 @@ class Source(ABC):
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
             f"label) or (DGLGraph, label, id); give {_objects(graphs=True)}, or the path of {paths()}."
         )
-
-    def some_items(self) -> dict[int, Any]:
-        """Return some of the `items` by position, always the same ones: to see whether they are those of before."""
-        items = self.items()
-        if isinstance(items, Sequence):
-            return {i: items[i] for i in sample_ids(len(items))}
-        return dict(enumerate(itertools.islice(items, FIRST_ITEMS)))
 
 
 class SizedSource(Source):

@@ -84,14 +84,12 @@ def test_each_graph_comes_once_over_all_ranks_and_as_it_was(data: st.DataObject,
     )
     mode = data.draw(st.sampled_from(["fixed", "resample", "repack"]))
     shuffle = mode != "fixed" or data.draw(st.booleans())
-    with tempfile.TemporaryDirectory() as save_dir, patch("os.fsync"):
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        store = tp.GraphStore.write(folder, items)
         packed = [
-            tp.PackedDataset(
-                items, limits, content=mode, shuffle=shuffle, num_replicas=ranks, rank=rank, multiple_of=p,
-                save_dir=save_dir,
-            )
+            tp.PackedDataset(store, limits, content=mode, shuffle=shuffle, num_replicas=ranks, rank=rank, multiple_of=p)
             for rank in range(ranks)
-        ]  # fmt: skip
+        ]
         for epoch in (0, 3):
             found: dict[int, Any] = {}
             shapes = []
@@ -365,9 +363,9 @@ def test_flattening_takes_the_two_parts_of_one_batch() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS, name="train")
+    packed = tp.PackedDataset(molecules(20), LIMITS)
     packed.set_epoch(3)
-    assert repr(packed).startswith(f'PackedDataset("train", {len(packed)} packs of Limits(nodes=12, edges=14, graphs=')
+    assert repr(packed).startswith(f"PackedDataset({len(packed)} packs of Limits(nodes=12, edges=14, graphs=")
     assert repr(packed).endswith(", 20 graphs, epoch 3)")
 
 
