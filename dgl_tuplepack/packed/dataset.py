@@ -274,7 +274,8 @@ def _opened(source: Any, limits: Limits | None) -> tuple[StoredGraphs, Any]:
     """
     opened = resolve(source)
     if isinstance(opened, TransformedGraphs):
-        return opened.by_position().store, opened.by_position()
+        view: Any = opened.by_position()
+        return view.store, view
     if isinstance(opened, Stored):
         return opened.by_position(), None
     if limits is not None and opened.knows_sizes:

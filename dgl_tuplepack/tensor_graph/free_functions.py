@@ -95,7 +95,7 @@ def _reduced(relation: Relation, op: str, how: str, left: Tensor | None, right: 
         weights = None if op == "copy_lhs" else _given(right, op, "right")
         total = sum_of_sources(relation, _given(left, op, "left"), op, weights)
         return total if how == "sum" else relation.by_dst.averaged(total)
-    return relation.reduce(_messages(relation, op, left, right, SRC, EDGE), how, fill)
+    return relation.by_dst.reduce(_messages(relation, op, left, right, SRC, EDGE), how, fill)
 
 
 def _messages(
@@ -162,10 +162,10 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges turned round, in their order; features of edges stay if `copy_edata` is true."""
+    """Return the graph with all edges reversed, in their order; features of edges stay if `copy_edata` is true."""
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
-    return g.turned_round(keep_nodes, keep_edges)
+    return g.reversed(keep_nodes, keep_edges)
 
 
 @replaces("dgl.ops.segment", "segment_reduce", kind=None)

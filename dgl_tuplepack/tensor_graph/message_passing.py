@@ -31,7 +31,7 @@ def propagate(
     if total is None:
         messages = messages_of(graph, edge_type, message)
         _check_field(reduce, messages)
-        result = relation.reduce(messages[reduce.msg_field], reduce.name, fill)
+        result = relation.by_dst.reduce(messages[reduce.msg_field], reduce.name, fill)
     else:
         result = total if reduce.name == "sum" else relation.by_dst.averaged(total)
     return applied(graph, edge_type[2], apply, {reduce.out_field: result})
@@ -49,7 +49,7 @@ def applied(graph: TensorGraph, node_type: str, function: Any, result: dict[str,
     """Apply a function of nodes to their features and the ones just computed; without a function, return the latter."""
     if function is None:
         return result
-    changed = function(NodeBatch(graph, node_type, {**graph.node_frames[node_type], **result}))
+    changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
     if not isinstance(changed, Mapping):
         raise SchemaError(
             f"an apply function must return a dict of tensors by name, but returned {type(changed).__name__}."

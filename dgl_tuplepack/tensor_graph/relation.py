@@ -1,6 +1,8 @@
-"""The edges of one type: their end nodes, degrees, and what is computed along them."""
+"""The edges of one type: their end nodes, and edges in groups by each of them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -44,27 +46,14 @@ class Relation:
         """Numbers of the edges: 0..E-1."""
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Relation:
-        """Return the same edges on `device`."""
-        src, dst = (each.to(device, non_blocking=non_blocking) for each in (self.src, self.dst))
+    def mapped(self, of_ends: Callable[[Tensor], Tensor], of_pointers: Callable[[Tensor], Tensor]) -> Relation:
+        """Return the same edges with end nodes and row pointers changed by functions."""
         pointers = self.by_dst.pointers
-        moved = None if pointers is None else pointers.to(device, non_blocking=non_blocking)
-        return Relation(src, dst, self.by_src.number, self.by_dst.number, moved)
+        moved = None if pointers is None else of_pointers(pointers)
+        return Relation(of_ends(self.src), of_ends(self.dst), self.by_src.number, self.by_dst.number, moved)
 
-    def astype(self, idtype: torch.dtype) -> Relation:
-        """Return the same edges with end nodes of another integer dtype."""
-        ends = self.src.to(idtype), self.dst.to(idtype)
-        return Relation(*ends, self.by_src.number, self.by_dst.number, self.by_dst.pointers)
-
-    def turned_round(self) -> Relation:
+    def reversed(self) -> Relation:
         """Return the same edges from their destination to their source."""
         copy = Relation.__new__(Relation)
         copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
         return copy
-
-    def reduce(self, messages: Tensor, how: str, fill: float = 0.0) -> Tensor:
-        """Sum, mean, max or min of the messages ``[E, ...]`` to each node; nodes without messages get 0.
-
-        For max and min they get `fill`.
-        """
-        return self.by_dst.reduce(messages, how, fill)

@@ -151,14 +151,6 @@ def test_features_of_edges(
     assert_same(pair, function, left, right)
 
 
-@given(pairs())
-def test_copies_to_edges(pair: Pair) -> None:
-    values = pair.values(pair.graph.num_nodes(), (3,))
-    assert_same(pair, dgl.ops.copy_u, values)
-    assert_same(pair, dgl.ops.copy_v, values)
-    assert_same(pair, dgl.ops.copy_e, pair.values(pair.graph.num_edges(), (3,)))
-
-
 @given(pairs(), st.sampled_from(["dst", "src"]), st.sampled_from([(1,), (3,), (2, 1)]), st.booleans())
 def test_a_softmax_over_the_edges_of_a_node(pair: Pair, norm_by: str, shape: tuple[int, ...], some: bool) -> None:
     logits = 300 * pair.values(pair.graph.num_edges(), shape)
@@ -313,19 +305,6 @@ def test_largest_nodes_and_edges_of_each_graph(pair: Pair, k: int, sortby: int |
             assert all(torch.equal(row, torch.full_like(row, exist + j)) for j, row in enumerate(numbers[i, exist:]))
             expected = torch.zeros_like(rows).scatter(0, order, gradient[i, :exist])
             assert torch.equal(frame["x"].grad.split(counts.tolist())[i], expected)
-
-
-@given(pairs(), st.integers(1, 3), st.sampled_from([None, -1]))
-def test_largest_nodes_are_those_that_dgl_finds_where_no_graph_is_empty(pair: Pair, k: int, sortby: int | None) -> None:
-    pair = Pair(
-        dgl.batch([each for each in dgl.unbatch(pair.graph) if each.num_nodes()] or [dgl.graph([(0, 0)])]), pair.gen
-    )
-
-    def run(graph: Any, x: Tensor) -> Tensor:
-        graph.ndata["x"] = x
-        return dgl.topk_nodes(graph, "x", k, sortby=sortby)[0]
-
-    assert_same(pair, run, pair.values(pair.graph.num_nodes(), (3,)))
 
 
 @pytest.mark.parametrize("descending", [False, True])
