@@ -335,20 +335,6 @@ def test_gradients_buffers_and_random_numbers_stay() -> None:
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_an_optimiser_trains_as_without_comparison() -> None:
-    found = []
-    for compares in (True, False):
-        model = network()
-        optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-        step = tp.compile(lambda x, model=model: model(x).square().mean(), check=compares)
-        for seed in range(4):
-            optimiser.zero_grad()
-            step(rows(seed=seed)).backward()
-            optimiser.step()
-        found.append([each.detach() for each in model.state_dict().values()])
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-
-
 def test_distributed_data_parallel_around_it_reduces_once() -> None:
     """Its hooks see one backward pass a step, also in the first one."""
 
@@ -614,13 +600,6 @@ def test_lazy_modules_are_not_compared_before_they_have_parameters() -> None:
     with pytest.warns(UserWarning, match="not compared.*LazyLinear has no parameters yet: call the model once before"):
         assert torch.equal(step(rows()), model(rows()))
     assert model[0].weight.shape == (4, 5)
-
-
-def test_functions_inside_others_run_uncompiled_in_the_comparison() -> None:
-    inner = tp.compile(lambda x: x.sin(), backend="eager")
-    outer = tp.compile(lambda x: inner(x) * 2, backend="eager")
-    assert torch.equal(outer(rows()), rows().sin() * 2)
-    assert not inner.is_compiled
 
 
 def test_threads_compare_at_the_same_time() -> None:
