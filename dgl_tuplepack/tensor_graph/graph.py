@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, frames, graph_slots, numbers_of_nodes, relations
 from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
-from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
+from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
 from dgl_tuplepack.tensor_graph.structure import Structure
 from dgl_tuplepack.tensor_graph.types import Types
@@ -226,12 +226,13 @@ class TensorGraph(Structure):
         etype: str | EdgeType | None = None,
     ) -> None:
         """Send messages along all edges, and set features of their destination nodes to what they reduce to."""
-        if etype is not None or len(self.canonical_etypes) == 1:
-            known = self.types.edge_type(etype)
-            self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
-            return
-        for node_type, result in propagate_all(self, message_func, reduce_func).items():
-            self._set_nodes(node_type, applied(self, node_type, apply_node_func, result))
+        if etype is None and len(self.canonical_etypes) > 1:
+            raise SchemaError(
+                f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
+                "functions for each to multi_update_all."
+            )
+        known = self.types.edge_type(etype)
+        self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
 
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None

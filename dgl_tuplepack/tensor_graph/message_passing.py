@@ -11,8 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, fused_sum, is_built_in, messages_of
-from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, fused_sum, messages_of
 
 if TYPE_CHECKING:
     from dgl_tuplepack.tensor_graph.graph import TensorGraph
@@ -55,30 +54,6 @@ def applied(graph: TensorGraph, node_type: str, function: Any, result: dict[str,
             f"an apply function must return a dict of tensors by name, but returned {type(changed).__name__}."
         )
     return dict(changed)
-
-
-def propagate_all(graph: TensorGraph, message: Any, reduce: Any) -> dict[str, dict[str, Tensor]]:
-    """Send messages along the edges of all types, and reduce those to a node across types; features by node type."""
-    check_reducer(reduce)
-    if not is_built_in(message) or reduce.name == "mean":
-        raise SchemaError(
-            f"the graph has the edge types {graph.canonical_etypes}; a message function of a user, and means across "
-            "types, need multi_update_all, or update_all with etype=TYPE."
-        )
-    results: dict[str, dict[str, Tensor]] = {}
-    for node_type in dict.fromkeys(each[2] for each in graph.canonical_etypes):
-        fitting = [each for each in graph.canonical_etypes if each[2] == node_type]
-        if reduce.name == "sum":
-            parts = [propagate(graph, each, message, reduce)[reduce.out_field] for each in fitting]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-        else:
-            messages = torch.cat([messages_of(graph, each, message)[reduce.msg_field] for each in fitting])
-            rows = torch.cat([graph.relations[each].by_dst.index for each in fitting])
-            total = Groups(rows, graph.num_nodes(node_type)).extreme(messages, reduce.name == "max")
-        results[node_type] = {reduce.out_field: total}
-    return results
 
 
 def propagate_each(

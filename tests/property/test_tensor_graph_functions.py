@@ -174,39 +174,6 @@ def test_a_softmax_over_edges_of_several_types(pair: Pair, norm_by: str) -> None
         assert [t for t in types if leaves[t].grad is None] == []
 
 
-@given(pairs(hetero=True), st.sampled_from(["sum", "max", "min"]), st.sampled_from(["copy_lhs", "copy_rhs", "mul"]))
-def test_sums_of_messages_of_several_types(pair: Pair, reducer: str, operation: str) -> None:
-    graph = pair.graph
-    if not graph.num_edges(graph.canonical_etypes[0]):
-        return
-    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-    edges = [pair.values(graph.num_edges(t), (2,)) for t in graph.canonical_etypes]
-
-    def run(g: Any, *values: Tensor) -> Any:
-        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
-        left_given = None if operation == "copy_rhs" else left
-        right_given = None if operation == "copy_lhs" else right
-        return dgl.ops.gspmm(g, operation, reducer, left_given, right_given)
-
-    # DGL's gradients of the largest message across types fail, or go to row 0 where there is none.
-    assert_same(pair, run, *nodes, *edges, gradients=reducer == "sum")
-
-
-@given(pairs(hetero=True), st.sampled_from(["add", "copy_lhs", "copy_rhs"]))
-def test_features_of_edges_of_several_types(pair: Pair, operation: str) -> None:
-    graph = pair.graph
-    if not graph.num_edges(graph.canonical_etypes[0]):
-        return
-    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-    others = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-
-    def run(g: Any, *values: Tensor) -> Any:
-        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
-        return dgl.ops.gsddmm(g, operation, left, right, "u", "v")
-
-    assert_same(pair, run, *nodes, *others)
-
-
 @given(pairs(), pairs(hetero=True), st.booleans(), st.booleans())
 def test_edges_turned_round(plain: Pair, hetero: Pair, copy_ndata: bool, copy_edata: bool) -> None:
     for pair in (plain, hetero):

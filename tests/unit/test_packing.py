@@ -133,59 +133,44 @@ def test_random_ties_vary_with_the_seed_and_only_when_asked_for() -> None:
     assert len(mixed) == 5
 
 
-@pytest.mark.parametrize("method", ["bestfit", "", "BEST_FIT", None])
-def test_an_unknown_method_lists_the_choices(method: Any) -> None:
-    with refused(MethodError, f"unknown method {method!r}", ", ".join(METHODS)):
-        pack([[1, 1]], Limits(5, 5), method=method)
-
-
 @pytest.mark.parametrize("method", list(METHODS))
-def test_an_unknown_heuristic_is_refused_by_every_method(method: str) -> None:
+def test_every_method_refuses_what_cannot_be_packed(method: str) -> None:
     # A typo must not go unnoticed just because the method has no use for it.
     with refused(MethodError, "unknown heuristic 'produkt'", "product"):
         pack([[1, 1]], Limits(5, 5), method=method, heuristic="produkt")
+    with refused(SizesError, "no graphs"):
+        pack(np.zeros((0, 2), dtype=np.int64), Limits(5, 5), method=method)
+    with refused(GraphTooLargeError, "1 of 3 graphs", "graph 2 (3 nodes, 6 edges)", "5 nodes, 6 edges"):
+        pack([[1, 1], [5, 5], [3, 6]], Limits(5, 5), method=method)
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']"):
+        pack([[1, 1]], Limits.from_components({"edges": 5}), method=method)
+    plan = pack([[1, 1], [4, 50], [3, 7]], Limits(5), method=method)
+    assert plan.effective_limits.nodes <= (8 if method == "edge_only" else 5)
+    assert plan.histogram.num_graphs == 3
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "0", None])
-def test_a_bad_seed_is_named(seed: Any) -> None:
-    with refused(MethodError, "seed", "0..2**64-1", repr(seed)):
-        pack([[1, 1]], Limits(5, 5), seed=seed)
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        *[
+            ({"method": v}, (f"unknown method {v!r}", ", ".join(METHODS)))
+            for v in ("bestfit", "", ["best_fit"], None, 3)
+        ],
+        *[({"seed": v}, ("seed", "0..2**64-1", repr(v))) for v in (-1, 2**64, 1.5, "0", None)],
+        ({"random_ties": "yes"}, ("random_ties must be True or False", "'yes'")),
+        *[({"heuristic": v}, ("unknown heuristic", "a tuple of weights")) for v in ({1, 2}, {1: 2, 3: 4})],
+        ({"heuristic": lambda nodes: nodes}, ("must take 2 integers", "nodes, edges")),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with refused(MethodError, *parts):
+        pack([[1, 1]], Limits(5, 5), **{"method": "best_fit", **settings})
 
 
 def test_every_seed_of_64_bits_is_usable() -> None:
     seeds = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
     plans = [pack([[1, 1], [2, 2]], Limits(5, 5), method="next_fit", seed=seed) for seed in seeds]
     assert [plan.seed for plan in plans] == seeds
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_no_graphs_are_refused(method: str) -> None:
-    with refused(SizesError, "no graphs"):
-        pack(np.zeros((0, 2), dtype=np.int64), Limits(5, 5), method=method)
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_a_graph_that_fits_nowhere_is_named(method: str) -> None:
-    with refused(GraphTooLargeError, "1 of 3 graphs", "graph 2 (3 nodes, 6 edges)", "5 nodes, 6 edges"):
-        pack([[1, 1], [5, 5], [3, 6]], Limits(5, 5), method=method)
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_limits_for_other_components_are_refused(method: str) -> None:
-    with refused(LimitsError, "['edges']", "['nodes', 'edges']"):
-        pack([[1, 1]], Limits.from_components({"edges": 5}), method=method)
-
-
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_plans_without_a_limit_on_edges(method: str) -> None:
-    plan = pack([[1, 1], [4, 50], [3, 7]], Limits(5), method=method)
-    assert plan.effective_limits.nodes <= (8 if method == "edge_only" else 5)
-    assert plan.histogram.num_graphs == 3
-
-
-def test_what_are_no_limits_is_refused() -> None:
-    with refused(LimitsError, "(5, 5)", "Limits"):
-        pack([[1, 1]], (5, 5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("method", "component"), [("edge_only", "nodes"), ("node_only", "edges")])
@@ -255,33 +240,11 @@ def test_efforts_of_another_kind(setting: dict[str, Any], part: str) -> None:
             use(SizeHistogram.from_counts({(1, 1): 1}), Limits(5, 5), **setting)
 
 
-def test_random_ties_are_a_switch() -> None:
-    with refused(MethodError, "random_ties must be True or False", "'yes'"):
-        pack([[1, 1]], Limits(5, 5), random_ties="yes")
-
-
-@pytest.mark.parametrize("heuristic", [{1, 2}, {1: 2, 3: 4}])
-def test_weights_have_an_order(heuristic: Any) -> None:
-    with refused(MethodError, "unknown heuristic", "a tuple of weights"):
-        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic=heuristic)
-
-
-def test_a_heuristic_of_other_components() -> None:
-    with refused(MethodError, "must take 2 integers", "nodes, edges"):
-        pack([[1, 1]], Limits(5, 5), "best_fit", heuristic=lambda nodes: nodes)
-
-
 @pytest.mark.parametrize("limits", [(20, 40), None, "Limits"])
 def test_limits_of_another_kind_are_refused_everywhere(limits: Any) -> None:
     for use in (lambda: pack([[1, 1]], limits), lambda: lower_bound(SizeHistogram.from_counts({(1, 1): 1}), limits)):
         with refused(LimitsError, "limits must be Limits", str(limits), "Limits(nodes="):
             use()
-
-
-@pytest.mark.parametrize("method", [["best_fit"], None, 3])
-def test_a_method_that_is_no_name_is_refused(method: Any) -> None:
-    with refused(MethodError, "unknown method", repr(method), "best_fit"):
-        pack([[1, 1]], Limits(5, 5), method=method)
 
 
 def test_a_plan_says_whether_its_ties_were_random() -> None:
