@@ -21,7 +21,7 @@ CROSS_REDUCERS = ("sum", "mean", "max", "min", "stack")
 
 
 def propagate(
-    graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, fill: float = 0.0
+    graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, *, fill: float = 0.0
 ) -> dict[str, Tensor]:
     """Send messages along the edges of a type and return the features that their destination nodes get."""
     check_reducer(reduce)
@@ -65,34 +65,24 @@ def propagate_each(
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
-    arrived: dict[str, list[tuple[int, dict[str, Tensor]]]] = {}
+    given = {graph.types.edge_type(name): each for name, each in functions.items()}
+    # Stacks are in the order of edge types, other results in the order in which functions were given.
+    order = sorted(given, key=graph.canonical_etypes.index) if cross_reducer == "stack" else list(given)
+    arrived: dict[str, list[dict[str, Tensor]]] = {}
     partial: dict[str, list[Tensor]] = {}
-    for name, given in functions.items():
-        edge_type = graph.types.edge_type(name)
-        parts = given if isinstance(given, tuple) else (given,)
-        if not 2 <= len(parts) <= 3:
+    for edge_type in order:
+        parts = given[edge_type]
+        if not isinstance(parts, tuple) or not 2 <= len(parts) <= 3:
             raise SchemaError(
-                f"the functions of edge type {name!r} must be (message, reduce) or (message, reduce, apply), but are "
-                f"{shown(given)}."
+                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
+                f"are {shown(parts)}."
             )
-        message, reduce, apply = parts if len(parts) == 3 else (*parts, None)
         # As in DGL, nodes without messages of a type take no part in a largest or smallest value.
-        fill = _NEUTRAL.get(getattr(reduce, "name", ""), 0.0)
-        result = propagate(graph, edge_type, message, reduce, apply, fill)
-        arrived.setdefault(edge_type[2], []).append((graph.canonical_etypes.index(edge_type), result))
+        fill = _NEUTRAL.get(getattr(parts[1], "name", ""), 0.0)
+        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *parts, fill=fill))
         if fill:
             partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
-    return {
-        node_type: _across(
-            [result for _, result in _ordered(results, cross_reducer)], cross_reducer, partial.get(node_type)
-        )
-        for node_type, results in arrived.items()
-    }
-
-
-def _ordered(results: list[tuple[int, Any]], cross_reducer: Any) -> list[tuple[int, Any]]:
-    """Stacks are in the order of edge types, other results in the order in which functions were given."""
-    return sorted(results, key=lambda each: each[0]) if cross_reducer == "stack" else results
+    return {t: _across(results, cross_reducer, partial.get(t)) for t, results in arrived.items()}
 
 
 def _across(
@@ -116,8 +106,6 @@ def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], T
     if callable(cross_reducer):
         return cross_reducer(values)
     stacked = torch.stack(values)
-    if cross_reducer == "sum":
-        return stacked.sum(0)
-    if cross_reducer == "mean":
-        return stacked.mean(0)
+    if cross_reducer in ("sum", "mean"):
+        return stacked.sum(0) if cross_reducer == "sum" else stacked.mean(0)
     return stacked.max(0).values if cross_reducer == "max" else stacked.min(0).values
