@@ -27,6 +27,12 @@ _REMEDIES = (
         "torch.where, masks, and sizes that shapes tell (len(x), not int(mask.sum()))",
     ),
     (
+        r"(in|out)_degrees\(\)? *== *0",
+        "make the layer with allow_zero_in_degree=True (nodes without messages then get 0); a layer without that "
+        "argument, such as EGATConv, can stay uncompiled: layer.forward = torch.compiler.disable(layer.forward), and "
+        "tp.compile(..., fullgraph=False)",
+    ),
+    (
         r"dgl[/\\.]|HeteroGraphIndex|DGLGraph|_CAPI_DGL",
         "give batch.tensors instead of a DGLGraph or a PaddedBatch, and call layers on its .graph",
     ),
@@ -62,9 +68,6 @@ def explanation(name: str, error: BaseException) -> str:
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
-    refused = re.search(r"UnsupportedError\((['\"])(.*)\1\)", text)
-    if is_of_compiled_code(error) and refused:
-        return f"{name} cannot be compiled in one graph{_place(error)}: {refused[2]}"
     if reason == "Observed exception" and raised:
         return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
     said = re.search(r"code: (.*)", text)
@@ -84,11 +87,6 @@ def with_remedy(reason: str) -> str:
         f"{reason}; a number of rows depends on values: make layers of PyG that add self-loops with "
         "add_self_loops=False, and add self-loops to the graphs"
     )
-
-
-def is_of_compiled_code(error: BaseException) -> bool:
-    """Whether a TensorGraph refuses something in compiled code alone, so that uncompiled code says something else."""
-    return "compiled code cannot branch on" in str(error)
 
 
 def _place(error: BaseException) -> str:

@@ -339,7 +339,7 @@ class CompiledFunction:
                 f"({torch_private.reason_of(error)}); keep modes, attributes and global variables that "
                 "it reads as they are, or make numbers tensors."
             ) from error
-        if torch_private.is_error_of_function(error) and not breaks.is_of_compiled_code(error):
+        if torch_private.is_error_of_function(error):
             # The function's own error, which it raises uncompiled, is clearer than what the tracer makes of it.
             try:
                 self._function(*args, **kwargs)

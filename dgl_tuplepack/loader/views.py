@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,15 +10,15 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.errors import InputError, SchemaError, SizesError
+from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.items import BatchItems, Identified, WithIds, check_number, epoch_of, parts_of, shape_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.sources import Source, resolve
-from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.graph_store import StoredGraphs
+from dgl_tuplepack.store.temporary import temporary_store
 from dgl_tuplepack.store.transformed import TransformedStore
 
 # What has a schema, subsets and padded views of its own.
@@ -158,7 +154,7 @@ def opened(source: Any) -> tuple[Source, Any]:
     if isinstance(graphs, WithIds) and isinstance(graphs.dataset, StoredGraphs):
         # Stores fill ids anyway.
         graphs = graphs.dataset
-    return found, _stored_for_now(found) if graphs is None else graphs
+    return found, temporary_store(found) if graphs is None else graphs
 
 
 def schema_of(graphs: Any) -> Schema:
@@ -240,27 +236,3 @@ def _refuse_those_of_stores(settings: Mapping[str, Any]) -> None:
                 f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
                 "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
             )
-
-
-def _stored_for_now(source: Source) -> GraphStore:
-    if source.num_graphs() == 0:
-        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
-    folder = _Folder()
-    store = GraphStore.write(f"{folder.path}/store", source)
-    # The folder lives as long as the store and its subsets, which share the attribute.
-    store.__dict__["_folder"] = folder
-    return store
-
-
-class _Folder:
-    """A temporary folder, which is removed when nothing refers to it any more, or when the process ends."""
-
-    def __init__(self) -> None:
-        self.path = tempfile.mkdtemp(prefix="dgl_tuplepack-")
-        weakref.finalize(self, _remove, self.path, os.getpid())
-
-
-def _remove(path: str, process: int) -> None:
-    # A worker that was forked has the object too, but the folder is its parent's.
-    if os.getpid() == process:
-        shutil.rmtree(path, ignore_errors=True)

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +12,9 @@ from dgl.data import DGLDataset
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from dgl_tuplepack._checks import UINT64_MAX, as_path, shown, true_or_false, whole_number
-from dgl_tuplepack.errors import FormatError, SamplerError, SchemaError, SizesError, TransformError
-from dgl_tuplepack.graphs.described import description_of
-from dgl_tuplepack.graphs.transform import check_callable
-from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack._checks import shown, whole_number
+from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
 from dgl_tuplepack.limits import Limits, as_limits
-from dgl_tuplepack.packed.cache import Cache
 from dgl_tuplepack.packed.labels import PackLabels
 from dgl_tuplepack.padding import PaddedBatch
 from dgl_tuplepack.padding.coordinates import Coordinates
@@ -35,10 +25,10 @@ from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sampler.callers import in_distributed_sampler
 from dgl_tuplepack.sampler.dealing import EpochBatches
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources import Source, resolve
+from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.graph_store import StoredGraphs
 from dgl_tuplepack.store.kind import Stored, TransformedGraphs
-from dgl_tuplepack.store.pre_transform import Transformed
+from dgl_tuplepack.store.temporary import temporary_store
 
 
 class PackedDataset(DGLDataset):  # type: ignore[misc]
@@ -60,9 +50,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     Parameters
     ----------
     source
-        Everything that `GraphStore.write` takes. Graphs are read once, into a store in `save_dir`, or in a temporary
-        folder that goes with the dataset; without `pre_transform`, a store, a subset of one, and shards are used where
-        they are.
+        Everything that `GraphStore.write` takes. A store, a subset of one, and shards are used where they are; other
+        graphs are read once, into a temporary store that is removed with the dataset.
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
@@ -75,22 +64,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         As in `PaddedCollate`.
     transform
         Applied to each graph when a pack is made, as in `PaddedCollate`: nodes and edges may become fewer.
-    pre_transform
-        Applied to each graph once, before it is kept, as in `GraphStore.write`; sizes are taken after it. A cache of
-        another one, or of other settings of it, is refused.
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed
         0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the graphs.
-    name
-        Name of the dataset, and of its folder in `save_dir`.
-    save_dir
-        Folder in which the graphs and the plan are kept for later starts, as ``save_dir/name``. Processes may share it:
-        one writes, the others wait. None: nothing is kept, and each process has a copy of its own.
-    force_reload
-        Replace what is kept in `save_dir`.
-    verbose
-        Whether DGL prints what it does.
 
     Attributes
     ----------
@@ -105,17 +82,13 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     Raises
     ------
-    FormatError
-        `save_dir` holds other graphs than the source, graphs with another `pre_transform`, packs for other limits, or
-        other things; nothing is changed.
-    GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError, TransformError
+    FormatError, GraphTooLargeError, LimitsError, SamplerError, SchemaError, SizesError, TransformError
         As in `PackBatchSampler` and `GraphStore.write`; for an item, as in `PaddedCollate`.
 
     Notes
     -----
-    The graphs of a cache are compared with the source by number, schema, sizes where the source knows them, and 18
-    items (of an iterator, the first 16); a change of other items alone is not noticed. Items of workers, persistent
-    ones too, are those of the epoch that was set last in the main process: set it when no iteration is running.
+    Items of workers, persistent ones too, are those of the epoch that was set last in the main process: set it when no
+    iteration is running.
 
     Examples
     --------
@@ -147,42 +120,33 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         idtype: torch.dtype = torch.int64,
         coordinates: Coordinates = (),
         transform: Callable[[Any], Any] | None = None,
-        pre_transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
-        name: str = "packed",
-        save_dir: str | os.PathLike[str] | None = None,
-        force_reload: bool = False,
-        verbose: bool = False,
     ) -> None:
         among_ranks = num_replicas is None and in_process_group()
         settings: dict[str, Any] = {
             "content": content, "shuffle": shuffle, "seed": seed, "oversize": oversize, "replan_every": replan_every,
         }  # fmt: skip
-        transforms = {"pre_transform": pre_transform, "transform": transform, "batch_transform": batch_transform}
         with compared("its packed dataset", among_ranks) as facts:
             limits = as_limits(limits)
             # Before graphs are written, which may take long.
             replicas(num_replicas, rank)
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
-            force_reload = true_or_false("force_reload", force_reload, FormatError)
-            facts |= {"multiple_of": self.multiple_of, **_described(transforms, transform_seed)}
-            opened, view = self._opened(source, transforms, transform_seed)
-            if opened.knows_sizes and oversize == "error":
-                limits.check(opened.sizes())
-            place, keeps = self._place(opened, save_dir)
-            self._cache = Cache(place / _checked_name(name) if keeps else None, opened, limits)
-        # Ranks that share a folder take turns: rank 0 writes.
-        self._turns = (among_ranks, save_dir is not None)
-        self._store: StoredGraphs | None = None
-        super().__init__(name, raw_dir=str(place), save_dir=str(place), force_reload=force_reload, verbose=verbose)
+            facts["multiple_of"] = self.multiple_of
+            self.store, view = _opened(source, limits if oversize == "error" else None)
+            if view is not None and transform is not None:
+                raise TransformError(
+                    "the source is a view of a store with a transform, so transform cannot be given too; give the "
+                    "store itself, with both transforms."
+                )
+        super().__init__("packed", raw_dir=str(self.store.path))
         if self.store.schema.indices:
             raise SchemaError(
                 f"{list(self.store.schema.indices)} hold indices, which DGL's collate would not shift when it joins "
                 "packs; use store.padded(...) with a PackBatchSampler, or packed_loader."
             )
-        self.sampler = self._sampler(limits, plan, among_ranks, num_replicas=num_replicas, rank=rank, **settings)
+        self.sampler = PackBatchSampler(self.store, limits, plan=plan, num_replicas=num_replicas, rank=rank, **settings)
         if transform is not None:
             view = self.store.with_transform(transform, transform_seed)
         padded = (self.store if view is None else view).padded(
@@ -197,95 +161,12 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         self._prepared = -1
         self.set_epoch(0)
 
-    def _opened(self, source: Any, transforms: dict[str, Any], seed: int) -> tuple[Source, Any]:
-        """Return the source of what is kept, and a view of its graphs with a transform, if the source is one."""
-        opened, pre_transform = resolve(source), transforms["pre_transform"]
-        if not isinstance(opened, TransformedGraphs):
-            return (opened if pre_transform is None else Transformed(opened, pre_transform, seed)), None
-        for name in ("pre_transform", "transform"):
-            if transforms[name] is not None:
-                raise TransformError(
-                    f"the source is a view of a store with a transform, so {name} cannot be given too; give the store "
-                    "itself, with both transforms."
-                )
-        return resolve(opened.by_position().store), opened.by_position()
-
-    def _sampler(self, limits: Limits, plan: PackPlan | None, among_ranks: bool, **settings: Any) -> PackBatchSampler:
-        """Return the sampler of the stored graphs, with the plan of the cache, or save its plan there."""
-        replans = settings["content"] == "repack" or settings["replan_every"] is not None
-        with compared("its packed dataset", among_ranks):
-            cached = None if plan is not None or replans else self._cached_plan(limits, settings["seed"])
-            self._cache.release()
-        sampler = PackBatchSampler(self.store, limits, plan=plan if cached is None else cached, **settings)
-        if plan is None:
-            self._cache.save_plan(sampler.plan)
-        return sampler
-
-    def _cached_plan(self, limits: Limits, seed: int) -> PackPlan | None:
-        """Return the plan of the cache for the graphs that fit the limits, which are those that a sampler packs."""
-        fits = limits.fits(self.store.sizes)
-        if not fits.any():
-            limits.check(self.store.sizes)
-        kept = self.store.sizes.take(np.flatnonzero(fits))
-        histogram = self.store.histogram if fits.all() else SizeHistogram.from_sizes(kept)
-        return self._cache.plan_of(histogram.without_ids(), seed)
-
-    def _place(self, source: Source, save_dir: str | os.PathLike[str] | None) -> tuple[Path, bool]:
-        """Return the folder that DGL calls `save_dir`, and whether something is written there."""
-        if save_dir is not None:
-            # Workers may have another working folder.
-            return as_path(save_dir).expanduser().absolute(), True
-        if isinstance(source, Stored):
-            return source.by_position().path, False
-        folder = Path(tempfile.mkdtemp(prefix="dgl_tuplepack-"))
-        weakref.finalize(self, _remove, folder, os.getpid())
-        return folder, True
-
-    # DGL calls the methods from here to `save` in `__init__`.
-
-    def _load(self) -> None:
-        among_ranks, shared = self._turns
-        if not (among_ranks and shared):
-            with compared("its packed dataset", among_ranks):
-                self._load_in_turn()
-            return
-        first = torch.distributed.get_rank() == 0
-        for turn in (True, False):
-            with compared("its packed dataset", among_ranks):
-                if first == turn:
-                    self._load_in_turn()
-                # What rank 0 has replaced is new.
-                self._force_reload = False
-
-    def _load_in_turn(self) -> None:
-        with contextlib.nullcontext() if self._is_loadable() else self._cache.lock():
-            # DGL would take an error in `load` for a reason to replace the cache. Another process may have written it
-            # by now.
-            self._store = self._cache.opened() if self._is_loadable() else None
-            super()._load()
-
-    def _is_loadable(self) -> bool:
-        return not self._force_reload and self.has_cache()
-
     def has_cache(self) -> bool:
-        """Whether `save_path` holds graphs, or, for a source that is a store, a plan."""
-        return self._cache.is_there()
-
-    def load(self) -> None:
-        """Do nothing: the store is open."""
+        """Return True: there is nothing to download or to process when DGL loads the dataset."""
+        return True
 
     def process(self) -> None:
-        """Write the graphs into a store."""
-        self._store = self._cache.write(self._force_reload)
-
-    def save(self) -> None:
-        """Do nothing: graphs are saved while they are read, and the plan when it is made."""
-
-    @property
-    def store(self) -> StoredGraphs:
-        """The graphs."""
-        assert self._store is not None
-        return self._store
+        """Do nothing: graphs are read before DGL loads the dataset."""
 
     @property
     def limits(self) -> Limits:
@@ -375,7 +256,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     def __repr__(self) -> str:
         epoch = self.epoch
         packs = f"{self._length(epoch)} packs of {self.limits!r}"
-        return f'PackedDataset("{self.name}", {packs}, {len(self.store)} graphs, epoch {epoch})'
+        return f"PackedDataset({packs}, {len(self.store)} graphs, epoch {epoch})"
 
 
 def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
@@ -386,23 +267,17 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
     )
 
 
-def _checked_name(name: str) -> str:
-    """Return the name of a folder; FormatError if it cannot be one."""
-    if not isinstance(name, str) or name in ("", ".", "..") or Path(name).name != name:
-        raise FormatError(f"name must be the name of a folder, but is {shown(name)}; give plain text such as 'train'.")
-    return str(as_path(name))
+def _opened(source: Any, limits: Limits | None) -> tuple[StoredGraphs, Any]:
+    """Return the store of the graphs, and a view of it with a transform, if the source is one.
 
-
-def _described(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return the names of transforms with their settings, by argument; TransformError if one cannot be one."""
-    given = {name: transform for name, transform in transforms.items() if transform is not None}
-    for name, transform in given.items():
-        check_callable(transform, "a PaddedBatch" if name == "batch_transform" else "a DGLGraph")
-    seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    return {name: f"{description_of(transform)} (seed {seed})" for name, transform in given.items()}
-
-
-def _remove(folder: Path, owner: int) -> None:
-    """Remove a temporary folder; not in a process that was forked from its owner."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
+    Graphs that are not stored yet must fit the limits, if there are any.
+    """
+    opened = resolve(source)
+    if isinstance(opened, TransformedGraphs):
+        view: Any = opened.by_position()
+        return view.store, view
+    if isinstance(opened, Stored):
+        return opened.by_position(), None
+    if limits is not None and opened.knows_sizes:
+        limits.check(opened.sizes())
+    return temporary_store(opened), None

@@ -40,19 +40,7 @@ class PackLabels(NamedTuple):
 class FlatPacks(NamedTuple):
     """Masks and labels of a batch of p packs, with one row for each slot of its graph; made by `flatten_packs`.
 
-    ``tp.nn.masked`` takes it. Masks of nodes and edges are dicts, by node type or by canonical edge type, for
-    heterographs. Letters: V node slots, E edge slots, G graph slots of all packs.
-
-    Attributes
-    ----------
-    labels
-        ``[G, ...]``, or a dict of these by name, without entries where graphs have no label.
-    node_mask, edge_mask, graph_mask
-        Bool ``[V]``, ``[E]`` and ``[G]``, True = real.
-    graph_ids
-        int64 ``[G]``, -1 in padding.
-    graph_names
-        Names of the graphs of an item; none for one graph without a name.
+    ``tp.nn.masked`` takes it. Entries are those of `PaddedBatch`; `labels` is an empty dict if graphs have no label.
     """
 
     labels: Tensor | dict[str, Tensor]

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 Labels = Tensor | dict[str, Tensor] | None
 
 
+def _by_type(field_name: str, description: str) -> property:
+    """A property of nodes or edges: the value of a field, which is a dict by type."""
+    return property(lambda batch: batch._one_or_all(getattr(batch, field_name)), doc=description)
+
+
 @dataclass(eq=False)
 class PaddedBatch:
     """p packs of graphs, padded to p x nodes + 1, p x edges and p x graphs + 1 slots.
@@ -93,22 +98,21 @@ class PaddedBatch:
     _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
     # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
-    def _one_or_all(self, by_type: Mapping[EdgeType, object] | Mapping[str, object]) -> Any:
+    def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
         if self.graph_names:
             return {key_of(t): value for t, value in by_type.items()}
         if len(self.node_types) == 1 and len(self.edge_types) == 1:
             return next(iter(by_type.values()))
         return dict(by_type)
 
-    @property
-    def src(self) -> Any:
-        """Source node of each edge, integers ``[E]``."""
-        return self._one_or_all(self._src)
-
-    @property
-    def dst(self) -> Any:
-        """Destination node of each edge, integers ``[E]``."""
-        return self._one_or_all(self._dst)
+    src = _by_type("_src", "Source node of each edge, integers ``[E]``.")
+    dst = _by_type("_dst", "Destination node of each edge, integers ``[E]``.")
+    node_mask = _by_type("_node_masks", "Bool ``[V]``.")
+    edge_mask = _by_type("_edge_masks", "Bool ``[E]``.")
+    nodes_per_graph = _by_type("_nodes_per_graph", "Nodes in each graph slot, int64 ``[G]``.")
+    edges_per_graph = _by_type("_edges_per_graph", "Edges in each graph slot, int64 ``[G]``.")
+    num_real_nodes = _by_type("_num_real_nodes", "Number of real nodes.")
+    num_real_edges = _by_type("_num_real_edges", "Number of real edges.")
 
     @property
     def node_features(self) -> Any:
@@ -121,26 +125,6 @@ class PaddedBatch:
         """Feature name -> tensor ``[E, ...]``."""
         self._exchange_features()
         return self._one_or_all(self._edge_features)
-
-    @property
-    def node_mask(self) -> Any:
-        """Bool ``[V]``."""
-        return self._one_or_all(self._node_masks)
-
-    @property
-    def edge_mask(self) -> Any:
-        """Bool ``[E]``."""
-        return self._one_or_all(self._edge_masks)
-
-    @property
-    def nodes_per_graph(self) -> Any:
-        """Nodes in each graph slot, int64 ``[G]``."""
-        return self._one_or_all(self._nodes_per_graph)
-
-    @property
-    def edges_per_graph(self) -> Any:
-        """Edges in each graph slot, int64 ``[G]``."""
-        return self._one_or_all(self._edges_per_graph)
 
     @property
     def node_graph_slots(self) -> Any:
@@ -174,25 +158,12 @@ class PaddedBatch:
 
         Features that were written into the batch or its `graph` are included; later ones are not.
         """
-        self._exchange_features()
-        return BatchTensors(
-            src=self.src,
-            dst=self.dst,
-            node_features=self._one_or_all({t: dict(own) for t, own in self._node_features.items()}),
-            edge_features=self._one_or_all({t: dict(own) for t, own in self._edge_features.items()}),
-            labels=dict(self.labels) if isinstance(self.labels, dict) else self.labels,
-            node_mask=self.node_mask,
-            edge_mask=self.edge_mask,
-            graph_mask=self.graph_mask,
-            graph_ids=self.graph_ids,
-            nodes_per_graph=self.nodes_per_graph,
-            edges_per_graph=self.edges_per_graph,
-            node_graph_slots=self.node_graph_slots,
-            edge_graph_slots=self.edge_graph_slots,
-            row_pointers=self.row_pointers,
-            type_names=self.type_names,
-            graph_names=self.graph_names,
-        )
+        values = {name: getattr(self, name) for name in BatchTensors._fields}
+        for name, by_type in (("node_features", self._node_features), ("edge_features", self._edge_features)):
+            values[name] = self._one_or_all({t: dict(own) for t, own in by_type.items()})
+        if isinstance(self.labels, dict):
+            values["labels"] = dict(self.labels)
+        return BatchTensors(**values)
 
     @property
     def jraph(self) -> JaxGraphs:
@@ -210,16 +181,6 @@ class PaddedBatch:
         return jax_graphs(self)
 
     @property
-    def num_real_nodes(self) -> Any:
-        """Number of real nodes."""
-        return self._one_or_all(self._num_real_nodes)
-
-    @property
-    def num_real_edges(self) -> Any:
-        """Number of real edges."""
-        return self._one_or_all(self._num_real_edges)
-
-    @property
     def device(self) -> torch.device:
         """Device of the tensors."""
         return self.graph_mask.device
@@ -228,12 +189,7 @@ class PaddedBatch:
     def graph(self) -> DGLGraph:
         """The batch as one DGLGraph of ``p x graphs + 1`` graphs, built at first use on the device of the batch.
 
-        Its features are the tensors of this batch. Items of named graphs have `graphs` instead.
-
-        Raises
-        ------
-        SchemaError
-            The graphs of an item have names.
+        Its features are the tensors of this batch. Items of named graphs have `graphs` instead (else a SchemaError).
         """
         if self.graph_names:
             raise SchemaError(
@@ -244,13 +200,7 @@ class PaddedBatch:
 
     @property
     def graphs(self) -> dict[str, DGLGraph]:
-        """The batched DGLGraph of each name, with its own types, built at first use, as `graph`.
-
-        Raises
-        ------
-        SchemaError
-            The graphs have no names.
-        """
+        """The batched DGLGraph of each name, with its own types, built at first use; SchemaError without names."""
         if not self.graph_names:
             raise SchemaError("the graphs of this batch have no names, so there is one graph; use batch.graph.")
         graphs: dict[str, DGLGraph] = dict(self._up_to_date())

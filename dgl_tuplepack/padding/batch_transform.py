@@ -231,20 +231,10 @@ def _restore(batch: PaddedBatch, padding: dict[_Place, dict[str, Tensor]]) -> No
             if before is None or before.shape[1:] != value.shape[1:] or before.dtype != value.dtype:
                 before = torch.zeros_like(value[real:])
             # Joined, not written: the tensor may be one of the transform's own, or a view that repeats a row.
-            is_kept = value.is_contiguous() and _equal_bits(value[real:], before)
-            restored[name] = value if is_kept else torch.cat([value[:real], before]).contiguous()
+            restored[name] = torch.cat([value[:real], before]).contiguous()
         if place[0] == "label":
             batch.labels = as_label(restored)
         else:
             columns.update(restored)
     # A graph that was built meanwhile gets them too.
     batch._exchange_features()
-
-
-def _equal_bits(found: Tensor, expected: Tensor) -> bool:
-    """Whether two tensors have equal bytes, on the CPU; on a device, where comparing would wait for it, False."""
-    return found.is_cpu and torch.equal(_bytes(found), _bytes(expected))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)

@@ -40,52 +40,43 @@ class PaddedCollate:
     limits
         Limits of one pack with a cap on graphs, or a ladder of them, usually ``sampler.limits``.
     example
-        One item of the dataset, DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
-        It defines types, features and labels, and whether items have ids. An id is an integer >= 0, kept in
-        ``graph_ids`` (see `with_ids` too). A dict of named DGLGraphs may stand for the graph; the batch then has
-        `graphs`.
+        One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
+        It defines types, features and labels, and whether items have ids >= 0, which `graph_ids` has (see `with_ids`).
+        A dict of named DGLGraphs may stand for the graph; the batch then has `graphs`.
     packs_per_batch
         p >= 1, as in the sampler.
-    label_fill
-        Label of padding: a number, or a dict by name for dict labels, of numbers or arrays with the shape of a label.
-    feature_fill
-        Feature of padding: a number, or a dict by feature name, of numbers or arrays with the shape of a feature.
+    label_fill, feature_fill
+        Label and feature of padding: a number, or a dict by name of numbers or arrays with the shape of an entry.
     cover_padding
-        Give every padding node an incoming edge (of each type), so that layers which refuse nodes without one,
-        such as GraphConv and GATConv, accept the batch. A batch then has p x edges + p x nodes + 1 edge slots
-        instead of p x edges.
+        Give every padding node an incoming edge (of each type), for layers that refuse nodes without one, such as
+        GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
     idtype
         dtype of `src` and `dst`, torch.int64 or torch.int32.
     coordinates
         Names of node features that hold positions ``[V, ..., D]``, as ``("pos",)``, for models that divide by distances
-        or take angles. Padding nodes then lie at least 1 apart, and padding edges lead from one to the next, so no
-        padding edge has length 0; a batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts them at least 12 apart:
-        take a length beyond the cutoff of the model.
+        or take angles: no padding edge has length 0. A batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts
+        padding nodes at least 12 apart, a length beyond the cutoff of the model; the default is 1.
     sort_edges
-        Sort the edges of a batch, of each type, by their destination; edges of one destination keep their order. The
-        batch then has `row_pointers`, and its `graph` needs no conversion for sums over incoming edges. Real edges
-        still come first, those of a graph stay together, and `unpad` gives each graph its own order back.
+        Sort the edges of each type by their destination; edges of one destination keep their order. The batch then has
+        `row_pointers`. Real edges still come first, and `unpad` gives each graph its own order back.
     ties
-        Components that are one: ``{"nodes:bonds": "edges:atoms"}`` says that the nodes of the graph ``"bonds"`` are the
-        edges of ``"atoms"``, in order. Both have p x limit + 1 slots then, by the smaller limit of the two, and keep
-        equal positions, in padding and with `sort_edges` too.
+        Components that are one: with ``{"nodes:bonds": "edges:atoms"}`` the nodes of the graph "bonds" are the edges of
+        "atoms", in order. Both have p x limit + 1 slots, by the smaller limit, and keep equal positions.
     indices
         Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
-        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph; in padding they point to
-        padding, for which edges that are indexed have one more slot.
+        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph, or point to padding.
     transform
         Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
         takes and returns a DGLGraph (of PyG: a Data). Nodes and edges may become fewer, not more; features may change.
     batch_transform
-        Applied to each batch: a callable that takes a `PaddedBatch`, changes its features or labels, and returns it.
-        Padding stays as it is, see `tp.transforms`.
+        Applied to each batch: takes a `PaddedBatch`, changes its features or labels, and returns it; padding stays.
     transform_seed
         0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
         number of workers; they need items from ``with_ids(dataset)``.
     levels
-        What attributes of graphs of PyG belong to: "node", "edge", "graph", the name of an attribute that counts nodes
-        or is endpoints of edges, or None to leave one out, by name, ``{"w": "edge"}``. It is needed where the example
-        does not tell it. An attribute whose level is its own name is a component of its own, which limits count.
+        What attributes of graphs of PyG belong to, if the example does not show it: ``{"w": "edge"}``. A level is
+        "node", "edge", "graph", the name of an attribute that counts nodes or is endpoints of edges (its own name:
+        a component of its own), or None to leave the attribute out.
 
     Raises
     ------

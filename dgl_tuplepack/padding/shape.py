@@ -95,11 +95,10 @@ class PaddedShape:
         }
         for name, value in settled.items():
             object.__setattr__(self, name, value)
-        room, said = (INT64_MAX, "at most 2**63-1 are possible") if self.nbytes > INT64_MAX else _memory()
-        if self.nbytes > room:
+        if self.nbytes > (memory := _memory()):
             raise LimitsError(
-                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but {said}; use smaller "
-                "limits, or fewer packs_per_batch."
+                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but there are {memory} "
+                "bytes of memory; use smaller limits, or fewer packs_per_batch."
             )
         object.__setattr__(self, "fillings", self._fillings(distances))
         for column, target in schema.index_columns.items():
@@ -248,10 +247,9 @@ def _representable(value: Any, dtype: torch.dtype) -> bool:
     return info.min <= value <= info.max
 
 
-def _memory() -> tuple[int, str]:
-    """Bytes of this machine's memory, or of all addresses where the system does not tell, and how a message says it."""
+def _memory() -> int:
+    """Bytes of this machine's memory, or of all addresses if the system does not report it."""
     try:
-        room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        room = INT64_MAX
-    return room, f"this machine has {room} bytes of memory"
+        return INT64_MAX

@@ -22,32 +22,7 @@ class BatchTensors(NamedTuple):
     dtypes, and which entries are None; so it is compiled once. What differs from batch to batch, such as
     `num_real_graphs`, is not in it.
 
-    Entries of nodes and edges are one value for homogeneous graphs, and a dict keyed by node type or by canonical edge
-    type for heterographs, or by name for named graphs, as in the batch. Letters: V node slots, E edge slots, G graph
-    slots.
-
-    Attributes
-    ----------
-    src, dst
-        Source and destination node of each edge, integers ``[E]``.
-    node_features, edge_features
-        Feature name -> tensor ``[V, ...]`` or ``[E, ...]``.
-    labels
-        ``[G, ...]``, a dict of these by name, or None.
-    node_mask, edge_mask, graph_mask
-        Bool ``[V]``, ``[E]`` and ``[G]``, True = real.
-    graph_ids
-        int64 ``[G]``, -1 in padding, or None.
-    nodes_per_graph, edges_per_graph
-        int64 ``[G]``.
-    node_graph_slots, edge_graph_slots
-        Graph slot of each node and edge, int64 ``[V]`` and ``[E]``.
-    row_pointers
-        Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
-    type_names
-        Node type and edge type of homogeneous graphs whose types have names of their own; else None.
-    graph_names
-        Names of the graphs of an item, which `graphs` has; none for one graph without a name, which is `graph`.
+    Each entry is the attribute of `PaddedBatch` of that name; `graph`, or `graphs` for named graphs, are `TensorGraph`.
 
     Examples
     --------

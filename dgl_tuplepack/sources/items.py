@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.blocks import components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.graphs.named import by_name, check_types, is_pyg, key_of, names_of, types_in
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
-from dgl_tuplepack.sources.kind import Source, sample_ids
+from dgl_tuplepack.sources.kind import Source
 
 _PROGRESS_FROM = 50_000
 
@@ -77,12 +77,6 @@ class Items(Source):
     def by_position(self) -> Any:
         """Return the dataset itself, or a list of its items if they have no positions."""
         return self._given if self._is_indexed else list(self.items())
-
-    def some_items(self) -> dict[int, Any]:
-        """Return some items by position, fetched by index if possible."""
-        if not self._is_indexed or not self._number:
-            return super().some_items()
-        return {i: self._given[i] for i in sample_ids(self._number)}
 
 
 class SizeReader:

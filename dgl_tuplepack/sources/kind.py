@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import importlib
-import itertools
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -135,23 +133,6 @@ class Source(ABC):
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
             f"label) or (DGLGraph, label, id); give {_objects(graphs=True)}, or the path of {paths()}."
         )
-
-    def some_items(self) -> dict[int, Any]:
-        """Return some of the `items` by position, always the same ones: to see whether they are those of before."""
-        items = self.items()
-        if isinstance(items, Sequence):
-            return {i: items[i] for i in sample_ids(len(items))}
-        return dict(enumerate(itertools.islice(items, _SAMPLES)))
-
-
-# Items of a sample, in addition to the first and the last.
-_SAMPLES = 16
-
-
-def sample_ids(number: int) -> list[int]:
-    """Return the first and the last item, and some that depend on the number of items alone, in ascending order."""
-    digests = (hashlib.sha256(f"{number} {i}".encode()).digest() for i in range(_SAMPLES))
-    return sorted({0, number - 1, *(int.from_bytes(digest[:8], "little") % number for digest in digests)})
 
 
 class SizedSource(Source):

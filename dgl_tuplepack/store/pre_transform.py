@@ -66,12 +66,6 @@ class Transformed(Source):
         for position, item in enumerate(inner):
             yield self._transformed(position, item, copies=blocks is None)
 
-    def some_items(self) -> dict[int, Any]:
-        """Return some of the transformed graphs by position: those that the source chooses."""
-        if not self._source.prefers_items and self._source.blocks() is not None:
-            return super().some_items()
-        return {i: self._transformed(i, item, copies=True) for i, item in self._source.some_items().items()}
-
     def _transformed(self, position: int, item: Any, copies: bool) -> Any:
         where = f"item {position}"
         given = parts_of(item, where)

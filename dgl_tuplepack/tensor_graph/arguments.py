@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.tensor_graph.groups import is_readable
 from dgl_tuplepack.tensor_graph.relation import Relation
 from dgl_tuplepack.tensor_graph.views import check_rows
-
-Key = TypeVar("Key")
 
 _INTEGERS = (torch.int32, torch.int64)
 
@@ -25,20 +23,30 @@ def relations(hetero: bool, src: Any, dst: Any, numbers: Mapping[str, int]) -> d
     """Return the edges of each type, in the order of the types."""
     sources, destinations = (_by_type(name, hetero, each, EDGE_TYPE) for name, each in (("src", src), ("dst", dst)))
     for edge_type in sources:
-        _checked_edge_type(edge_type, numbers)
+        is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
+        if not is_triple or edge_type[0] not in numbers or edge_type[2] not in numbers:
+            raise SchemaError(
+                f"an edge type must be (source node type, edge type, destination node type) with the node types "
+                f"{sorted(numbers)} of num_nodes, but is {shown(edge_type)}."
+            )
     if set(sources) != set(destinations):
         raise SchemaError(
             f"src has the edge types {sorted(sources)}, but dst has {sorted(destinations)}; give both of each type."
         )
-    made = {}
-    for edge_type in sorted(sources):
-        source, _, destination = edge_type
-        ends = sources[edge_type], destinations[edge_type]
-        _check_ends(edge_type, *ends)
-        _check_are_nodes("src", ends[0], numbers[source], edge_type, source)
-        _check_are_nodes("dst", ends[1], numbers[destination], edge_type, destination)
-        made[edge_type] = Relation(*ends, numbers[source], numbers[destination])
-    return made
+    return {t: _relation(t, sources[t], destinations[t], numbers[t[0]], numbers[t[2]]) for t in sorted(sources)}
+
+
+def _relation(t: EdgeType, src: Any, dst: Any, num_src: int, num_dst: int) -> Relation:
+    for name, ends in (("src", src), ("dst", dst)):
+        _check_indices(name, ends, t, _INTEGERS)
+    if src.shape != dst.shape or src.dtype != dst.dtype:
+        raise SchemaError(
+            f"src and dst of edge type {t!r} must have one length and dtype, but have {src.shape[0]} {src.dtype} and "
+            f"{dst.shape[0]} {dst.dtype}."
+        )
+    _check_are_nodes("src", src, num_src, t, t[0])
+    _check_are_nodes("dst", dst, num_dst, t, t[2])
+    return Relation(src, dst, num_src, num_dst)
 
 
 def numbers_of_nodes(given: Any) -> dict[str, int]:
@@ -61,39 +69,11 @@ def _checked_number(node_type: str, number: Any) -> int:
     return checked
 
 
-def _by_type(name: str, hetero: bool, given: Any, only: Any) -> dict[Any, Any]:
-    if not hetero:
-        if isinstance(given, Mapping):
-            raise SchemaError(f"{name} is a dict by type, but num_nodes is one number; give a dict by node type.")
-        return {only: given}
-    if not isinstance(given, Mapping):
-        raise SchemaError(f"num_nodes is a dict by type, but {name} is {type(given).__name__}; give a dict by type.")
-    return dict(given)
-
-
-def _checked_edge_type(edge_type: Any, numbers: Mapping[str, int]) -> EdgeType:
-    if not isinstance(edge_type, tuple) or len(edge_type) != 3:
-        raise SchemaError(
-            f"edge types must be (source node type, edge type, destination node type), but one is {shown(edge_type)}."
-        )
-    unknown = [each for each in (edge_type[0], edge_type[2]) if each not in numbers]
-    if unknown:
-        raise SchemaError(f"edge type {edge_type!r} has node types that num_nodes {sorted(numbers)} does not have.")
-    return edge_type
-
-
-def _check_ends(edge_type: EdgeType, src: Any, dst: Any) -> None:
-    for name, ends in (("src", src), ("dst", dst)):
-        if not isinstance(ends, Tensor) or ends.dim() != 1 or ends.dtype not in _INTEGERS:
-            what = f"{ends.dtype} {list(ends.shape)}" if isinstance(ends, Tensor) else type(ends).__name__
-            raise SchemaError(
-                f"{name} of edge type {edge_type!r} must be a tensor of int32 or int64 with one axis, but is {what}."
-            )
-    if src.shape != dst.shape or src.dtype != dst.dtype:
-        raise SchemaError(
-            f"src and dst of edge type {edge_type!r} must have one length and dtype, but have {src.shape[0]} "
-            f"{src.dtype} and {dst.shape[0]} {dst.dtype}."
-        )
+def _by_type(name: str, hetero: bool, given: Any, only: GraphType) -> dict[Any, Any]:
+    if hetero != isinstance(given, Mapping):
+        expected = "a dict by type" if hetero else "one value"
+        raise SchemaError(f"num_nodes is {expected}, but {name} is {type(given).__name__}; give {expected} for both.")
+    return dict(given) if hetero else {only: given}
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
@@ -110,7 +90,9 @@ def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, 
         )
 
 
-def _check_indices(name: str, values: Any, number: int | None, of_type: Any, dtypes: tuple[torch.dtype, ...]) -> None:
+def _check_indices(
+    name: str, values: Any, of_type: Any, dtypes: tuple[torch.dtype, ...], number: int | None = None
+) -> None:
     """Check the shape and the dtype of numbers of rows."""
     fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
     if not fits or (number is not None and values.shape[0] != number):
@@ -122,65 +104,66 @@ def _check_indices(name: str, values: Any, number: int | None, of_type: Any, dty
         )
 
 
-def features(
-    name: str, hetero: bool, given: Mapping[Any, Any] | None, numbers: Mapping[Key, int], only: Any
-) -> dict[Key, dict[str, Tensor]]:
-    """Return a dict of features for each type."""
-    frames: dict[Key, dict[str, Tensor]] = {each: {} for each in numbers}
-    by_type = {} if given is None else dict(given) if hetero else {only: given}
-    for of_type, frame in by_type.items():
-        if of_type not in frames:
-            raise SchemaError(f"{name} has the type {of_type!r}, but the graph has {list(frames)}.")
-        if not isinstance(frame, Mapping):
-            raise SchemaError(f"{name} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}.")
-        for feature, value in frame.items():
-            check_rows(feature, value, numbers[of_type], "nodes" if "node" in name else "edges", of_type)
-            frames[of_type][feature] = value
-    return frames
+def frames(
+    hetero: bool, given: Mapping[str, Mapping[Any, Any] | None], rows: Mapping[GraphType, int]
+) -> dict[GraphType, dict[str, Tensor]]:
+    """Return a dict of features for each type, given features by the name of the argument."""
+    made: dict[GraphType, dict[str, Tensor]] = {each: {} for each in rows}
+    for (argument, features), only in zip(given.items(), (NODE_TYPE, EDGE_TYPE), strict=True):
+        by_type = {} if features is None else features if hetero else {only: features}
+        for of_type, frame in by_type.items():
+            if of_type not in made:
+                raise SchemaError(f"{argument} has the type {of_type!r}, but the graph has {list(made)}.")
+            if not isinstance(frame, Mapping):
+                raise SchemaError(
+                    f"{argument} of type {of_type!r} must be a dict of tensors, but is {type(frame).__name__}."
+                )
+            for name, value in frame.items():
+                check_rows(name, value, rows[of_type], of_type)
+                made[of_type][name] = value
+    return made
 
 
-def batch_numbers(name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any) -> dict[Key, Tensor] | None:
-    """Return the numbers in each graph of a batch by type; None where all is one graph."""
-    by_type = _of_all_types(name, hetero, given, types, only)
-    if by_type is None:
-        return None
-    graphs = None
-    for of_type, counts in by_type.items():
-        _check_indices(name, counts, graphs, of_type, _INTEGERS)
-        graphs = counts.shape[0]
-    return by_type
-
-
-def check_graphs(of_nodes: Mapping[str, Tensor] | None, of_edges: Mapping[EdgeType, Tensor] | None) -> None:
-    """Check that numbers of nodes and of edges are those of as many graphs."""
-    if not of_nodes or not of_edges:
-        return
-    graphs, others = (next(iter(each.values())).shape[0] for each in (of_nodes, of_edges))
-    if graphs != others:
-        raise SchemaError(
-            f"batch_num_nodes is of {graphs} graphs, but batch_num_edges of {others}; give a number for each graph."
-        )
+def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]) -> dict[GraphType, Tensor]:
+    """Return the numbers in each graph of a batch by type, without types for which none are given."""
+    counts: dict[GraphType, Tensor] = {}
+    for argument, of_type, values in _of_all_types(hetero, given, rows):
+        graphs = next(iter(counts.values())).shape[0] if counts else None
+        _check_indices(argument, values, of_type, _INTEGERS, graphs)
+        counts[of_type] = values
+    return counts
 
 
 def graph_slots(
-    name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any, counts: Any
-) -> dict[Key, Tensor] | None:
-    """Return the graph of each row by type, or None."""
-    by_type = _of_all_types(name, hetero, given, types, only)
-    if by_type is None:
-        return None
-    if counts is None:
-        of_counts = "batch_num_nodes" if "node" in name else "batch_num_edges"
-        raise SchemaError(f"{name} is given without {of_counts}, which tells the number of graphs; give both.")
-    for of_type, slots in by_type.items():
-        _check_indices(name, slots, types[of_type], of_type, (torch.int64,))
-    return by_type
+    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
+) -> dict[GraphType, Tensor]:
+    """Return the graph of each row by type, without types for which none are given."""
+    slots: dict[GraphType, Tensor] = {}
+    for argument, of_type, values in _of_all_types(hetero, given, rows):
+        if of_type not in counts:
+            raise SchemaError(
+                f"{argument} is given without the numbers of rows in each graph; give batch_num_nodes and "
+                "batch_num_edges too."
+            )
+        _check_indices(argument, values, of_type, (torch.int64,), rows[of_type])
+        slots[of_type] = values
+    return slots
 
 
-def _of_all_types(name: str, hetero: bool, given: Any, types: Mapping[Key, int], only: Any) -> dict[Key, Tensor] | None:
-    if given is None:
-        return None
-    by_type = _by_type(name, hetero, given, only)
-    if set(by_type) != set(types):
-        raise SchemaError(f"{name} has the types {sorted(by_type)}, but the graph has {list(types)}; give all of them.")
-    return {each: by_type[each] for each in types}
+def _of_all_types(
+    hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
+) -> list[tuple[str, GraphType, Any]]:
+    """List argument, type and value, given the values of nodes and then of edges by the name of the argument."""
+    listed = []
+    onlies: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
+    for (argument, values), only in zip(given.items(), onlies, strict=True):
+        if values is None:
+            continue
+        types = [each for each in rows if isinstance(each, type(only))]
+        by_type = _by_type(argument, hetero, values, only)
+        if set(by_type) != set(types):
+            raise SchemaError(
+                f"{argument} has the types {sorted(by_type)}, but the graph has {types}; give all of them."
+            )
+        listed += [(argument, each, by_type[each]) for each in types]
+    return listed

@@ -27,66 +27,40 @@ from dgl_tuplepack.tensor_graph.relation import Relation
 
 _NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
-# A feature of nodes by number of the node type, or of edges by number of the edge type.
-Operand = Any
 
 
 @replaces("dgl.ops.spmm", "gspmm", kind=TensorGraph)
-def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Operand, rhs_data: Operand) -> Any:
+def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None) -> Tensor:
     """Reduce messages made of features of source nodes and of edges at the destination nodes of the edges.
 
-    With one edge type the features are tensors and so is the result. With several they are sequences by number of the
-    type, and the result is a tuple by number of the node type, None for types without incoming edge types. As in DGL,
-    the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
+    As in DGL, the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
     """
     if reduce_op not in REDUCERS:
         raise SchemaError(f"unknown reduce function {shown(reduce_op)}; choose one of {', '.join(REDUCERS)}.")
-    edge_types = g.canonical_etypes
     fill = _NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
-    if len(edge_types) == 1:
-        relation = g.relations[edge_types[0]]
-        return relation.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
-    if reduce_op == "mean":
-        raise SchemaError("a mean across several edge types is not defined; use multi_update_all.")
-    messages: dict[str, list[tuple[Tensor, Tensor]]] = {}
-    for number, edge_type in enumerate(edge_types):
-        relation = g.relations[edge_type]
-        left = None if lhs_data is None else lhs_data[g.ntypes.index(edge_type[0])]
-        right = None if rhs_data is None else rhs_data[number]
-        message = _messages(relation, op, left, right, SRC, EDGE)
-        messages.setdefault(edge_type[2], []).append((message, relation.by_dst.index))
-    results = {}
-    for node_type, parts in messages.items():
-        values, rows = (torch.cat(each) for each in zip(*parts, strict=True))
-        results[node_type] = Groups(rows, g.num_nodes(node_type)).reduce(values, reduce_op, fill)
-    return tuple(results.get(node_type) for node_type in g.ntypes)
+    relation = _relation(g)
+    return relation.by_dst.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
 
 
 @replaces("dgl.ops.sddmm", "gsddmm", kind=TensorGraph)
 def gsddmm(
-    g: TensorGraph, op: str, lhs_data: Operand, rhs_data: Operand, lhs_target: str = "u", rhs_target: str = "v"
-) -> Any:
-    """Compute features of edges from those of their ends, or of the edges themselves.
-
-    With one edge type the features are tensors and so is the result; with several both are sequences by number of the
-    type.
-    """
+    g: TensorGraph,
+    op: str,
+    lhs_data: Tensor | None,
+    rhs_data: Tensor | None,
+    lhs_target: str = "u",
+    rhs_target: str = "v",
+) -> Tensor:
+    """Compute features of edges from those of their ends, or of the edges themselves."""
     for target in (lhs_target, rhs_target):
         if target not in _TARGETS:
             raise SchemaError(f"unknown target {shown(target)}; choose one of {', '.join(_TARGETS)}.")
-    targets = _TARGETS[lhs_target], _TARGETS[rhs_target]
-    edge_types = g.canonical_etypes
-    if len(edge_types) == 1:
-        return _messages(g.relations[edge_types[0]], op, lhs_data, rhs_data, *targets)
-    results = []
-    for number, edge_type in enumerate(edge_types):
-        places = g.ntypes.index(edge_type[0]), g.ntypes.index(edge_type[2]), number
-        left, right = (
-            None if data is None else data[places[target]]
-            for data, target in zip((lhs_data, rhs_data), targets, strict=True)
-        )
-        results.append(_messages(g.relations[edge_type], op, left, right, *targets))
-    return tuple(results)
+    return _messages(_relation(g), op, lhs_data, rhs_data, _TARGETS[lhs_target], _TARGETS[rhs_target])
+
+
+def _relation(graph: TensorGraph) -> Relation:
+    """The edges of a graph of one edge type; SchemaError for several."""
+    return graph.relations[graph.types.edge_type(None)]
 
 
 def _messages(
@@ -153,10 +127,10 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges turned round, in their order; features of edges stay if `copy_edata` is true."""
+    """Return the graph with all edges reversed, in their order; features of edges stay if `copy_edata` is true."""
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
-    return g.turned_round(keep_nodes, keep_edges)
+    return g.reversed(keep_nodes, keep_edges)
 
 
 @replaces("dgl.ops.segment", "segment_reduce", kind=None)

@@ -34,9 +34,9 @@ class EdgeBatch:
         relation = graph.relations[edge_type]
         self._relation = relation
         self.canonical_etype = edge_type
-        self.src = GatheredFeatures(graph.node_frames[edge_type[0]], relation.by_src.gather)
-        self.dst = GatheredFeatures(graph.node_frames[edge_type[2]], relation.by_dst.gather)
-        self.data = graph.edge_frames[edge_type]
+        self.src = GatheredFeatures(graph.frames[edge_type[0]], relation.by_src.gather)
+        self.dst = GatheredFeatures(graph.frames[edge_type[2]], relation.by_dst.gather)
+        self.data = graph.frames[edge_type]
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
         """Source nodes, destination nodes and numbers of the edges."""
@@ -112,12 +112,8 @@ def messages_of(graph: TensorGraph, edge_type: EdgeType, function: Any) -> dict[
 
 def operand(graph: TensorGraph, edge_type: EdgeType, target: int, name: str) -> Tensor:
     """Return the feature of source nodes, destination nodes or edges that a built-in function names."""
-    frames: tuple[dict[str, Tensor], ...] = (
-        graph.node_frames[edge_type[0]],
-        graph.node_frames[edge_type[2]],
-        graph.edge_frames[edge_type],
-    )
-    frame = frames[target]
+    # In the order of SRC, DST and EDGE.
+    frame = graph.frames[(edge_type[0], edge_type[2], edge_type)[target]]
     if name not in frame:
         rows = ("source nodes", "destination nodes", "edges")[target]
         raise SchemaError(

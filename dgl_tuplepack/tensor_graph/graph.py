@@ -10,25 +10,17 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType
-from dgl_tuplepack.tensor_graph.arguments import (
-    batch_numbers,
-    check_graphs,
-    features,
-    graph_slots,
-    numbers_of_nodes,
-    relations,
-)
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.tensor_graph.arguments import batch_numbers, frames, graph_slots, numbers_of_nodes, relations
 from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
-from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_all, propagate_each
+from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
 from dgl_tuplepack.tensor_graph.structure import Structure
 from dgl_tuplepack.tensor_graph.types import Types
 from dgl_tuplepack.tensor_graph.views import EdgeView, FeatureView, NodeView
 
-Key = TypeVar("Key")
-Frames = dict[Key, dict[str, Tensor]]
+Value = TypeVar("Value")
 
 
 class TensorGraph(Structure):
@@ -91,20 +83,14 @@ class TensorGraph(Structure):
         numbers = numbers_of_nodes(num_nodes)
         self.relations = relations(hetero, src, dst, numbers)
         self.types = Types(sorted(numbers), list(self.relations))
-        self._num_nodes = numbers
-        nodes = {each: numbers[each] for each in self.types.node_types}
-        edges = {each: relation.num_edges for each, relation in self.relations.items()}
-        self.node_frames: Frames[str] = features("node_features", hetero, node_features, nodes, NODE_TYPE)
-        self.edge_frames: Frames[EdgeType] = features("edge_features", hetero, edge_features, edges, EDGE_TYPE)
-        self._batch_num_nodes = batch_numbers("batch_num_nodes", hetero, batch_num_nodes, nodes, NODE_TYPE)
-        self._batch_num_edges = batch_numbers("batch_num_edges", hetero, batch_num_edges, edges, EDGE_TYPE)
-        check_graphs(self._batch_num_nodes, self._batch_num_edges)
-        self._node_slots = graph_slots(
-            "node_graph_slots", hetero, node_graph_slots, nodes, NODE_TYPE, self._batch_num_nodes
-        )
-        self._edge_slots = graph_slots(
-            "edge_graph_slots", hetero, edge_graph_slots, edges, EDGE_TYPE, self._batch_num_edges
-        )
+        self.rows = {each: numbers[each] for each in self.types.node_types}
+        self.rows |= {each: relation.num_edges for each, relation in self.relations.items()}
+        features = {"node_features": node_features, "edge_features": edge_features}
+        self.frames = frames(hetero, features, self.rows)
+        counts = {"batch_num_nodes": batch_num_nodes, "batch_num_edges": batch_num_edges}
+        self._counts = batch_numbers(hetero, counts, self.rows)
+        slots = {"node_graph_slots": node_graph_slots, "edge_graph_slots": edge_graph_slots}
+        self._slots = graph_slots(hetero, slots, self.rows, self._counts)
 
     def _with(self, **changes: Any) -> TensorGraph:
         """A copy with other attributes."""
@@ -116,28 +102,25 @@ class TensorGraph(Structure):
         raise refusal(name)
 
     def __repr__(self) -> str:
-        nodes = ", ".join(f"{each}: {number}" for each, number in self._num_nodes.items())
-        edges = ", ".join(f"{each}: {relation.num_edges}" for each, relation in self.relations.items())
+        nodes = ", ".join(f"{each}: {self.rows[each]}" for each in self.ntypes)
+        edges = ", ".join(f"{each}: {self.rows[each]}" for each in self.canonical_etypes)
         if self.is_homogeneous:
             nodes, edges = str(self.num_nodes()), str(self.num_edges())
         return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
 
     def __getitem__(self, key: Any) -> TensorGraph:
         """Return the graph of one edge type and its node types, which shares features with this one."""
-        edge_type = self._only_edge_type(key)
-        source, _, destination = edge_type
-        nodes = [source] if source == destination else [source, destination]
+        edge_type = self.types.edge_type(key)
+        nodes = list(dict.fromkeys((edge_type[0], edge_type[2])))
+        kept: list[GraphType] = [*nodes, edge_type]
         return self._with(
             relations={edge_type: self.relations[edge_type]},
             types=Types(nodes, [edge_type]),
-            _num_nodes={each: self._num_nodes[each] for each in nodes},
-            node_frames={each: self.node_frames[each] for each in nodes},
-            edge_frames={edge_type: self.edge_frames[edge_type]},
+            rows={each: self.rows[each] for each in kept},
+            frames={each: self.frames[each] for each in kept},
             # As in DGL, such a part of a batch counts as one graph.
-            _batch_num_nodes=None,
-            _batch_num_edges=None,
-            _node_slots=None,
-            _edge_slots=None,
+            _counts={},
+            _slots={},
         )
 
     # Features.
@@ -145,22 +128,22 @@ class TensorGraph(Structure):
     @property
     def ndata(self) -> FeatureView:
         """Features of nodes."""
-        return FeatureView(self, False, self.ntypes)
+        return FeatureView(self, self.ntypes)
 
     @property
     def srcdata(self) -> FeatureView:
         """Features of nodes that edges begin in."""
-        return FeatureView(self, False, self.srctypes)
+        return FeatureView(self, self.srctypes)
 
     @property
     def dstdata(self) -> FeatureView:
         """Features of nodes that edges end in."""
-        return FeatureView(self, False, self.dsttypes)
+        return FeatureView(self, self.dsttypes)
 
     @property
     def edata(self) -> FeatureView:
         """Features of edges."""
-        return FeatureView(self, True, self.canonical_etypes)
+        return FeatureView(self, self.canonical_etypes)
 
     @property
     def nodes(self) -> NodeView:
@@ -188,27 +171,28 @@ class TensorGraph(Structure):
 
     def local_var(self) -> TensorGraph:
         """Return a graph that begins with the same features; changes of one do not appear in the other."""
-        return self._with(node_frames=_copied(self.node_frames), edge_frames=_copied(self.edge_frames))
+        return self._with(frames=_copied(self.frames))
 
     def clone(self) -> TensorGraph:
         """Return a graph with copies of all features."""
         return self._mapped(lambda tensor: tensor.clone())
 
-    def turned_round(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
-        """Return the graph with all edges turned round; features stay where they are wanted."""
+    def reversed(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
+        """Return the graph with all edges reversed; optionally keep features."""
 
-        def turned(values: Mapping[EdgeType, Any] | None) -> dict[EdgeType, Any] | None:
-            return None if values is None else {(each[2], each[1], each[0]): value for each, value in values.items()}
+        def turned(values: Mapping[Any, Value]) -> dict[Any, Value]:
+            return {t if isinstance(t, str) else (t[2], t[1], t[0]): value for t, value in values.items()}
 
-        relations = turned({key: each.turned_round() for key, each in self.relations.items()}) or {}
-        edge_frames = {key: frame if keep_edges else {} for key, frame in self.edge_frames.items()}
+        nodes = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
+        edges = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
+        relations = turned({t: each.reversed() for t, each in self.relations.items()})
         return self._with(
             relations=relations,
             types=Types(self.ntypes, list(relations)),
-            node_frames=_copied(self.node_frames if keep_nodes else {each: {} for each in self.ntypes}),
-            edge_frames=turned(_copied(edge_frames)),
-            _batch_num_edges=turned(self._batch_num_edges),
-            _edge_slots=turned(self._edge_slots),
+            rows=turned(self.rows),
+            frames={**nodes, **turned(edges)},
+            _counts=turned(self._counts),
+            _slots=turned(self._slots),
         )
 
     # Message passing.
@@ -238,12 +222,13 @@ class TensorGraph(Structure):
         etype: str | EdgeType | None = None,
     ) -> None:
         """Send messages along all edges, and set features of their destination nodes to what they reduce to."""
-        if etype is not None or len(self.canonical_etypes) == 1:
-            known = self.types.edge_type(etype)
-            self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
-            return
-        for node_type, result in propagate_all(self, message_func, reduce_func).items():
-            self._set_nodes(node_type, applied(self, node_type, apply_node_func, result))
+        if etype is None and len(self.canonical_etypes) > 1:
+            raise SchemaError(
+                f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
+                "functions for each to multi_update_all."
+            )
+        known = self.types.edge_type(etype)
+        self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
 
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
@@ -255,14 +240,18 @@ class TensorGraph(Structure):
                 self.apply_nodes(apply_node_func, ntype=node_type)
 
     def _set_nodes(self, node_type: str, values: Mapping[str, Tensor]) -> None:
-        FeatureView(self, False, [node_type]).update(values)
+        FeatureView(self, [node_type]).update(values)
 
     # Copies.
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TensorGraph:
         """Return the same graph on another device."""
-        moved = self._mapped(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-        return moved._with(relations={t: each.to(device, non_blocking) for t, each in self.relations.items()})
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
+        relations = {t: each.mapped(moved) for t, each in self.relations.items()}
+        return self._mapped(moved)._with(relations=relations)
 
     def cpu(self) -> TensorGraph:
         """Return the same graph on the CPU."""
@@ -270,7 +259,8 @@ class TensorGraph(Structure):
 
     def astype(self, idtype: torch.dtype) -> TensorGraph:
         """Return the same graph with end nodes of another integer dtype."""
-        return self.local_var()._with(relations={t: each.astype(idtype) for t, each in self.relations.items()})
+        relations = {t: each.mapped(lambda ends: ends.to(idtype)) for t, each in self.relations.items()}
+        return self.local_var()._with(relations=relations)
 
     def long(self) -> TensorGraph:
         """Return the same graph with int64 end nodes."""
@@ -283,37 +273,30 @@ class TensorGraph(Structure):
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
         """A copy with features and numbers changed by a function."""
 
-        def mapped(tensors: Mapping[Any, Tensor] | None) -> dict[Any, Tensor] | None:
-            return None if tensors is None else {key: function(tensor) for key, tensor in tensors.items()}
+        def mapped(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
+            return {key: function(tensor) for key, tensor in tensors.items()}
 
-        return self._with(
-            node_frames={each: mapped(frame) for each, frame in self.node_frames.items()},
-            edge_frames={each: mapped(frame) for each, frame in self.edge_frames.items()},
-            _batch_num_nodes=mapped(self._batch_num_nodes),
-            _batch_num_edges=mapped(self._batch_num_edges),
-            _node_slots=mapped(self._node_slots),
-            _edge_slots=mapped(self._edge_slots),
-        )
+        frames = {each: mapped(frame) for each, frame in self.frames.items()}
+        return self._with(frames=frames, _counts=mapped(self._counts), _slots=mapped(self._slots))
 
 
 class _LocalScope:
     def __init__(self, graph: TensorGraph) -> None:
         self._graph = graph
-        self._before = graph.node_frames, graph.edge_frames
+        self._before = graph.frames
 
     def __enter__(self) -> None:
-        graph = self._graph
-        self._before = graph.node_frames, graph.edge_frames
-        graph.node_frames, graph.edge_frames = _copied(graph.node_frames), _copied(graph.edge_frames)
+        self._before = self._graph.frames
+        self._graph.frames = _copied(self._before)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        self._graph.node_frames, self._graph.edge_frames = self._before
+        self._graph.frames = self._before
         return False
 
 
-def _copied(frames: Frames[Key]) -> Frames[Key]:
+def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, dict[str, Tensor]]:
     return {key: dict(frame) for key, frame in frames.items()}
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, is_built_in, messages_of
-from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.functions import NodeBatch, check_reducer, messages_of
 
 if TYPE_CHECKING:
     from dgl_tuplepack.tensor_graph.graph import TensorGraph
@@ -22,13 +21,13 @@ CROSS_REDUCERS = ("sum", "mean", "max", "min", "stack")
 
 
 def propagate(
-    graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, fill: float = 0.0
+    graph: TensorGraph, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, *, fill: float = 0.0
 ) -> dict[str, Tensor]:
     """Send messages along the edges of a type and return the features that their destination nodes get."""
     check_reducer(reduce)
     messages = messages_of(graph, edge_type, message)
     _check_field(reduce, messages)
-    result = graph.relations[edge_type].reduce(messages[reduce.msg_field], reduce.name, fill)
+    result = graph.relations[edge_type].by_dst.reduce(messages[reduce.msg_field], reduce.name, fill)
     return applied(graph, edge_type[2], apply, {reduce.out_field: result})
 
 
@@ -44,36 +43,12 @@ def applied(graph: TensorGraph, node_type: str, function: Any, result: dict[str,
     """Apply a function of nodes to their features and the ones just computed; without a function, return the latter."""
     if function is None:
         return result
-    changed = function(NodeBatch(graph, node_type, {**graph.node_frames[node_type], **result}))
+    changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
     if not isinstance(changed, Mapping):
         raise SchemaError(
             f"an apply function must return a dict of tensors by name, but returned {type(changed).__name__}."
         )
     return dict(changed)
-
-
-def propagate_all(graph: TensorGraph, message: Any, reduce: Any) -> dict[str, dict[str, Tensor]]:
-    """Send messages along the edges of all types, and reduce those to a node across types; features by node type."""
-    check_reducer(reduce)
-    if not is_built_in(message) or reduce.name == "mean":
-        raise SchemaError(
-            f"the graph has the edge types {graph.canonical_etypes}; a message function of a user, and means across "
-            "types, need multi_update_all, or update_all with etype=TYPE."
-        )
-    results: dict[str, dict[str, Tensor]] = {}
-    for node_type in dict.fromkeys(each[2] for each in graph.canonical_etypes):
-        fitting = [each for each in graph.canonical_etypes if each[2] == node_type]
-        if reduce.name == "sum":
-            parts = [propagate(graph, each, message, reduce)[reduce.out_field] for each in fitting]
-            total = parts[0]
-            for part in parts[1:]:
-                total = total + part
-        else:
-            messages = torch.cat([messages_of(graph, each, message)[reduce.msg_field] for each in fitting])
-            rows = torch.cat([graph.relations[each].by_dst.index for each in fitting])
-            total = Groups(rows, graph.num_nodes(node_type)).extreme(messages, reduce.name == "max")
-        results[node_type] = {reduce.out_field: total}
-    return results
 
 
 def propagate_each(
@@ -85,34 +60,24 @@ def propagate_each(
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(CROSS_REDUCERS)}, or give a "
             "function of a list of tensors."
         )
-    arrived: dict[str, list[tuple[int, dict[str, Tensor]]]] = {}
+    given = {graph.types.edge_type(name): each for name, each in functions.items()}
+    # Stacks are in the order of edge types, other results in the order in which functions were given.
+    order = sorted(given, key=graph.canonical_etypes.index) if cross_reducer == "stack" else list(given)
+    arrived: dict[str, list[dict[str, Tensor]]] = {}
     partial: dict[str, list[Tensor]] = {}
-    for name, given in functions.items():
-        edge_type = graph.types.edge_type(name)
-        parts = given if isinstance(given, tuple) else (given,)
-        if not 2 <= len(parts) <= 3:
+    for edge_type in order:
+        parts = given[edge_type]
+        if not isinstance(parts, tuple) or not 2 <= len(parts) <= 3:
             raise SchemaError(
-                f"the functions of edge type {name!r} must be (message, reduce) or (message, reduce, apply), but are "
-                f"{shown(given)}."
+                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
+                f"are {shown(parts)}."
             )
-        message, reduce, apply = parts if len(parts) == 3 else (*parts, None)
         # As in DGL, nodes without messages of a type take no part in a largest or smallest value.
-        fill = _NEUTRAL.get(getattr(reduce, "name", ""), 0.0)
-        result = propagate(graph, edge_type, message, reduce, apply, fill)
-        arrived.setdefault(edge_type[2], []).append((graph.canonical_etypes.index(edge_type), result))
+        fill = _NEUTRAL.get(getattr(parts[1], "name", ""), 0.0)
+        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *parts, fill=fill))
         if fill:
             partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
-    return {
-        node_type: _across(
-            [result for _, result in _ordered(results, cross_reducer)], cross_reducer, partial.get(node_type)
-        )
-        for node_type, results in arrived.items()
-    }
-
-
-def _ordered(results: list[tuple[int, Any]], cross_reducer: Any) -> list[tuple[int, Any]]:
-    """Stacks are in the order of edge types, other results in the order in which functions were given."""
-    return sorted(results, key=lambda each: each[0]) if cross_reducer == "stack" else results
+    return {t: _across(results, cross_reducer, partial.get(t)) for t, results in arrived.items()}
 
 
 def _across(
@@ -136,8 +101,6 @@ def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], T
     if callable(cross_reducer):
         return cross_reducer(values)
     stacked = torch.stack(values)
-    if cross_reducer == "sum":
-        return stacked.sum(0)
-    if cross_reducer == "mean":
-        return stacked.mean(0)
+    if cross_reducer in ("sum", "mean"):
+        return stacked.sum(0) if cross_reducer == "sum" else stacked.mean(0)
     return stacked.max(0).values if cross_reducer == "max" else stacked.min(0).values

@@ -1,6 +1,8 @@
-"""The edges of one type: their end nodes, degrees, and what is computed along them."""
+"""The edges of one type: their end nodes, and edges in groups by each of them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -40,24 +42,12 @@ class Relation:
         """Numbers of the edges: 0..E-1."""
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Relation:
-        """Return the same edges on `device`."""
-        src, dst = (each.to(device, non_blocking=non_blocking) for each in (self.src, self.dst))
-        return Relation(src, dst, self.by_src.number, self.by_dst.number)
+    def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:
+        """Return the same edges with end nodes changed by a function."""
+        return Relation(changed(self.src), changed(self.dst), self.by_src.number, self.by_dst.number)
 
-    def astype(self, idtype: torch.dtype) -> Relation:
-        """Return the same edges with end nodes of another integer dtype."""
-        return Relation(self.src.to(idtype), self.dst.to(idtype), self.by_src.number, self.by_dst.number)
-
-    def turned_round(self) -> Relation:
+    def reversed(self) -> Relation:
         """Return the same edges from their destination to their source."""
         copy = Relation.__new__(Relation)
         copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
         return copy
-
-    def reduce(self, messages: Tensor, how: str, fill: float = 0.0) -> Tensor:
-        """Sum, mean, max or min of the messages ``[E, ...]`` to each node; nodes without messages get 0.
-
-        For max and min they get `fill`.
-        """
-        return self.by_dst.reduce(messages, how, fill)

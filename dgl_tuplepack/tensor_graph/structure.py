@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
-from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.tensor_graph.degrees import traced
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.tensor_graph.groups import groups_of
 from dgl_tuplepack.tensor_graph.relation import Relation
 from dgl_tuplepack.tensor_graph.types import Types
@@ -22,15 +21,13 @@ class Structure:
     is_block = False
 
     types: Types
-    node_frames: dict[str, dict[str, Tensor]]
     relations: dict[EdgeType, Relation]
-    _num_nodes: dict[str, int]
-    # Of each graph of a batch; None where all is one graph.
-    _batch_num_nodes: dict[str, Tensor] | None
-    _batch_num_edges: dict[EdgeType, Tensor] | None
-    # Graph of each node and edge, where they are known.
-    _node_slots: dict[str, Tensor] | None
-    _edge_slots: dict[EdgeType, Tensor] | None
+    # By node type and by edge type: the number of nodes or edges, and their features.
+    rows: dict[GraphType, int]
+    frames: dict[GraphType, dict[str, Tensor]]
+    # Numbers in each graph of a batch, and the graph of each node and edge; without types for which they are not given.
+    _counts: dict[GraphType, Tensor]
+    _slots: dict[GraphType, Tensor]
 
     # Types.
 
@@ -84,20 +81,6 @@ class Structure:
         """Position of an edge type."""
         return self.canonical_etypes.index(self.types.edge_type(etype))
 
-    def _only_edge_type(self, key: Any) -> EdgeType:
-        if not (isinstance(key, tuple) and len(key) == 3 and any(isinstance(each, slice) for each in key)):
-            return self.types.edge_type(key)
-        fitting = [
-            each
-            for each in self.canonical_etypes
-            if all(isinstance(part, slice) or part == name for part, name in zip(key, each, strict=True))
-        ]
-        if len(fitting) != 1:
-            raise UnsupportedError(
-                f"graph[{shown(key)}] fits the edge types {fitting}; a TensorGraph gives the part of one edge type."
-            )
-        return fitting[0]
-
     # Numbers.
 
     def num_nodes(self, ntype: str | None = None) -> int:
@@ -117,15 +100,12 @@ class Structure:
     number_of_dst_nodes = num_dst_nodes
 
     def _count(self, ntype: str | None, among: list[str]) -> int:
-        if ntype is None:
-            return sum(self._num_nodes[each] for each in among)
-        return self._num_nodes[self.types.node_type(ntype, among)]
+        return sum(self.rows[each] for each in (among if ntype is None else [self.types.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
         """Number of edges of a type, or of all types."""
-        if etype is None:
-            return sum(relation.num_edges for relation in self.relations.values())
-        return self.relations[self.types.edge_type(etype)].num_edges
+        types = self.types.edge_types if etype is None else [self.types.edge_type(etype)]
+        return sum(self.rows[each] for each in types)
 
     number_of_edges = num_edges
 
@@ -139,49 +119,42 @@ class Structure:
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
         degrees = degrees.to(self.idtype)
-        degrees = degrees if isinstance(nodes, str) else degrees[nodes]
-        return traced(degrees) if torch.compiler.is_compiling() else degrees
+        return degrees if isinstance(nodes, str) else degrees[nodes]
 
     def node_numbers(self, node_type: str) -> Tensor:
         """Numbers of the nodes of a type: 0..V-1."""
-        return torch.arange(self._num_nodes[node_type], dtype=self.idtype, device=self.device)
+        return torch.arange(self.rows[node_type], dtype=self.idtype, device=self.device)
 
     # Batches.
 
     @property
     def batch_size(self) -> int:
         """Number of graphs."""
-        if self._batch_num_nodes is None:
-            return 1
-        return next(iter(self._batch_num_nodes.values())).shape[0]
+        return next(iter(self._counts.values())).shape[0] if self._counts else 1
 
     def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
         """Number of nodes of each graph."""
-        known = self.types.node_type(ntype)
-        if self._batch_num_nodes is None:
-            return torch.tensor([self._num_nodes[known]], device=self.device)
-        return self._batch_num_nodes[known]
+        return self._numbers(self.types.node_type(ntype))
 
     def batch_num_edges(self, etype: str | EdgeType | None = None) -> Tensor:
         """Number of edges of each graph."""
-        known = self.types.edge_type(etype)
-        if self._batch_num_edges is None:
-            return torch.tensor([self.relations[known].num_edges], device=self.device)
-        return self._batch_num_edges[known]
+        return self._numbers(self.types.edge_type(etype))
 
     def node_graph_slots(self, ntype: str | None = None) -> Tensor:
         """Graph of each node, int64 ``[V]``."""
-        known = self.types.node_type(ntype)
-        if self._node_slots is not None:
-            return self._node_slots[known]
-        return groups_of(self.batch_num_nodes(known), self._num_nodes[known])
+        return self._graph_slots(self.types.node_type(ntype))
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
         """Graph of each edge, int64 ``[E]``."""
-        known = self.types.edge_type(etype)
-        if self._edge_slots is not None:
-            return self._edge_slots[known]
-        return groups_of(self.batch_num_edges(known), self.relations[known].num_edges)
+        return self._graph_slots(self.types.edge_type(etype))
+
+    def _numbers(self, known: GraphType) -> Tensor:
+        given = self._counts.get(known)
+        return torch.tensor([self.rows[known]], device=self.device) if given is None else given
+
+    def _graph_slots(self, known: GraphType) -> Tensor:
+        given = self._slots.get(known)
+        return groups_of(self._numbers(known), self.rows[known]) if given is None else given
 
     # Edges.
 
@@ -211,7 +184,7 @@ class Structure:
         """Device of the tensors."""
         for relation in self.relations.values():
             return relation.src.device
-        for frame in self.node_frames.values():
+        for frame in self.frames.values():
             for tensor in frame.values():
                 return tensor.device
         return torch.device("cpu")

@@ -41,12 +41,8 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
 
     Raises
     ------
-    LimitsError
-        The limits have no cap on graphs, or `packs_per_batch` is not >= 1. For a graph: they are for other components.
-    GraphTooLargeError
-        For a graph: it exceeds the packs.
-    SchemaError
-        For a graph: it is not a DGLGraph, it has features called as the masks are, or a fill value does not fit.
+    LimitsError, GraphTooLargeError, SchemaError
+        As in `PaddedCollate`, most of them for a graph; also if a graph has features that are called as the masks are.
 
     Examples
     --------

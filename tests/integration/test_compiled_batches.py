@@ -172,16 +172,6 @@ def test_a_training_compiles_once(items: list[Any], sort_edges: bool, by_graph: 
     assert len(sizes) > 2
 
 
-def test_what_counts_compilations_notices_another_one(tmp_path: Path) -> None:
-    """Else the tests here would show nothing."""
-    store = tp.GraphStore.write(tmp_path / "store", homogeneous())
-    view, other = (store.padded(tp.Limits(99 + more, 99, GRAPHS)) for more in (0, 1))
-    with compiled_once(lambda t: t.node_features["x"].sum()) as step:
-        step(view[[0]].tensors)
-        with pytest.raises(torch._dynamo.exc.RecompileError):
-            step(other[[0]].tensors)
-
-
 @pytest.mark.parametrize("items", [homogeneous(), heterogeneous()], ids=["homogeneous", "heterogeneous"])
 def test_features_written_into_a_batch_or_its_graph_compile_once(items: list[Any], tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", items)
@@ -230,41 +220,6 @@ def test_a_scope_of_a_whole_batch_inside_a_compiled_function_compiles_once(tmp_p
             batch = view[list(ids)]
             out = step(batch, batch.node_features["x"])
             assert not out[~batch.node_mask].any()
-
-
-def test_masks_by_hand_and_no_padding_trace(tmp_path: Path) -> None:
-    """A mask of the batch that is given as an argument, and a batch without padding."""
-    store = tp.GraphStore.write(tmp_path / "store", homogeneous())
-    view = store.padded(tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
-    norm = tp.nn.convert(nn.BatchNorm1d(3), verbose=False)
-    right = nn.BatchNorm1d(3)
-
-    def by_hand(t: Any) -> Tensor:
-        with tp.nn.masked(t):
-            return norm(t.node_features["x"], t.node_mask)
-
-    def without_padding(t: Any) -> Tensor:
-        with tp.nn.masked(None):
-            return norm(t.node_features["x"])
-
-    for function in (by_hand, without_padding):
-        with compiled_once(function) as step:
-            for ids in ([0, 2], [1, 2, 3], list(range(GRAPHS))):
-                batch = view[ids]
-                number = batch.num_real_nodes if function is by_hand else len(batch.node_mask)
-                found, expected = step(batch.tensors), right(batch.node_features["x"][:number])
-                torch.testing.assert_close(found[:number], expected)
-
-
-def test_another_count_compiles_nothing(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", homogeneous())
-    sampler = tp.PackBatchSampler(store, tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
-    t = store.batch(range(5), sampler.limits).tensors
-    net = net_of(homogeneous()[0][0], by_graph=False)
-    with compiled_once(step_of(net)) as step:
-        count = sampler.count_tensor
-        losses = [step(t, each).detach().item() for each in (count, 2 * count, count + 5)]
-    assert losses[0] == pytest.approx(2 * losses[1])
 
 
 def test_a_scope_that_ends_inside_leaves_the_one_outside(tmp_path: Path) -> None:

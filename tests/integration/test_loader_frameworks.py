@@ -134,19 +134,6 @@ def test_accelerate_prepares_the_loader(store: tp.GraphStore) -> None:
         assert_same_batches(*loaders)
 
 
-@pytest.mark.parametrize("split_batches", [True, False])
-def test_accelerate_deals_the_batches_to_processes(store: tp.GraphStore, split_batches: bool) -> None:
-    data_loader = pytest.importorskip("accelerate.data_loader")
-    for rank in range(2):
-        parts = [
-            data_loader.prepare_data_loader(
-                kind(dataset, batch_size=8), num_processes=2, process_index=rank, split_batches=split_batches
-            )
-            for kind, dataset in ((tp.GraphDataLoader, store), (GraphDataLoader, ITEMS))
-        ]
-        assert_same_batches(*parts)
-
-
 def test_pyg_loaders_are_rebuilt_too(tmp_path: Path) -> None:
     pytest.importorskip("torch_geometric", reason="PyG is absent; install dgl_tuplepack[pyg]")
     from torch_geometric.loader import DataLoader

@@ -15,14 +15,12 @@ from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from tests.graphs import (
-    assert_equal_tensors,
     assert_same_batch,
     assert_same_graph,
     flat,
     generator,
     random_graph,
     random_label,
-    shapes_of,
 )
 
 # A machine with one core makes torch remark on two workers.
@@ -107,47 +105,12 @@ def test_batches_do_not_depend_on_the_loader(
     assert seen[0] != seen[1]
 
 
-def test_loaded_graphs_are_those_of_the_dataset(dataset: Molecules) -> None:
-    for batch in loader_of(dataset, workers=2):
-        ids = batch.graph_ids[batch.graph_mask].tolist()
-        for (graph, label), i in zip(tp.unpad(batch, with_labels=True), ids, strict=True):
-            assert_same_graph(graph, dataset[i][0])
-            assert_equal_tensors(label, dataset[i][1])
-
-
 def test_spawned_workers(dataset: Molecules, expected: list[list[tp.PaddedBatch]]) -> None:
     """What macOS and Windows do: dataset and collate function travel as pickles."""
     graphs = [dataset[i] for i in range(len(dataset))]
     loader = loader_of(graphs, workers=1, multiprocessing_context="spawn")
     for batch, right in zip(loader, expected[0], strict=True):
         assert_same_batch(batch, right)
-
-
-def test_a_built_graph_stays_behind(dataset: Molecules) -> None:
-    """A batch whose graph was built crosses torch's queues without it."""
-    batch = next(iter(loader_of(dataset)))
-    nodes = batch.graph.num_nodes()
-    queue = torch.multiprocessing.get_context("fork").SimpleQueue()
-    queue.put(batch)
-    received = queue.get()
-    assert received._graph is None
-    assert_same_batch(received, batch)
-    assert received.graph.num_nodes() == nodes
-
-
-def test_unpacks_in_a_training_loop(dataset: Molecules) -> None:
-    shapes = set()
-    for graph, labels in loader_of(dataset):
-        assert isinstance(graph, dgl.DGLGraph)
-        shapes.add((graph.num_nodes(), graph.num_edges(), graph.batch_size, tuple(labels.shape)))
-    assert len(shapes) == 1
-
-
-def test_without_ids(dataset: Molecules) -> None:
-    sampler = tp.PackBatchSampler(dataset, LIMITS)
-    collate = tp.PaddedCollate(sampler.limits, example=dataset[0])
-    loader = GraphDataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
-    assert all(batch.graph_ids is None for batch in loader)
 
 
 @pytest.mark.parametrize("subset", [dgl.data.utils.Subset, torch.utils.data.Subset])
@@ -162,21 +125,6 @@ def test_subsets_by_split(dataset: Molecules, subset: Any) -> None:
         for graph, i in zip(tp.unpad(batch), ids, strict=True):
             assert_same_graph(graph, dataset[split[i]][0])
     assert sorted(seen) == list(range(len(split)))
-
-
-def test_ranks_share_an_epoch(dataset: Molecules) -> None:
-    """Three loaders as three processes have them; an empty batch has the shape of all others."""
-    named, seen, shapes, lengths = tp.with_ids(dataset), [], [], set()
-    for rank in range(3):
-        sampler = tp.PackBatchSampler(dataset, LIMITS, packs_per_batch=3, num_replicas=3, rank=rank)
-        collate = tp.PaddedCollate(sampler.limits, example=named[0], packs_per_batch=3)
-        batches = list(GraphDataLoader(named, batch_sampler=sampler, collate_fn=collate))
-        lengths.add(len(batches))
-        shapes += [shapes_of(batch) for batch in batches]
-        seen += flat([batch.graph_ids[batch.graph_mask].tolist() for batch in batches])
-    assert len(lengths) == 1
-    assert sorted(seen) == list(range(len(dataset)))
-    assert all(shape == shapes[0] for shape in shapes)
 
 
 def test_more_ranks_than_packs(dataset: Molecules) -> None:

@@ -103,28 +103,6 @@ def results(outputs: list[Tensor], inputs: list[Tensor], model: nn.Module) -> An
 
 
 @pytest.mark.parametrize("way", ["eager", "compiled"])
-def test_scopes_around_a_model(way: str, batches: list[list[Any]]) -> None:
-    """Both threads are inside of their scopes when either of them calls its model."""
-
-    def make() -> Run:
-        models = [norm(), norm()]
-        calls = [model if way == "eager" else compiled(model)[0] for model in models]
-
-        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
-            inputs, outputs = [x_of(batch) for batch in steps], []
-            for batch, x in zip(steps, inputs, strict=True):
-                with tp.nn.masked(batch):
-                    barrier.wait()
-                    outputs.append(calls[number](x))
-                    barrier.wait()
-            return results(outputs, inputs, models[number])
-
-        return run
-
-    assert_threads_agree(make, batches)
-
-
-@pytest.mark.parametrize("way", ["eager", "compiled"])
 def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None:
     def make() -> Run:
         models = [norm(), norm()]
@@ -190,28 +168,6 @@ def test_threads_share_one_compiled_function(inside: bool, batches: list[list[An
 
     assert_threads_agree(make, batches)
     assert [count.graphs for count in counts] == [1, 1]
-
-
-def test_nested_scopes(batches: list[list[Any]]) -> None:
-    def make() -> Run:
-        models = [norm(), norm()]
-
-        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
-            outputs = []
-            for outer, inner in zip(steps, steps[::-1], strict=True):
-                with tp.nn.masked(outer):
-                    barrier.wait()
-                    with tp.nn.masked(inner):
-                        barrier.wait()
-                        outputs.append(models[number](x_of(inner)))
-                        barrier.wait()
-                    barrier.wait()
-                    outputs.append(models[number](x_of(outer)))
-            return [out.detach() for out in outputs], list(models[number].state_dict().values())
-
-        return run
-
-    assert_threads_agree(make, batches)
 
 
 def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) -> None:

@@ -46,7 +46,6 @@ LARGE = (
     torch.zeros(2),
 )
 HAS_BATCHED = hasattr(StoredGraphs, "batched")
-NEEDS_BATCHED = pytest.mark.skipif(not HAS_BATCHED, reason="stores have no batches without padding yet")
 
 
 @pytest.fixture(scope="module")
@@ -148,28 +147,10 @@ def test_batches_are_those_of_the_parts_put_together_by_hand() -> None:
     assert loader.sampler.graphs_per_batch == loader.graphs_per_batch
 
 
-def test_a_store_gives_the_batches_of_the_list_that_it_was_written_from(folder: Path) -> None:
-    arguments: dict[str, Any] = {"graphs_per_batch": 12, "seed": 3, "label_fill": -1}
-    from_list = tp.packed_loader(ITEMS, **arguments)
-    from_store = tp.packed_loader(folder / "store", **arguments)
-    assert from_store.collate is None
-    assert from_store.limits == from_list.limits
-    for found, expected in zip(from_store, from_list, strict=True):
-        assert_same_batch(found, expected)
-
-
 def test_batches_without_padding_are_those_of_dgl() -> None:
     loader = tp.packed_loader(ITEMS, 12, padded=False, seed=2, num_workers=2, content="fixed")
     expected = GraphDataLoader(ITEMS, batch_sampler=list(loader.sampler))
     for (graph, labels), (rightly, right_labels) in zip(loader, expected, strict=True):
-        assert_same_dgl_batch(graph, rightly)
-        assert torch.equal(labels, right_labels)
-
-
-@NEEDS_BATCHED
-def test_batches_of_a_store_without_padding_are_those_of_dgl(folder: Path) -> None:
-    loaders = [tp.packed_loader(source, 12, padded=False, seed=2) for source in (folder / "store", ITEMS)]
-    for (graph, labels), (rightly, right_labels) in zip(*loaders, strict=True):
         assert_same_dgl_batch(graph, rightly)
         assert torch.equal(labels, right_labels)
 
@@ -199,13 +180,6 @@ def test_ids_are_positions_unless_items_have_their_own() -> None:
     for source, ids in ((ITEMS, range(NUMBER)), (named, range(1000, 1000 + NUMBER)), (tp.with_ids(named), range(60))):
         found = [batch.graph_ids[batch.graph_mask].tolist() for batch in tp.packed_loader(source, 12)]
         assert sorted(flat(found)) == list(ids)
-
-
-def test_ranks_share_the_graphs() -> None:
-    loaders = [tp.packed_loader(tp.with_ids(ITEMS), 6, num_replicas=2, rank=rank) for rank in range(2)]
-    ids = [batch.graph_ids[batch.graph_mask].tolist() for loader in loaders for batch in loader]
-    assert sorted(flat(ids)) == list(range(NUMBER))
-    assert len(loaders[0]) == len(loaders[1])
 
 
 def out_of_reach(rows: list[tuple[int, int]], graphs: int, held: list[tuple[int, int]] | None = None) -> bool:
@@ -241,23 +215,6 @@ def test_batches_are_as_many_as_plain_ones_or_the_number_is_refused(
     assert sorted(flat(list(sampler))) == list(range(len(sizes)))
     assert choice.search is not None
     assert choice.search.packs_per_batch == choice.packs_per_batch
-
-
-@settings(max_examples=15)
-@given(st.lists(st.lists(SIZE, min_size=1, max_size=60), min_size=2, max_size=4), st.integers(10, 40))
-def test_parts_of_any_sizes_share_one_shape(parts: list[list[tuple[int, int]]], graphs: int) -> None:
-    from dgl_tuplepack.loader.choice import Asked, choose
-
-    sizes = {str(name): tp.GraphSizes(rows) for name, rows in enumerate(parts)}
-    try:
-        choice = choose(sizes, ["0"], Asked(graphs, None, None, {}, 1, 0, "error"))
-    except SearchError:
-        assert out_of_reach(parts[0], graphs, flat(parts))
-        return
-    for name, of_part in sizes.items():
-        sampler = tp.PackBatchSampler(of_part, choice.limits, plan=choice.plans[name])
-        assert sampler.limits == choice.limits
-        assert max(map(len, sampler)) <= (choice.limits.graphs or 0)
 
 
 @pytest.mark.parametrize("kind", ["a store", "an OGB folder", "a list"])
@@ -554,3 +511,13 @@ def test_random_transforms_follow_the_epoch_for_items_with_ids_of_their_own(padd
             edges.append(flat([graph.edges()[0].tolist() for graph in graphs]))
     assert found[0] == found[1]
     assert sorted(found[0][0]) != sorted(found[0][1])
+
+
+def test_a_store_gives_the_batches_of_the_list_that_it_was_written_from(folder: Path) -> None:
+    arguments: dict[str, Any] = {"graphs_per_batch": 12, "seed": 3, "label_fill": -1}
+    from_list = tp.packed_loader(ITEMS, **arguments)
+    from_store = tp.packed_loader(folder / "store", **arguments)
+    assert from_store.collate is None
+    assert from_store.limits == from_list.limits
+    for found, expected in zip(from_store, from_list, strict=True):
+        assert_same_batch(found, expected)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -20,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, SamplerError
+from dgl_tuplepack.errors import SamplerError
 from tests.graphs import generator, ring_with_chords
 
 STEPS = 4
@@ -326,29 +324,17 @@ def groups_step_by_themselves(rank: int, ranks: int) -> None:
 
 
 def packed_datasets_have_packs_of_their_own(rank: int, ranks: int) -> None:
-    """They share a cache, also one that is replaced, and one that fails does not leave the others waiting."""
+    """Each graph is in one pack of one rank, and ranks with other settings are refused."""
     items, limits = dataset_of(9), tp.Limits(nodes=12, edges=24)
-    folder = [tempfile.mkdtemp() if rank == 0 else ""]
-    dist.broadcast_object_list(folder)
-    checksums = set()
-    for force_reload in (False, False, True):
-        packed = tp.PackedDataset(items, limits, save_dir=folder[0], force_reload=force_reload)
-        found: list[Any] = [None] * ranks
-        ids = [labels.graph_ids[labels.graph_mask].tolist() for _, labels in packed]
-        dist.all_gather_object(found, (ids, packed.store.checksum))
-        assert sorted(i for ids, _ in found for pack in ids for i in pack) == list(range(len(items)))
-        assert len({len(ids) for ids, _ in found}) == 1
-        checksums |= {checksum for _, checksum in found}
-    assert len(checksums) == 2
+    packed = tp.PackedDataset(items, limits)
+    found: list[Any] = [None] * ranks
+    dist.all_gather_object(found, [labels.graph_ids[labels.graph_mask].tolist() for _, labels in packed])
+    assert sorted(i for packs in found for pack in packs for i in pack) == list(range(len(items)))
+    assert len({len(packs) for packs in found}) == 1
     with pytest.raises(SamplerError, match="would repeat packs"):
         GraphDataLoader(packed, batch_size=2, use_ddp=True)
-    wrong = items if rank else [*items, items[0]]
-    with pytest.raises(FormatError if rank == 0 else SamplerError, match="caches other graphs"):
-        tp.PackedDataset(wrong, limits, save_dir=folder[0])
     with pytest.raises(SamplerError, match="multiple_of"):
-        tp.PackedDataset(items, limits, save_dir=folder[0], multiple_of=1 + rank)
-    if rank == 0:
-        shutil.rmtree(folder[0])
+        tp.PackedDataset(items, limits, multiple_of=1 + rank)
 
 
 def main() -> None:

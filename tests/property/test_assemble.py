@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dgl_tuplepack.kernels import assemble as assemble_module
 from dgl_tuplepack.kernels import find_graphs as find_module
 from dgl_tuplepack.kernels import gather as gather_module
-from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, MASK, PER_GRAPH, ROWS, assemble
+from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.store.rows import address_of
@@ -174,28 +174,6 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDAr
     return np.where(rng.random(shape) < 0.2, extreme, rng.integers(info.min, info.max, shape, dtype, endpoint=True))
 
 
-@given(choices(), st.booleans(), st.integers(0, 2**31))
-def test_graphs_are_found(drawn: Chosen, subset: bool, seed: int) -> None:
-    """In every part, with a subset between the ids and the graphs, or without."""
-    chosen, ids = np.empty(0, np.int64), np.array(drawn.ids, np.int64)
-    if subset:
-        # Some of the graphs, in another order, perhaps one of them again.
-        chosen = np.random.default_rng(seed).permutation(np.append(np.unique(ids), ids[:1]))
-        ids = np.array([chosen.tolist().index(i) for i in ids], np.int64)
-    right = drawn.found()
-    # Each part has offsets of its own, which begin at 0.
-    of_parts = [
-        [locked(drawn.offsets(t)[first : last + 1] - drawn.offsets(t)[first]) for first, last in pairwise(drawn.bounds)]
-        for t in range(2)
-    ]
-    offsets = np.array([[(address_of(o), o[-1]) for o in of_type] for of_type in of_parts], OFFSETS)
-    for kernel in forms(find_graphs, find_module):
-        parts, rows, totals = np.full(len(ids), -7), np.full((3, 3, len(ids)), -7), np.full(3, -7)
-        assert kernel(locked(ids), chosen, np.array(drawn.bounds), subset, offsets, parts, rows, totals) == 0
-        for found, expected in zip((parts, rows, totals), right, strict=True):
-            assert found.tolist() == expected.tolist()
-
-
 @st.composite
 def damages(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
     """Offsets, ids, and how many rows there are: right for the most part, one of them anything at times."""
@@ -268,22 +246,6 @@ def test_rows_are_copied(drawn: Chosen, t: int, dtype: str, width: int, spare: i
             assert filled.values.tobytes() == right.tobytes()
 
 
-@given(st.data(), choices(), st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 3]), st.integers(0, 2**31))
-def test_narrowed_rows_are_widened(data: st.DataObject, drawn: Chosen, t: int, width: int, seed: int) -> None:
-    """Sign and value are kept, whatever each part stores."""
-    given_ = data.draw(st.sampled_from(sorted(NARROWED)))
-    stored = data.draw(st.lists(st.sampled_from(NARROWED[given_]), min_size=1, max_size=3))
-    # Values that every part can hold, so that the parts are those of one source.
-    low, high = max(np.iinfo(s).min for s in stored), min(np.iinfo(s).max for s in stored)
-    rng, shape = np.random.default_rng(seed), (int(drawn.offsets(t)[-1]), width)
-    source = np.where(rng.random(shape) < 0.2, rng.choice([low, high], shape), rng.integers(low, high, shape))
-    arrays = drawn.spread(source, t, stored)
-    right = np.concatenate([*drawn.rows_of(source, t), np.full((2, width), 5)])
-    for filled in fill(drawn, ROWS, t, given_, 2, arrays, width=width, padding=np.full((1, width), 5, given_)):
-        assert filled.returned == 0
-        assert filled.values.tolist() == right.tolist()
-
-
 @pytest.mark.parametrize(("given_", "stored"), [(g, s) for g, narrower in NARROWED.items() for s in narrower])
 def test_every_pair_keeps_the_extremes(given_: str, stored: str) -> None:
     drawn, info = Chosen(np.array([3]), np.array([0]), [0], [0]), np.iinfo(stored)
@@ -345,25 +307,6 @@ def test_every_pair_keeps_the_largest_endpoint(stored: str, given_: str, largest
         assert filled.values[:, 0].tolist() == [largest, 0]
 
 
-@given(
-    st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.integers(0, 1), st.sampled_from(["int32", "int64"])
-)
-def test_padding_edges_are_even(padding: int, real_nodes: int, spare: int, ahead: int, given_: str) -> None:
-    """Padding edges of a graph without edges; padding nodes are `spare`, padding edges `padding`."""
-    ahead = min(ahead, spare - 1)
-    drawn = Chosen(np.array([real_nodes]), np.array([0]), [0], [0])
-    parts, rows, totals = drawn.found()
-    slots, size = totals + np.array([spare, padding, 1]), np.dtype(given_).itemsize
-    field = np.array([(ENDPOINTS, 1, 0, 0, 0, 1, size, CODES[given_], 0, 1, ahead)], FIELD)
-    for kernel in forms(assemble, assemble_module, gather_module):
-        out = np.full(padding + 1, -7, given_)
-        sources = np.array([[(address_of(out), 8, CODES["int64"])]], ARRAY)
-        arguments = np.array([address_of(out)]), field, sources, slots, np.array([0]), parts, rows, totals
-        assert kernel(*arguments) == 0
-        expected = [real_nodes + (j * spare // padding + ahead) % spare for j in range(padding)]
-        assert out.tolist() == [*expected, -7]
-
-
 @pytest.mark.parametrize("stored", STORED_ENDPOINTS)
 def test_a_graph_without_nodes_has_no_endpoints(stored: str) -> None:
     """No nodes and no edges is no damage; an edge without a node is."""
@@ -402,17 +345,3 @@ def test_the_field_with_a_wrong_endpoint_is_told() -> None:
         addresses = np.array([address_of(out)])
         arguments = addresses, np.array(fields, FIELD), sources, slots, np.arange(3), parts, rows, totals
         assert kernel(*arguments) == -1 - (1 * 3 + 2)
-
-
-@given(choices(), st.integers(1, 9))
-def test_masks_sizes_and_ids(drawn: Chosen, spare: int) -> None:
-    """True for what is real; the last graph slot owns all padding; ids, then -1."""
-    _, rows, totals = drawn.found()
-    for t in range(3):
-        for filled in fill(drawn, MASK, t, "bool", spare):
-            assert filled.values[:, 0].tolist() == [True] * int(totals[t]) + [False] * spare
-    for t in range(2):
-        for filled in fill(drawn, PER_GRAPH, t, "int64", spare):
-            assert filled.values[:, 0].tolist() == [*rows[t, 1], *([0] * (spare - 1)), spare]
-    for filled in fill(drawn, GRAPH_IDS, 2, "int64", spare):
-        assert filled.values[:, 0].tolist() == [*drawn.ids, *([-1] * spare)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -96,22 +95,6 @@ def test_tensors_are_those_of_the_batch(content: Content, settings: dict[str, An
             expected = [g for g, number in enumerate(counts[kind].tolist()) for _ in range(number)]
             assert (slots[kind] if isinstance(slots, dict) else slots).tolist() == expected
     assert (t.row_pointers is not None) == settings["sort_edges"]
-
-
-@given(contents(), SETTINGS)
-def test_a_pytree_and_a_pipe_give_the_tensors_back(content: Content, settings: dict[str, Any]) -> None:
-    t = tp.PaddedCollate(content.limits, content.example, content.packs_per_batch, **settings)(content.items).tensors
-    leaves, structure = pytree.tree_flatten(t)
-    ways: tuple[Callable[[], Any], ...] = (
-        lambda: pytree.tree_unflatten(leaves, structure), lambda: pickle.loads(pickle.dumps(t)),
-        lambda: pytree.tree_map(lambda leaf: leaf if leaf is None else leaf.clone(), t),
-    )  # fmt: skip
-    for way in ways:
-        again = way()
-        assert type(again) is tp.BatchTensors
-        assert guarded(again, storage=False) == guarded(t, storage=False)
-        for found, right in zip(pytree.tree_leaves(again), leaves, strict=True):
-            assert right is found is None or torch.equal(found, right)
 
 
 @pytest.mark.parametrize("sort_edges", [False, True])
@@ -236,17 +219,3 @@ def test_what_is_no_batch_is_refused_as_masks(way: str) -> None:
     }[way]  # fmt: skip
     with refused(SchemaError, "masked() takes a PaddedBatch or its tensors", type(given_).__name__):
         tp.nn.masked(given_)
-
-
-@pytest.mark.parametrize("hetero", [False, True])
-def test_masks_of_tensors_are_those_of_the_batch(hetero: bool) -> None:
-    example = pair()
-    if hetero:
-        example = dgl.heterograph({("u", "f", "u"): ([0], [0]), ("u", "b", "i"): ([0], [0])})
-    limits = tp.Limits.from_components({c: 9 for c in tp.sizes_of([example]).components}, graphs=3)
-    batch = tp.PaddedCollate(limits, example=example)([example])
-    found, right = batch.tensors.row_masks(), batch.row_masks()
-    assert list(found) == list(right)
-    for name, rows in found.items():
-        assert rows.mask is right[name].mask
-        assert rows.num_real is None

@@ -88,20 +88,6 @@ def test_the_pass_changes_no_bit_and_keeps_no_matrix_of_bools(
     assert ours.matrices_of_bools() == 0
 
 
-def test_without_the_pass_masks_are_kept_as_bools() -> None:
-    """Else the property above would say nothing."""
-    x, upstream = matrices(0, 2, special=False)
-    kept = {}
-    for name in ("relu", "leaky_relu", "hardtanh", "where above"):
-        backends = [Backend(True), Backend(False)]
-        for backend in backends:
-            compiled = torch.compile(lambda x, name=name: ACTIVATIONS[name](x, x) + x, backend=backend)
-            gradients(compiled, [x], upstream)
-        kept[name] = [backend.matrices_of_bools() for backend in backends]
-    torch.compiler.reset()
-    assert all(number == [0, 1] for number in kept.values()), kept
-
-
 @pytest.mark.parametrize("probability", [0.25, 0.5])
 def test_dropout_draws_by_torch_with_a_mask_for_each_layer(probability: float) -> None:
     def twice(x: Tensor) -> Tensor:
@@ -141,15 +127,6 @@ def test_the_mask_of_dropout_is_the_same_forward_and_backward(dtype: torch.dtype
     result = tp.compile(network, check=dtype is torch.float32)(ones)
     (gradient,) = torch.autograd.grad(result.sum(), ones)
     assert torch.equal(gradient != 0, result != 0)
-
-
-def test_the_mask_of_relu_is_computed_again_in_half_precision_too() -> None:
-    backend = Backend(True)
-    compiled = torch.compile(lambda x: torch.relu(x) * x, backend=backend, dynamic=False, fullgraph=True)
-    x = torch.randn(6, 5, dtype=torch.bfloat16, generator=generator(1))
-    gradients(compiled, [x], torch.ones_like(x))
-    torch.compiler.reset()
-    assert backend.matrices_of_bools() == 0
 
 
 def test_policies_of_the_user_stay() -> None:

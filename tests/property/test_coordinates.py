@@ -126,13 +126,6 @@ def test_coordinates_of_any_dimension(shape: tuple[int, ...]) -> None:
     assert ((pos[batch.src[padding]] - pos[batch.dst[padding]]).norm(dim=1) >= 1).all()
 
 
-def test_without_coordinates_padding_edges_stay_loops() -> None:
-    graph = dgl.graph(([0], [1]))
-    batch = tp.PaddedCollate(tp.Limits(9, 9, 2), graph)([graph])
-    assert torch.equal(batch.src[1:], batch.dst[1:])
-    assert len(batch.node_mask) == 10
-
-
 # Layers ---------------------------------------------------------------------------------------------------------------
 
 
@@ -179,20 +172,8 @@ class EGNN(nn.Module):
         return h + moved.sum(1, keepdim=True)
 
 
-class SchNet(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = dgl.nn.CFConv(4, 3, 4, 4)
-
-    def forward(self, graph: Any, h: Tensor, pos: Tensor) -> Tensor:
-        src, dst = graph.edges()
-        length = (pos[dst.long()] - pos[src.long()]).norm(dim=1, keepdim=True)
-        result: Tensor = self.layer(graph, h, torch.exp(-((length - torch.arange(3)) ** 2)))
-        return result
-
-
 @pytest.mark.filterwarnings("ignore:Anomaly")
-@pytest.mark.parametrize("make", [Unit, Angles, EGNN, SchNet])
+@pytest.mark.parametrize("make", [Unit, Angles, EGNN])
 @pytest.mark.parametrize("seed", range(3))
 def test_layers_of_geometry(make: type[nn.Module], seed: int) -> None:
     """Outputs and gradients, of features and positions too, are those without padding; nothing is NaN on the way."""
@@ -220,19 +201,6 @@ def test_layers_of_geometry(make: type[nn.Module], seed: int) -> None:
     for one, other in zip(found, expected, strict=True):
         assert one.isfinite().all()
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
-def test_loops_would_give_nan() -> None:
-    """What coordinates are for: without, the gradient of shared weights is NaN although the loss is finite."""
-    items = [molecule(generator(0), 4, 7)]
-    model = Unit().double()
-    batch = tp.PaddedCollate(tp.Limits(9, 9, 2), items[0])(items)
-    out = model(batch.graph, batch.node_features["h"], batch.node_features["pos"])
-    loss = torch.where(batch.node_mask, out.nan_to_num().square().sum(1), 0).sum()
-    loss.backward()
-    assert loss.isfinite()
-    assert model.direction.grad is not None
-    assert model.direction.grad.isnan().any()
 
 
 # Fill values and bad input --------------------------------------------------------------------------------------------

@@ -101,23 +101,6 @@ def test_the_loss_and_its_gradients_are_those_of_the_labels_that_are_there(case:
     torch.testing.assert_close(one.grad, gradient)
 
 
-@given(st.integers(0, 2**31), st.integers(1, 5), st.integers(0, 4))
-def test_padding_changes_nothing(seed: int, real: int, padding: int) -> None:
-    """A model before the loss gets the gradients that it gets without padding."""
-    gen = generator(seed)
-    features = torch.randn(real + padding, 3, generator=gen, dtype=torch.float64)
-    labels = torch.rand(real + padding, 2, generator=gen, dtype=torch.float64)
-    labels[torch.rand(labels.shape, generator=gen) < 0.3] = NAN
-    labels[real:] = NAN
-    mask = torch.arange(real + padding) < real
-    weight = torch.randn(3, 2, generator=gen, dtype=torch.float64, requires_grad=True)
-    loss_fn = ELEMENTWISE["bce with logits"]
-    padded = masked_loss(loss_fn, features @ weight, labels, mask)
-    plain = masked_loss(loss_fn, features[:real] @ weight, labels[:real], mask[:real])
-    torch.testing.assert_close(padded, plain)
-    torch.testing.assert_close(*(torch.autograd.grad(each, weight) for each in (padded, plain)))
-
-
 @pytest.mark.parametrize("missing", [NAN, -1.0, None])
 def test_what_counts_as_missing(missing: float | None) -> None:
     labels = torch.tensor([1.0, -1.0, NAN, 2.0]).nan_to_num(5.0) if missing is None else torch.tensor([1.0, -1.0, 0, 2])

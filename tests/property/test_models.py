@@ -170,29 +170,6 @@ def test_covered_padding_needs_no_permission(layer: str, case: Case) -> None:
         assert_same_readouts(case, found, expected)
 
 
-@pytest.mark.parametrize("layer", ["GraphConv", "GATConv"])
-def test_uncovered_padding_needs_permission(layer: str) -> None:
-    """Why `cover_padding` exists: 10 padding nodes, 2 padding edges."""
-    one = ring_with_chords(generator(0), 3, 0)
-    batch = tp.PaddedCollate(tp.Limits(12, 5, graphs=2), example=one)([one])
-    with pytest.raises(dgl.DGLError, match="0-in-degree"):
-        seeded(lambda: LAYERS[layer](False), 0)(batch.graph, batch.node_features["x"])
-
-
-@given(case=cases())
-@settings(max_examples=20)
-def test_gin_in_evaluation(case: Case) -> None:
-    """Plain BatchNorm does no harm once its statistics are fixed."""
-    model = seeded(lambda: Gin(masked=False), case.seed)
-    model(case.plain, case.plain.ndata["x"])
-    model.eval()
-    with torch.no_grad():
-        found = model.nodes(case.padded.graph, case.padded.node_features["x"])
-        assert_same_readouts(case, found, model.nodes(case.plain, case.plain.ndata["x"]))
-        graphs = model(case.padded.graph, case.padded.node_features["x"])
-        assert_close(graphs[case.padded.graph_mask], model(case.plain, case.plain.ndata["x"]))
-
-
 @given(case=cases())
 @settings(max_examples=25)
 def test_gin_in_training(case: Case) -> None:
@@ -218,15 +195,6 @@ def test_gin_in_training(case: Case) -> None:
     statistics = masked.state_dict()
     for name, value in plain.state_dict().items():
         assert_close(statistics[name], value)
-
-
-def test_plain_batch_norm_would_be_disturbed() -> None:
-    """The test above can fail: without the mask, statistics see the padding."""
-    one = ring_with_chords(generator(0), 3, 2)
-    batch = tp.PaddedCollate(tp.Limits(9, 9, graphs=2), example=one)([one])
-    model = seeded(lambda: Gin(masked=False), 0)
-    found = model.nodes(batch.graph, batch.node_features["x"])[batch.node_mask]
-    assert not torch.allclose(found, model.nodes(one, one.ndata["x"]), atol=1e-2)
 
 
 @pytest.mark.parametrize("cover", [False, True])

@@ -13,11 +13,11 @@ import dgl
 import numpy as np
 import pytest
 import torch
-from dgl.dataloading import GraphCollator, GraphDataLoader
+from dgl.dataloading import GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DistributedSampler
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SchemaError, SizesError
@@ -84,14 +84,12 @@ def test_each_graph_comes_once_over_all_ranks_and_as_it_was(data: st.DataObject,
     )
     mode = data.draw(st.sampled_from(["fixed", "resample", "repack"]))
     shuffle = mode != "fixed" or data.draw(st.booleans())
-    with tempfile.TemporaryDirectory() as save_dir, patch("os.fsync"):
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        store = tp.GraphStore.write(folder, items)
         packed = [
-            tp.PackedDataset(
-                items, limits, content=mode, shuffle=shuffle, num_replicas=ranks, rank=rank, multiple_of=p,
-                save_dir=save_dir,
-            )
+            tp.PackedDataset(store, limits, content=mode, shuffle=shuffle, num_replicas=ranks, rank=rank, multiple_of=p)
             for rank in range(ranks)
-        ]  # fmt: skip
+        ]
         for epoch in (0, 3):
             found: dict[int, Any] = {}
             shapes = []
@@ -111,23 +109,6 @@ def test_each_graph_comes_once_over_all_ranks_and_as_it_was(data: st.DataObject,
                 drop_features_of_nothing(expected_graph)
                 assert_same_graph(graph, expected_graph.long())
                 assert_same_label(label, {} if expected_label is None else expected_label)
-
-
-@pytest.mark.parametrize("graphs", [molecules(20), purchases(12)], ids=["homogeneous", "hetero"])
-def test_shapes_are_those_of_the_packs_together(graphs: list[Any]) -> None:
-    sizes = tp.sizes_of(graphs)
-    limits = tp.Limits.from_components({name: 16 for name in sizes.components})
-    packed = tp.PackedDataset(graphs, limits, multiple_of=3)
-    slots = packed.limits.graphs + 1
-    graph, labels = next(iter(GraphDataLoader(packed, batch_size=3)))
-    assert all(graph.num_nodes(t) == 3 * 17 for t in graph.ntypes)
-    assert all(graph.num_edges(t) == 3 * 16 for t in graph.canonical_etypes)
-    assert graph.batch_size == 3 * slots
-    assert labels.graph_mask.shape == (3, slots)
-    assert labels.graph_ids.shape == (3, slots)
-    # Padding stands after each pack.
-    assert not labels.graph_mask[:, -1].any()
-    assert labels.graph_mask[:, 0].all()
 
 
 @pytest.mark.parametrize("graphs", [molecules(20), purchases(12)], ids=["homogeneous", "hetero"])
@@ -245,14 +226,6 @@ def test_spawned_workers_follow_the_epoch_too() -> None:
         assert ids_of(loader) == list(packed.sampler)
 
 
-def test_the_length_of_repacked_epochs_is_that_of_their_plans() -> None:
-    packed = tp.PackedDataset(molecules(60), LIMITS, content="repack", multiple_of=4)
-    for epoch in range(4):
-        packed.set_epoch(epoch)
-        assert len(packed) == -(-packed.sampler.plan.num_packs // 4) * 4
-        assert sorted(i for pack in ids_of(packed) for i in pack) == list(range(60))
-
-
 @pytest.mark.parametrize("batch_size", [None, 16])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(batch_size: int | None, num_workers: int) -> None:
@@ -271,16 +244,6 @@ def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(batch_size: 
         assert graph.num_nodes() == 41 * (batch_size or 1)
         number += int(labels.graph_mask.sum())
     assert number == 64
-
-
-def test_collate_of_dgl_gives_what_the_loader_gives() -> None:
-    packed = tp.PackedDataset([(graph, {"y": label, "n": 1}) for graph, label in molecules(20)], LIMITS)
-    graph, labels = GraphCollator().collate([packed[0], packed[1]])
-    found_graph, found = next(iter(GraphDataLoader(packed, batch_size=2)))
-    assert_same_graph(found_graph, graph)
-    assert found.values.keys() == {"y", "n"}
-    for name, value in labels.values.items():
-        assert torch.equal(found.values[name], value)
 
 
 def test_samplers_of_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,12 +328,7 @@ def test_flattening_takes_the_two_parts_of_one_batch() -> None:
 
 
 def test_it_says_what_it_is() -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS, name="train")
-    packed.set_epoch(3)
-    assert repr(packed).startswith(f'PackedDataset("train", {len(packed)} packs of Limits(nodes=12, edges=14, graphs=')
-    assert repr(packed).endswith(", 20 graphs, epoch 3)")
-
-
-def test_plain_loaders_of_torch_take_single_packs() -> None:
     packed = tp.PackedDataset(molecules(20), LIMITS)
-    assert ids_of(DataLoader(packed, batch_size=None)) == list(packed.sampler)
+    packed.set_epoch(3)
+    assert repr(packed).startswith(f"PackedDataset({len(packed)} packs of Limits(nodes=12, edges=14, graphs=")
+    assert repr(packed).endswith(", 20 graphs, epoch 3)")

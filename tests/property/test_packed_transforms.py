@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,11 @@ import torch
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SchemaError, TransformError
+from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
 from tests.graphs import assert_same_graph
 from tests.messages import refused
 from tests.property.test_transformed_batches import as_it_is, shaken
 from tests.stores import molecules
-from tests.unit.test_packed_cache import files_in
 
 # A machine with one core makes torch remark on two workers.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -55,53 +53,6 @@ def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> Non
     assert len(set(sums)) == len(sums)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_what_is_transformed_once_is_packed_as_a_dataset_of_it(tmp_path: Path, kept: bool) -> None:
-    """For graphs of a list and of a store; limits count the edges that are added."""
-    loops = dgl.transforms.AddSelfLoop()
-    made = [(loops(graph), label) for graph, label in ITEMS]
-    expected = tp.PackedDataset(made, WITH_LOOPS)
-    store = tp.GraphStore.write(tmp_path / "store", ITEMS)
-    for number, source in enumerate((ITEMS, store, store.subset(range(30)), iter(ITEMS))):
-        given: dict[str, Any] = {"save_dir": tmp_path / "kept", "name": str(number)} if kept else {}
-        packed = tp.PackedDataset(source, WITH_LOOPS, pre_transform=loops, **given)
-        assert len(packed) == len(expected)
-        for found, right in zip(packed, expected, strict=True):
-            assert_same_packs(found, right)
-        assert "AddSelfLoop" in str(packed.store.pre_transform)
-    assert store.pre_transform is None
-
-
-@pytest.mark.parametrize("source", [ITEMS, "a store"], ids=["list", "store"])
-def test_a_cache_of_another_transform_is_refused_and_left_as_it_is(tmp_path: Path, source: Any) -> None:
-    graphs = tp.GraphStore.write(tmp_path / "given", ITEMS) if source == "a store" else source
-    given: dict[str, Any] = {"save_dir": tmp_path / "kept"}
-    drop = dgl.transforms.DropEdge(0.3)
-    packed = tp.PackedDataset(graphs, LIMITS, pre_transform=drop, transform_seed=2, **given)
-    before = files_in(tmp_path / "kept")
-    again = tp.PackedDataset(graphs, LIMITS, pre_transform=dgl.transforms.DropEdge(0.3), transform_seed=2, **given)
-    for found, expected in zip(again, packed, strict=True):
-        assert_same_packs(found, expected)
-    for other, seed in ((dgl.transforms.DropEdge(0.4), 2), (drop, 3), (dgl.transforms.ToSimple(), 2)):
-        with refused(FormatError, "DropEdge(p=0.3", "is wanted with the pre_transform", "force_reload=True"):
-            tp.PackedDataset(graphs, LIMITS, pre_transform=other, transform_seed=seed, **given)
-    if source != "a store":
-        with refused(FormatError, "DropEdge(p=0.3", "is wanted without a pre_transform", "force_reload=True"):
-            tp.PackedDataset(graphs, LIMITS, **given)
-    assert files_in(tmp_path / "kept") == before
-    replaced = tp.PackedDataset(graphs, WITH_LOOPS, pre_transform=as_it_is, force_reload=True, **given)
-    for (found, _), (expected, _) in zip(replaced.store, ITEMS, strict=True):
-        assert_same_graph(found, expected)
-
-
-def test_a_cache_of_other_graphs_is_refused_whatever_the_transform(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"save_dir": tmp_path, "pre_transform": dgl.transforms.DropEdge(0.3)}
-    tp.PackedDataset(ITEMS, LIMITS, **given)
-    others = [*ITEMS[:-1], (ITEMS[-1][0], ITEMS[-1][1] + 1)]
-    with refused(FormatError, "caches other graphs", "labels '' differ"):
-        tp.PackedDataset(others, LIMITS, **given)
-
-
 def test_a_view_of_a_store_is_transformed_in_each_epoch(tmp_path: Path) -> None:
     """As the store with the transform; nothing is written."""
     store = tp.GraphStore.write(tmp_path / "given", ITEMS)
@@ -113,23 +64,21 @@ def test_a_view_of_a_store_is_transformed_in_each_epoch(tmp_path: Path) -> None:
         expected.set_epoch(epoch)
         for one, other in zip(found, expected, strict=True):
             assert_same_packs(one, other)
-    for name in ("transform", "pre_transform"):
-        with refused(TransformError, "a view of a store with a transform", name, "the store itself"):
-            tp.PackedDataset(store.with_transform(shaken), LIMITS, **{name: as_it_is})
+    with refused(TransformError, "a view of a store with a transform", "the store itself"):
+        tp.PackedDataset(store.with_transform(shaken), LIMITS, transform=as_it_is)
 
 
-@pytest.mark.parametrize("name", ["transform", "pre_transform", "batch_transform"])
-def test_what_cannot_be_a_transform_is_refused_before_graphs_are_written(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["transform", "batch_transform"])
+def test_what_cannot_be_a_transform_is_refused(name: str) -> None:
     for wrong in (3, "DropEdge", dgl.transforms.DropEdge):
         with refused(TransformError, "callable"):
-            tp.PackedDataset(ITEMS, LIMITS, save_dir=tmp_path, **{name: wrong})
+            tp.PackedDataset(ITEMS, LIMITS, **{name: wrong})
     for seed in (-1, 2**64, 1.5, True):
-        with refused(TransformError, "transform_seed"):
-            tp.PackedDataset(ITEMS, LIMITS, save_dir=tmp_path, transform_seed=seed, **{name: as_it_is})
-    assert files_in(tmp_path) == {}
+        with refused(TransformError, "seed"):
+            tp.PackedDataset(ITEMS, LIMITS, transform_seed=seed, **{name: as_it_is})
 
 
-def test_a_transform_that_fails_names_the_graph(tmp_path: Path) -> None:
+def test_a_transform_that_fails_names_the_graph() -> None:
     def failing(graph: Any) -> Any:
         raise KeyError("charge")
 
@@ -148,21 +97,8 @@ def test_a_transform_that_fails_names_the_graph(tmp_path: Path) -> None:
         list(tp.PackedDataset(small_first, LIMITS, transform=growing))
     with refused(SchemaError, "features", "extra"):
         list(tp.PackedDataset(small_first, LIMITS, transform=changing))
-    for transform, error in ((failing, TransformError), (changing, SchemaError)):
-        with pytest.raises(error):
-            tp.PackedDataset(small_first, LIMITS, pre_transform=transform, save_dir=tmp_path)
-        assert files_in(tmp_path) == {}
 
 
 def test_graphs_that_all_exceed_the_limits_are_named() -> None:
     with refused(GraphTooLargeError, "30 of 30 graphs exceed"):
         tp.PackedDataset(ITEMS, tp.Limits(1, 1), oversize="drop")
-
-
-def test_temporary_copies_of_transformed_graphs_go_with_the_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        monkeypatch.setattr("tempfile.tempdir", folder)
-        packed = tp.PackedDataset(ITEMS, LIMITS, pre_transform=as_it_is)
-        assert list(Path(folder).iterdir())
-        del packed
-        assert not list(Path(folder).iterdir())

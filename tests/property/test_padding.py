@@ -179,24 +179,6 @@ def test_fills_are_honoured(content: Content, fill: int) -> None:
 
 
 @given(contents())
-def test_segment_ids_agree_with_the_graph(content: Content) -> None:
-    """What a readout by scatter uses instead of the DGLGraph."""
-    batch = collate_of(content)(content.items)
-    for t in content.node_types:
-        slots = of_type(batch.node_graph_slots, t)
-        expected = [slot for slot, n in enumerate(batch.graph.batch_num_nodes(t).tolist()) for _ in range(n)]
-        assert slots.tolist() == expected
-
-
-@given(contents(), settings_of_collate)
-def test_padding_twice_is_padding_once(content: Content, settings: dict[str, Any]) -> None:
-    pad = collate_of(content, **settings)
-    batch = pad(content.items)
-    again = tp.unpad(batch, with_labels=content.has_labels)
-    assert_same_batch(pad(again), batch)
-
-
-@given(contents())
 def test_pickling_keeps_everything(content: Content) -> None:
     batch = collate_of(content)(content.items)
     assert_same_batch(pickle.loads(pickle.dumps(batch)), batch)

@@ -10,9 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 import dgl
-import dgl.function as fn
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,9 +30,6 @@ from tests.graphs import (
     assert_same_batch,
     assert_same_graph,
     contents,
-    generator,
-    random_graph,
-    random_tensor,
 )
 from tests.property.test_assemble import forms
 
@@ -149,31 +144,6 @@ def test_the_graph_is_that_of_its_endpoints(content: Content, idtype: torch.dtyp
     assert_same_graph(batch.graph, right)
 
 
-@given(contents(hetero=st.just(False)), IDTYPES, st.integers(0, 2**31))
-def test_messages_on_the_graph_are_those_of_its_endpoints(content: Content, idtype: torch.dtype, seed: int) -> None:
-    """DGL's kernels for sums, with and without edge features, softmax and maxima, and their gradients."""
-    batch = padded(content, idtype=idtype, sort_edges=True)
-    gen = generator(seed)
-    x, w = (torch.randn(len(mask), 2, generator=gen) for mask in (batch.node_mask, batch.edge_mask))
-    results = []
-    for graph in (batch.graph, replace(batch, _row_pointers=None).graph):
-        u, e = x.clone().requires_grad_(), w.clone().requires_grad_()
-        with graph.local_scope():
-            graph.ndata["u"], graph.edata["e"] = u, e
-            for name, message in {"a": fn.copy_u("u", "m"), "b": fn.u_mul_e("u", "e", "m")}.items():
-                graph.update_all(message, fn.sum("m", name))
-                graph.update_all(message, fn.max("m", f"{name} most"))
-            graph.apply_edges(fn.u_add_v("u", "a", "c"))
-            results.append(
-                [graph.ndata[name] for name in ("a", "b", "a most", "b most")]
-                + [graph.edata["c"], dgl.nn.functional.edge_softmax(graph, e)]
-            )
-            sum(each.square().sum() for each in results[-1]).backward()
-        results[-1] += [u.grad, e.grad]
-    for found, right in zip(*results, strict=True):
-        torch.testing.assert_close(found, right)
-
-
 @given(
     st.integers(0, 9), st.integers(0, 12), st.sampled_from(["int32", "int64"]),
     st.lists(st.tuples(st.sampled_from(["bool", "int16", "float32", "float64", "complex128"]), st.integers(0, 3))),
@@ -221,14 +191,3 @@ def test_graph_slots_are_repeated_numbers(counts: list[int], number: int) -> Non
         assert (slots[len(expected) :] == -7).all()
         assert slots[-1] == -7
         assert pointers.tolist() == [*accumulate((max(count, 0) for count in counts), initial=0), -7]
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 0)])
-def test_views_of_rows_are_not_shared_between_batches(shape: tuple[int, ...]) -> None:
-    """Sorting a batch leaves the graphs that it was made of as they were."""
-    gen = generator(3)
-    graph = random_graph(gen, 4, 9, {}, {"w": (shape, torch.float32)})
-    before = random_tensor(generator(3), (), torch.float32), graph.edata["w"].clone()
-    batch = tp.PaddedCollate(tp.Limits(4, 9, 1), example=graph, sort_edges=True)([graph])
-    assert torch.equal(graph.edata["w"], before[1])
-    assert_same_graph(tp.unpad(batch)[0], graph)

@@ -200,42 +200,6 @@ def test_functions_of_users_equal_those_on_dgl(reducer: str, case: Case) -> None
         assert_equal_after(case, run)
 
 
-@pytest.mark.parametrize("reducer", ["sum", "max", "min"])
-@given(case=cases(types=st.just([("a", "to", "a"), ("b", "to", "a"), ("c", "to", "a"), ("a", "to", "b")])))
-def test_messages_along_all_edge_types_at_once_equal_those_of_dgl(reducer: str, case: Case) -> None:
-    reduce = getattr(fn, reducer)("m", "out")
-
-    def run(graph: Any) -> None:
-        if isinstance(graph, TensorGraph):
-            graph.update_all(fn.copy_u("x", "m"), reduce)
-            return
-        # DGL's own way differs where a type has no edges; one graph of all edges to a type is what it means.
-        for node_type in dict.fromkeys(each[2] for each in graph.canonical_etypes):
-            graph.nodes[node_type].data["out"] = joined(graph, node_type, reduce)
-
-    assert_equal_after(case, run)
-
-
-def joined(graph: Any, node_type: str, reduce: Any) -> Tensor:
-    """Messages to the nodes of a type along the edges of all types, in one graph of DGL."""
-    fitting = [each for each in graph.canonical_etypes if each[2] == node_type]
-    values, src, dst, offset = [], [], [], 0
-    for each in fitting:
-        begin, end = graph.edges(etype=each)
-        values.append(graph.nodes[each[0]].data["x"])
-        src.append(begin + offset)
-        dst.append(end)
-        offset += graph.num_nodes(each[0])
-    number = graph.num_nodes(node_type)
-    whole = dgl.heterograph(
-        {("u", "to", "v"): (torch.cat(src), torch.cat(dst))}, num_nodes_dict={"u": offset, "v": number}
-    )
-    whole.nodes["u"].data["x"] = torch.cat(values)
-    whole.update_all(fn.copy_u("x", "m"), reduce)
-    out: Tensor = whole.nodes["v"].data["out"]
-    return out if whole.num_edges() else out.detach()
-
-
 @pytest.mark.parametrize("cross", ["sum", "mean", "max", "min", "stack", lambda values: values[0] * 2 + values[-1]])
 @pytest.mark.parametrize("reducer", REDUCERS)
 @settings(max_examples=10)

@@ -143,14 +143,6 @@ def test_features_of_edges(
     assert_same(pair, function, left, right)
 
 
-@given(pairs())
-def test_copies_to_edges(pair: Pair) -> None:
-    values = pair.values(pair.graph.num_nodes(), (3,))
-    assert_same(pair, dgl.ops.copy_u, values)
-    assert_same(pair, dgl.ops.copy_v, values)
-    assert_same(pair, dgl.ops.copy_e, pair.values(pair.graph.num_edges(), (3,)))
-
-
 @given(pairs(), st.sampled_from(["dst", "src"]), st.sampled_from([(1,), (3,), (2, 1)]), st.booleans())
 def test_a_softmax_over_the_edges_of_a_node(pair: Pair, norm_by: str, shape: tuple[int, ...], some: bool) -> None:
     logits = 300 * pair.values(pair.graph.num_edges(), shape)
@@ -172,39 +164,6 @@ def test_a_softmax_over_edges_of_several_types(pair: Pair, norm_by: str) -> None
         leaves = {t: values.clone().requires_grad_() for t, values in zip(types, logits, strict=True)}
         edge_softmax(graph, leaves, norm_by=norm_by)[types[0]].sum().backward()
         assert [t for t in types if leaves[t].grad is None] == []
-
-
-@given(pairs(hetero=True), st.sampled_from(["sum", "max", "min"]), st.sampled_from(["copy_lhs", "copy_rhs", "mul"]))
-def test_sums_of_messages_of_several_types(pair: Pair, reducer: str, operation: str) -> None:
-    graph = pair.graph
-    if not graph.num_edges(graph.canonical_etypes[0]):
-        return
-    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-    edges = [pair.values(graph.num_edges(t), (2,)) for t in graph.canonical_etypes]
-
-    def run(g: Any, *values: Tensor) -> Any:
-        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
-        left_given = None if operation == "copy_rhs" else left
-        right_given = None if operation == "copy_lhs" else right
-        return dgl.ops.gspmm(g, operation, reducer, left_given, right_given)
-
-    # DGL's gradients of the largest message across types fail, or go to row 0 where there is none.
-    assert_same(pair, run, *nodes, *edges, gradients=reducer == "sum")
-
-
-@given(pairs(hetero=True), st.sampled_from(["add", "copy_lhs", "copy_rhs"]))
-def test_features_of_edges_of_several_types(pair: Pair, operation: str) -> None:
-    graph = pair.graph
-    if not graph.num_edges(graph.canonical_etypes[0]):
-        return
-    nodes = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-    others = [pair.values(graph.num_nodes(t), (2,)) for t in graph.ntypes]
-
-    def run(g: Any, *values: Tensor) -> Any:
-        left, right = list(values[: len(nodes)]), list(values[len(nodes) :])
-        return dgl.ops.gsddmm(g, operation, left, right, "u", "v")
-
-    assert_same(pair, run, *nodes, *others)
 
 
 @given(pairs(), pairs(hetero=True), st.booleans(), st.booleans())

@@ -90,14 +90,6 @@ def test_weights_are_those_of_dividing_by_the_batch(case: SamplerCase, epoch: in
         np.testing.assert_allclose(sampler.graph_weights(), expected, rtol=1e-12)
 
 
-def test_large_graphs_would_weigh_more() -> None:
-    sizes = tp.GraphSizes([[10, 10]] * 5 + [[1, 1]] * 50)
-    weights = tp.PackBatchSampler(sizes, tp.Limits(nodes=10, edges=10)).graph_weights()
-    assert weights[:5].min() > 4
-    assert weights[5:].max() < 0.7
-    assert weights.mean() == pytest.approx(1)
-
-
 @pytest.mark.parametrize(
     ("mask", "part"),
     [
@@ -110,15 +102,6 @@ def test_large_graphs_would_weigh_more() -> None:
 def test_masks_of_another_shape_or_dtype(mask: Any, part: str) -> None:
     sampler = tp.PackBatchSampler(tp.GraphSizes([[1, 1]] * 4), tp.Limits(nodes=2, edges=2))
     with refused(SamplerError, "label_mask must be bool with shape [4]", part):
-        sampler.labels_per_batch(mask)
-
-
-@pytest.mark.parametrize(
-    "mask", [np.ma.masked_array([True] * 4, [0, 0, 0, 1]), [[True], [True, False]], torch.ones(4, device="meta")]
-)
-def test_masks_that_do_not_tell_all_values(mask: Any) -> None:
-    sampler = tp.PackBatchSampler(tp.GraphSizes([[1, 1]] * 4), tp.Limits(nodes=2, edges=2))
-    with refused(SamplerError, "label_mask"):
         sampler.labels_per_batch(mask)
 
 

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError
 from tests.graphs import assert_same_batch, generator, random_graph, random_tensor
-from tests.messages import refused
 from tests.stores import molecules, purchases
 
 FEATURES = {"x": ((8,), torch.float32), "other": ((2,), torch.float32)}
@@ -137,32 +135,3 @@ def test_a_layer_that_frees_its_input_leaves_other_tensors_of_a_separate_batch(t
     again = store.batch([0, 1, 2], LIMITS)
     assert batch.labels.equal(again.labels)
     assert batch.node_features["other"].equal(again.node_features["other"])
-
-
-def test_a_layer_that_frees_its_input_frees_a_shared_memory(tmp_path: Path) -> None:
-    """What the documentation warns of."""
-    batch = tp.GraphStore.write(tmp_path, labelled()).batch([0, 1], LIMITS)
-    with torch.no_grad():
-        dgl.nn.GroupRevRes(Layer(4), 2)(batch.graph, batch.node_features["x"])
-    assert batch.labels.untyped_storage().nbytes() == 0
-
-
-@pytest.mark.parametrize("separate", [None, 1, "yes"])
-def test_separate_is_true_or_false(separate: Any, tmp_path: Path) -> None:
-    with refused(InputError, "separate must be True or False", repr(separate)):
-        tp.GraphStore.write(tmp_path, labelled()).padded(LIMITS, separate=separate)
-
-
-def test_top_edges_need_a_padding_edge() -> None:
-    """DGL looks at the edge behind the last graph's first one; with `cover_padding` there always is one."""
-    gen = generator(0)
-    spec = {"w": ((2,), torch.float32)}
-    full, bare = random_graph(gen, 3, 4, {}, spec), random_graph(gen, 2, 0, {}, spec)
-    with pytest.raises(IndexError):
-        dgl.topk_edges(dgl.batch([full, bare]), "w", 2)
-    limits = tp.Limits(nodes=4, edges=4, graphs=2)
-    with pytest.raises(IndexError):
-        dgl.topk_edges(tp.PaddedCollate(limits, full)([full]).graph, "w", 2)
-    batch = tp.PaddedCollate(limits, full, cover_padding=True)([full])
-    values, _ = dgl.topk_edges(batch.graph, "w", 2)
-    assert values[0].equal(dgl.topk_edges(full, "w", 2)[0][0])

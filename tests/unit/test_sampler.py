@@ -24,6 +24,7 @@ from dgl_tuplepack.errors import (
 from dgl_tuplepack.kernels.random import derive_key, shuffle_segments
 from tests.graphs import flat, generator, random_graph
 from tests.messages import refused
+from tests.reference import shuffled
 
 # 3 size classes, 12 graphs; under LIMITS every pack holds several.
 SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]] * 4)
@@ -85,18 +86,6 @@ def loose_bound(outcomes: int) -> float:
     return freedom + 6 * (2 * freedom) ** 0.5
 
 
-def test_chi_square_notices_a_naive_shuffle() -> None:
-    """The check itself can fail: swapping every place with any place is the classic biased shuffle."""
-    rng = np.random.default_rng(0)
-    counts: Counter[tuple[int, ...]] = Counter()
-    for _ in range(12_000):
-        values = [0, 1, 2, 3]
-        for place, other in enumerate(rng.integers(0, 4, 4).tolist()):
-            values[place], values[other] = values[other], values[place]
-        counts[tuple(values)] += 1
-    assert chi_square(counts, 24) > loose_bound(24)
-
-
 def test_shuffle_kernel_is_uniform() -> None:
     """Keys are those of successive epochs, as a sampler uses them; two segments, each over all its orders."""
     counts: tuple[Counter[tuple[int, ...]], ...] = (Counter(), Counter())
@@ -113,40 +102,11 @@ def test_shuffle_kernel_is_uniform() -> None:
     assert chi_square(joint, 20) < loose_bound(20)
 
 
-def test_long_shuffles_reject_what_would_bias_them() -> None:
-    """A plain transcription of the papers agrees; short shuffles reject too seldom for any statistic to tell."""
-    length, key, mask = 300_000, 12_345, 2**64 - 1
-    values = np.arange(length)
-    shuffle_segments(values, np.array([0, length]), np.uint64(key))
-
-    def bits(counter: int) -> int:
-        z = (key + (counter + 1) * 0x9E3779B97F4A7C15) & mask
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-        return (z ^ (z >> 31)) >> 32
-
-    expected, counter, rejected = list(range(length)), 0, 0
-    for last in range(length - 1, 0, -1):
-        while True:
-            product = bits(counter) * (last + 1)
-            counter += 1
-            if product % 2**32 >= 2**32 % (last + 1):
-                break
-            rejected += 1
-        other = product >> 32
-        expected[last], expected[other] = expected[other], expected[last]
-    assert rejected
-    assert values.tolist() == expected
-
-
-def test_orders_of_packs_are_uniform() -> None:
-    sizes = tp.GraphSizes([[nodes, 1] for nodes in range(1, 5)])
-    s = tp.PackBatchSampler(sizes, tp.Limits(4, 1), content="fixed")
-    counts: Counter[tuple[int, ...]] = Counter()
-    for epoch in range(6_000):
-        s.set_epoch(epoch)
-        counts[tuple(flat(list(s)))] += 1
-    assert chi_square(counts, 24) < loose_bound(24)
+def test_long_shuffles_are_those_of_the_papers() -> None:
+    """Short ones reject too seldom for any statistic to tell what would bias them."""
+    values = np.arange(300_000)
+    shuffle_segments(values, np.array([0, len(values)]), np.uint64(12_345))
+    assert values.tolist() == shuffled(range(len(values)), 12_345)
 
 
 @pytest.mark.parametrize(("ranks", "packs_per_batch"), [(2, 1), (2, 2), (8, 1)])
@@ -261,47 +221,32 @@ def test_too_large_graphs_are_named() -> None:
         "graph 3 (4 nodes, 12 edges)", "50 nodes, 12 edges", "Raise the limits",
     ):  # fmt: skip
         tp.PackBatchSampler(sizes, tp.Limits(10, 10))
-
-
-def test_at_most_ten_too_large_graphs_are_named() -> None:
-    with pytest.raises(GraphTooLargeError) as caught:
+    with pytest.raises(GraphTooLargeError, match=r"13 of 13.*graph 9 \(") as caught:
         tp.PackBatchSampler(tp.GraphSizes([[9, 1]] * 13), tp.Limits(8, 8))
-    message = str(caught.value)
-    assert "13 of 13" in message
-    assert "graph 9 (" in message
-    assert "graph 10 (" not in message
-    assert "and 3 more" in message
+    assert "graph 10 (" not in str(caught.value)
+    assert "and 3 more" in str(caught.value)
 
 
 def test_dropping_neither_repeats_nor_loses_others() -> None:
     """PyG's dynamic batches repeat a graph here, multipack's lose all after the large one."""
     sizes = tp.GraphSizes([[3, 1], [50, 1], [3, 1], [4, 1]])
-    with pytest.warns(UserWarning, match=r"1 of 4 graphs exceed Limits\(nodes=10.* and are dropped"):
+    with pytest.warns(UserWarning, match=r"1 of 4 graphs exceed Limits\(nodes=10.* and are dropped") as caught:
         s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), oversize="drop")
+    assert [Path(w.filename).name for w in caught] == [Path(__file__).name]
     batches = list(s)
     assert sorted(flat(batches)) == [0, 2, 3]
     assert all(batches)
     assert s.dropped_ids.tolist() == [1]
-
-
-def test_nothing_dropped_does_not_warn() -> None:
-    assert sampler(oversize="drop").dropped_ids.tolist() == []
+    # The plan of the graphs that are left.
+    plan = tp.pack(sizes.take([0, 2, 3]), tp.Limits(10, 10))
+    with pytest.warns(UserWarning, match="are dropped"):
+        s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), plan=plan, oversize="drop")
+    assert sorted(flat(list(s))) == [0, 2, 3]
 
 
 def test_dropping_all_is_an_error() -> None:
     with refused(GraphTooLargeError, "2 of 2 graphs", "Raise the limits"):
         tp.PackBatchSampler(tp.GraphSizes([[9, 1], [8, 9]]), tp.Limits(7, 7), oversize="drop")
-
-
-def test_the_drop_warning_points_at_the_caller() -> None:
-    with pytest.warns(UserWarning, match="are dropped") as caught:
-        tp.PackBatchSampler(tp.GraphSizes([[9, 1], [1, 1]]), tp.Limits(7, 7), oversize="drop")
-    assert [Path(w.filename).name for w in caught] == [Path(__file__).name]
-
-
-def test_limits_of_other_components() -> None:
-    with refused(LimitsError, "['edges']", "['nodes', 'edges']", "exactly one limit for each component"):
-        tp.PackBatchSampler(SIZES, tp.Limits.from_components({"edges": 6}))
 
 
 def test_no_graphs() -> None:
@@ -314,12 +259,6 @@ def test_a_dataset_is_read_directly() -> None:
     graphs = [(random_graph(gen, *size), 0) for size in SIZES.array.tolist()]
     assert list(tp.PackBatchSampler(graphs, LIMITS)) == list(sampler())
     assert list(tp.PackBatchSampler(tp.with_ids(graphs), LIMITS)) == list(sampler())
-
-
-def test_one_graph() -> None:
-    s = tp.PackBatchSampler(tp.GraphSizes([[0, 0]]), tp.Limits(1, 1), num_replicas=3, rank=2)
-    assert len(s) == 1
-    assert list(s) == [[]]
 
 
 # Ranks --------------------------------------------------------------------------------------------------------
@@ -433,13 +372,6 @@ def test_iter_alone_is_no_iteration() -> None:
     assert len(repeats(s, times=1)) == 1
 
 
-def test_new_epochs_do_not_warn() -> None:
-    s = sampler()
-    for epoch in (0, 1, 2, 1, 0):
-        s.set_epoch(epoch)
-        assert repeats(s, times=1) == []
-
-
 def test_epoch_at_the_first_batch_counts() -> None:
     s, later = sampler(), sampler()
     iterator = iter(s)
@@ -475,16 +407,6 @@ def test_large_epochs() -> None:
         assert sorted(flat(list(s))) == list(range(12))
 
 
-def test_epochs_beyond_64_bits_are_refused_at_once() -> None:
-    with refused(SamplerError, "epoch", str(2**64)):
-        sampler().set_epoch(2**64)
-
-
-def test_default_content() -> None:
-    assert sampler().content == "resample"
-    assert sampler(shuffle=False).content == "fixed"
-
-
 def test_numpy_integers_are_integers() -> None:
     s = sampler(
         packs_per_batch=np.int64(2), seed=np.uint64(3), num_replicas=np.int32(2), rank=np.int8(1),
@@ -498,51 +420,69 @@ def test_numpy_integers_are_integers() -> None:
 # What is refused ----------------------------------------------------------------------------------------------
 
 
-def test_unknown_names_list_the_choices() -> None:
-    with refused(SamplerError, "unknown content 'random'", "fixed", "resample", "repack"):
-        sampler(content="random")
-    with refused(SamplerError, "unknown oversize 'skip'", "'error'", "'drop'"):
-        sampler(oversize="skip")
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"content": "random"}, ("unknown content 'random'", "fixed", "resample", "repack")),
+        ({"oversize": "skip"}, ("unknown oversize 'skip'", "'error'", "'drop'")),
+        ({"content": "resample", "shuffle": False}, ("content='resample'", "content='fixed' or shuffle=True")),
+        ({"content": "repack", "shuffle": False}, ("content='repack'", "shuffle=False")),
+        ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("a plan was given", "leave one of them out")),
+        *[
+            ({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v)))
+            for v in (0, 1.0, "2", True)
+        ],
+        *[({"seed": v}, ("seed must be an integer in 0..2**64-1", repr(v))) for v in (-1, 2**64, 0.5, None)],
+        # Any text counts as true in Python, "False" too.
+        *[({"shuffle": v}, ("shuffle must be True or False", repr(v))) for v in ("False", 0, None)],
+        ({"drop_last": [True]}, ("drop_last must be True or False", "[True]")),
+        ({"num_replicas": 2}, ("num_replicas and rank go together", "2 and None", "both or neither")),
+        ({"rank": 0}, ("None and 0", "both or neither")),
+        ({"num_replicas": 0, "rank": 0}, ("num_replicas must be an integer in 1..", "0")),
+        ({"num_replicas": 2.0, "rank": 0}, ("num_replicas", "2.0")),
+        *[({"num_replicas": 2, "rank": v}, ("rank must be an integer in 0..1", repr(v))) for v in (2, -1, "0")],
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with refused(SamplerError, *parts):
+        sampler(**settings)
 
 
-@pytest.mark.parametrize("content", ["resample", "repack"])
-def test_random_content_without_shuffle(content: str) -> None:
-    with refused(SamplerError, f"content={content!r}", "shuffle=False", "content='fixed' or shuffle=True"):
-        sampler(content=content, shuffle=False)
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None, False])
+def test_epochs_that_cannot_be(value: Any) -> None:
+    with refused(SamplerError, "epoch must be an integer in 0..", repr(value)):
+        sampler().set_epoch(value)
 
 
-def test_plan_with_repack() -> None:
-    with refused(SamplerError, "content='repack'", "a plan was given", "leave one of them out"):
-        sampler(content="repack", plan=tp.pack(SIZES, LIMITS))
+EQUAL, DENSE = tp.GraphSizes([[1, 1]] * 10), tp.GraphSizes([[2, 4], [1, 4]] * 3)
 
 
-def test_plan_of_other_sizes() -> None:
-    other = tp.pack(SIZES.take(range(11)), LIMITS)
-    with refused(PlanError, "11 graphs", "12 graphs", "3 sizes", "make a plan for these sizes"):
-        sampler(plan=other)
-
-
-def test_plan_of_other_sizes_of_equal_number() -> None:
-    other = tp.pack(tp.GraphSizes([[3, 4], [2, 2], [1, 1]] * 4), LIMITS)
-    with refused(PlanError, "12 graphs", "'edges': 28", "'edges': 24", "make a plan for these sizes"):
-        sampler(plan=other)
-
-
-def test_plan_beyond_the_limits() -> None:
-    # Best fit never puts graphs of one size together, so its packs would stay within the smaller limits too.
-    plan = tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit")
-    with refused(
-        PlanError, "Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6, edges=7, graphs=None)",
-        "pattern 0", "beyond", "make the plan again",
-    ):  # fmt: skip
-        sampler(plan=plan)
-
-
-def test_plan_beyond_the_cap() -> None:
-    equal = tp.GraphSizes([[1, 1]] * 10)
-    plan = tp.pack(equal, tp.Limits(4, 4), method="next_fit")
-    with refused(PlanError, "4 graphs", "Limits(nodes=4, edges=4, graphs=3)"):
-        tp.PackBatchSampler(equal, tp.Limits(4, 4, graphs=3), plan=plan)
+@pytest.mark.parametrize(
+    ("sizes", "limits", "plan", "parts"),
+    [
+        (SIZES, LIMITS, tp.pack(SIZES.take(range(11)), LIMITS), ("11 graphs", "12 graphs", "3 sizes", "make a plan")),
+        (
+            SIZES, LIMITS, tp.pack(tp.GraphSizes([[3, 4], [2, 2], [1, 1]] * 4), LIMITS),
+            ("12 graphs", "'edges': 28", "'edges': 24", "make a plan for these sizes"),
+        ),
+        (
+            # Best fit never puts graphs of one size together, so its packs would stay within the smaller limits too.
+            SIZES, LIMITS, tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit"),
+            ("Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6", "pattern 0", "make the plan"),
+        ),
+        (
+            EQUAL, tp.Limits(4, 4, graphs=3), tp.pack(EQUAL, tp.Limits(4, 4), method="next_fit"),
+            ("4 graphs", "Limits(nodes=4, edges=4, graphs=3)"),
+        ),
+        # "node_only" may exceed the edges; its plan carries raised limits, and these are not the sampler's.
+        (DENSE, tp.Limits(3, 6), tp.pack(DENSE, tp.Limits(3, 6), method="node_only"), ("does not keep", "'edges': 8")),
+        (SIZES, LIMITS, "plan.json", ("plan must be a PackPlan", "plan.json", "PackPlan.load")),
+    ],
+)  # fmt: skip
+def test_plans_that_do_not_fit(sizes: Any, limits: tp.Limits, plan: Any, parts: tuple[str, ...]) -> None:
+    with refused(PlanError, *parts):
+        tp.PackBatchSampler(sizes, limits, plan=plan)
 
 
 def test_tighter_plans_are_welcome() -> None:
@@ -552,45 +492,11 @@ def test_tighter_plans_are_welcome() -> None:
     assert len(s) == plan.num_packs
 
 
-def test_plan_that_ignored_a_limit() -> None:
-    # "node_only" may exceed the edges; its plan carries raised limits, and these are not the sampler's.
-    dense = tp.GraphSizes([[2, 4], [1, 4]] * 3)
-    plan = tp.pack(dense, tp.Limits(3, 6), method="node_only")
-    with refused(PlanError, "does not keep", "'edges': 8"):
-        tp.PackBatchSampler(dense, tp.Limits(3, 6), plan=plan)
-
-
-def test_plan_after_dropping() -> None:
-    sizes = tp.GraphSizes([[9, 1], *SIZES.array.tolist()])
-    with pytest.warns(UserWarning, match="are dropped"):
-        s = tp.PackBatchSampler(sizes, LIMITS, plan=tp.pack(SIZES, LIMITS), oversize="drop")
-    assert sorted(flat(list(s))) == list(range(1, 13))
-
-
-@pytest.mark.parametrize("value", [0, -1, 1.0, "2", None, True])
-def test_packs_per_batch(value: Any) -> None:
-    with refused(SamplerError, "packs_per_batch must be an integer in 1..", repr(value)):
-        sampler(packs_per_batch=value)
-
-
-@pytest.mark.parametrize("value", [-1, 0.5, "1", None, False])
-def test_epoch(value: Any) -> None:
-    with refused(SamplerError, "epoch must be an integer in 0..", repr(value)):
-        sampler().set_epoch(value)
-
-
-@pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None])
-def test_seed(value: Any) -> None:
-    with refused(SamplerError, "seed must be an integer in 0..2**64-1", repr(value)):
-        sampler(seed=value)
-
-
-@pytest.mark.parametrize("name", ["shuffle", "drop_last"])
-@pytest.mark.parametrize("value", ["False", "no", 0, None, [True]], ids=str)
-def test_switches_are_true_or_false(name: str, value: Any) -> None:
-    """Any text counts as true in Python, "False" too."""
-    with refused(SamplerError, f"{name} must be True or False", repr(value)):
-        sampler(**{name: value})
+def test_limits_that_do_not_fit() -> None:
+    with refused(LimitsError, "limits must be Limits", "(20, 40)"):
+        tp.PackBatchSampler([[1, 1]], (20, 40))  # type: ignore[arg-type]
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']", "exactly one limit for each component"):
+        tp.PackBatchSampler(SIZES, tp.Limits.from_components({"edges": 6}))
 
 
 def test_switches_of_numpy() -> None:
@@ -598,27 +504,3 @@ def test_switches_of_numpy() -> None:
     assert s.content == "fixed"
     state = s.state_dict()
     assert json.loads(json.dumps(state)) == state
-
-
-@pytest.mark.parametrize(
-    ("num_replicas", "rank", "parts"),
-    [
-        (2, None, ["num_replicas and rank go together", "2 and None", "both or neither"]),
-        (None, 0, ["None and 0", "both or neither"]),
-        (0, 0, ["num_replicas must be an integer in 1..", "0"]),
-        (2.0, 0, ["num_replicas", "2.0"]),
-        (2, 2, ["rank must be an integer in 0..1", "2"]),
-        (2, -1, ["rank must be an integer in 0..1", "-1"]),
-        (2, "0", ["rank", "'0'"]),
-    ],
-)
-def test_num_replicas_and_rank(num_replicas: Any, rank: Any, parts: list[str]) -> None:
-    with refused(SamplerError, *parts):
-        sampler(num_replicas=num_replicas, rank=rank)
-
-
-def test_limits_and_plans_of_another_kind() -> None:
-    with refused(LimitsError, "limits must be Limits", "(20, 40)"):
-        tp.PackBatchSampler([[1, 1]], (20, 40))  # type: ignore[arg-type]
-    with refused(PlanError, "plan must be a PackPlan", "plan.json", "PackPlan.load"):
-        tp.PackBatchSampler([[1, 1]], tp.Limits(5, 5), plan="plan.json")  # type: ignore[arg-type]

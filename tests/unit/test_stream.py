@@ -48,19 +48,33 @@ def packs_of(nodes: list[int], lookahead: int = 100, **settings: Any) -> list[li
 # Packs --------------------------------------------------------------------------------------------------------
 
 
-def test_best_fit_takes_the_fullest_pack_that_has_room() -> None:
-    # 4 joins 5, not 3; then 1 fills that pack, which comes out at once.
-    assert packs_of([7, 6, 3, 1]) == [[7, 3], [6, 1]]
-    assert packs_of([5, 7, 2, 5]) == [[5, 5], [7, 2]]
-
-
-def test_the_fullest_pack_makes_room() -> None:
-    # Three graphs are held when 4 arrives as the third; the pack of 8 goes.
-    assert packs_of([7, 8, 4, 2], lookahead=3) == [[8], [7, 2], [4]]
-
-
-def test_a_lookahead_of_one_waits_for_nothing() -> None:
-    assert packs_of([1, 2, 3], lookahead=1) == [[1], [2], [3]]
+@pytest.mark.parametrize(
+    ("nodes", "lookahead", "packs"),
+    [
+        # 4 joins 5, not 3; then 1 fills that pack, which comes out at once.
+        ([7, 6, 3, 1], 100, [[7, 3], [6, 1]]),
+        ([5, 7, 2, 5], 100, [[5, 5], [7, 2]]),
+        # Three graphs are held when 4 arrives as the third; the pack of 8 goes.
+        ([7, 8, 4, 2], 3, [[8], [7, 2], [4]]),
+        # Nothing waits.
+        ([1, 2, 3], 1, [[1], [2], [3]]),
+        ([6, 5, 4], 2**63 - 1, [[6, 4], [5]]),
+        # Equal packs are taken in order.
+        ([6, 6, 3, 3], 3, [[6, 3], [6, 3]]),
+        # Exactly at the limit.
+        ([10, 5, 5, 10], 100, [[10], [5, 5], [10]]),
+        # Each 10 makes a pack go at once, and the 6 goes beside them when its time is up.
+        ([6] + [10] * 20, 3, [[10]] * 11 + [[6]] + [[10]] * 9),
+        # The oldest goes first: the 7 takes the place of the first pack, before the 6, which is older.
+        ([5, 6, 7, 5] + [10] * 20, 5, [[5, 5], *[[10]] * 17, [6], [10], [7], [10], [10]]),
+        # More open packs than rows are made at first.
+        ([6] * 1500 + [4] * 1500, 10_000, [[6, 4]] * 1500),
+        ([], 100, []),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_graphs_go_into_the_fullest_pack_that_has_room(nodes: list[int], lookahead: int, packs: Any) -> None:
+    assert packs_of(nodes, lookahead) == packs
 
 
 def test_no_graph_waits_for_ever() -> None:
@@ -70,29 +84,6 @@ def test_no_graph_waits_for_ever() -> None:
     )
     packs = [[n for n, _ in pack] for pack in itertools.islice(packer, 30)]
     assert packs == [[5, 5]] * 19 + [[6]] + [[5, 5]] * 10
-
-
-def test_a_graph_that_fills_a_pack_delays_no_other() -> None:
-    """Each 10 makes a pack go at once, and the 6 goes beside them when its time is up."""
-    assert packs_of([6] + [10] * 20, lookahead=3) == [[10]] * 11 + [[6]] + [[10]] * 9
-
-
-def test_the_oldest_goes_first_wherever_it_stands() -> None:
-    """The 7 takes the place of the first pack, before the 6, which is older."""
-    packs = packs_of([5, 6, 7, 5] + [10] * 20, lookahead=5)
-    assert packs == [[5, 5], *[[10]] * 17, [6], [10], [7], [10], [10]]
-
-
-def test_a_lookahead_of_any_size() -> None:
-    assert packs_of([6, 5, 4], lookahead=2**63 - 1) == [[6, 4], [5]]
-
-
-def test_equal_packs_are_taken_in_order() -> None:
-    assert packs_of([6, 6, 3, 3], lookahead=3) == [[6, 3], [6, 3]]
-
-
-def test_a_pack_exactly_at_the_limit() -> None:
-    assert packs_of([10, 5, 5, 10]) == [[10], [5, 5], [10]]
 
 
 def test_the_cap_on_graphs() -> None:
@@ -112,10 +103,6 @@ def test_a_rare_component_does_not_decide() -> None:
     sizes = [(1, 1, 0)] * 10 + [(2, 2, 1)] + [(1, 1, 0)] * 8
     packer: Any = tp.StreamPacker(sizes, limits, size_of=itself)
     assert [len(pack) for pack in packer] == [10, 9]
-
-
-def test_an_empty_stream() -> None:
-    assert packs_of([]) == []
 
 
 def test_a_stream_may_be_iterated_again() -> None:
@@ -149,12 +136,6 @@ def test_it_takes_no_more_than_it_needs() -> None:
     """A stream without end is no obstacle."""
     packer: Any = tp.StreamPacker(((n, n) for n in itertools.cycle([7, 3, 6])), LIMITS, lookahead=50, size_of=itself)
     assert len(list(itertools.islice(packer, 1000))) == 1000
-
-
-def test_many_open_packs() -> None:
-    """More of them than rows are made at first."""
-    nodes = [6] * 1500 + [4] * 1500
-    assert packs_of(nodes, lookahead=10_000) == [[6, 4]] * 1500
 
 
 def test_molhiv_in_random_order() -> None:
@@ -320,23 +301,23 @@ def test_numpy_sizes() -> None:
     assert [len(pack) for pack in packer] == [2]
 
 
-def test_settings() -> None:
-    with refused(SamplerError, "unknown oversize 'skip'", "'error'", "'drop'"):
-        tp.StreamPacker([], LIMITS, oversize="skip")
-    for value in (0, 1.5, None):
-        with refused(SamplerError, "lookahead must be an integer in 1..", repr(value)):
-            tp.StreamPacker([], LIMITS, lookahead=value)  # type: ignore[arg-type]
-    with refused(SamplerError, "source must be an iterable", "3"):
-        tp.StreamPacker(3, LIMITS)  # type: ignore[arg-type]
-    with refused(SamplerError, "size_of must be a function", "5"):
-        tp.StreamPacker([], LIMITS, size_of=5)  # type: ignore[arg-type]
-    for shard in ("x", 1, None):
-        with refused(SamplerError, "shard must be True or False", repr(shard)):
-            tp.StreamPacker([], LIMITS, shard=shard)  # type: ignore[arg-type]
-    with refused(LimitsError, "limits must be Limits", "(3, 4)"):
-        tp.StreamPacker([], (3, 4))  # type: ignore[arg-type]
-    with refused(LimitsError, "['nodes']", "['nodes', 'edges']"):
-        list(tp.StreamPacker([random_graph(generator(0), 2, 1)], tp.Limits(nodes=6)))
+@pytest.mark.parametrize(
+    ("source", "settings", "error", "parts"),
+    [
+        ([], {"oversize": "skip"}, SamplerError, ("unknown oversize 'skip'", "'error'", "'drop'")),
+        *[([], {"lookahead": v}, SamplerError, ("lookahead must be an integer in 1..", repr(v))) for v in (0, None)],
+        (3, {}, SamplerError, ("source must be an iterable", "3")),
+        ([], {"size_of": 5}, SamplerError, ("size_of must be a function", "5")),
+        *[([], {"shard": v}, SamplerError, ("shard must be True or False", repr(v))) for v in ("x", 1, None)],
+        ([], {"limits": (3, 4)}, LimitsError, ("limits must be Limits", "(3, 4)")),
+        ([random_graph(generator(0), 2, 1)], {"limits": tp.Limits(nodes=6)}, LimitsError, ("['nodes', 'edges']",)),
+        ([3], {}, SchemaError, ("item 0 of the stream", "DGLGraph")),
+    ],
+    ids=str,
+)
+def test_settings_and_sources_that_cannot_be(source: Any, settings: Any, error: Any, parts: tuple[str, ...]) -> None:
+    with refused(error, *parts):
+        list(tp.StreamPacker(source, **{"limits": LIMITS, **settings}))
 
 
 def test_a_failing_source_ends_the_stream_with_its_own_error() -> None:

@@ -112,13 +112,10 @@ def test_a_model_is_compiled_once_without_a_break_and_equals_dgl(name: str, is_m
 def test_compiled_code_says_how_a_layer_leaves_out_its_look_at_degrees() -> None:
     torch._dynamo.reset()
     layer = dgl.nn.GraphConv(1, 1)
-    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=False)
-    with pytest.raises(Exception, match="allow_zero_in_degree=True"):
-        compiled(path(), torch.ones(3, 1))
     with pytest.raises(dgl.DGLError, match="allow_zero_in_degree"):
         layer(path(), torch.ones(3, 1))
     # DGL's own error speaks of self-loops, which a batch cannot be given.
-    said = "depends on data", "allow_zero_in_degree=True (nodes without messages then get 0)."
+    said = "allow_zero_in_degree=True (nodes without messages then get 0)", "torch.compiler.disable"
     with refused(CompileError, "GraphConv cannot be compiled in one graph", "because of graphconv.py, line ", *said):
         compile(layer, backend="aot_eager")(path(), torch.ones(3, 1))
 
@@ -152,47 +149,51 @@ def test_an_unknown_attribute_is_an_attribute_error_that_copies_and_hasattr_unde
     assert torch.equal(copy.deepcopy(graph).ndata["x"], graph.ndata["x"])
 
 
-def test_arguments_that_do_not_fit_are_refused() -> None:
-    ends = torch.tensor([0, 1])
-    with refused(SchemaError, "num_nodes", "-1"):
-        TensorGraph(ends, ends, -1)
-    with refused(SchemaError, "num_nodes", "True"):
-        TensorGraph(ends, ends, True)
-    with refused(SchemaError, "src", "float32"):
-        TensorGraph(ends.float(), ends, 2)
-    with refused(SchemaError, "src", "list"):
-        TensorGraph([0, 1], ends, 2)  # type: ignore[arg-type]
-    with refused(SchemaError, "src and dst", "2", "1"):
-        TensorGraph(ends, ends[:1], 2)
-    with refused(SchemaError, "'x'", "(3,)", "2 nodes"):
-        TensorGraph(ends, ends, 2, node_features={"x": torch.ones(3)})
-    with refused(SchemaError, "src is a dict"):
-        TensorGraph({("a", "b", "c"): ends}, ends, 2)
-    with refused(SchemaError, "num_nodes is a dict", "src is Tensor"):
-        TensorGraph(ends, ends, {"a": 2})
-    with refused(SchemaError, "('a', 'to', 'b')", "['a']"):
-        TensorGraph({("a", "to", "b"): ends}, {("a", "to", "b"): ends}, {"a": 2})
-    with refused(SchemaError, "src has the edge types", "dst has"):
-        TensorGraph({("a", "to", "a"): ends}, {}, {"a": 2})
-    with refused(SchemaError, "batch_num_nodes", "user"):
-        TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes={"user": torch.tensor([2])})
+ENDS, TWO = torch.tensor([0, 1]), torch.tensor([1, 1])
+LOOP = ("a", "to", "a")
 
 
-def test_numbers_of_graphs_that_do_not_fit_are_refused() -> None:
-    ends, two = torch.tensor([0, 1]), torch.tensor([1, 1])
-    for counts in (torch.tensor([1.0, 1.0]), [1, 1], 2, torch.ones(1, 2).long()):
-        with refused(SchemaError, "batch_num_nodes", "int32 or int64 with one axis"):
-            TensorGraph(ends, ends, 2, batch_num_nodes=counts)  # type: ignore[arg-type]
-    with refused(SchemaError, "node_graph_slots", "int64", "2 entries", "[3]"):
-        TensorGraph(ends, ends, 2, batch_num_nodes=two, node_graph_slots=torch.tensor([0, 1, 1]))
-    with refused(SchemaError, "edge_graph_slots", "batch_num_edges", "give both"):
-        TensorGraph(ends, ends, 2, edge_graph_slots=torch.tensor([0, 1]))
-    with refused(SchemaError, "batch_num_nodes", "2 graphs", "batch_num_edges", "1"):
-        TensorGraph(ends, ends, 2, batch_num_nodes=two, batch_num_edges=torch.tensor([2]))
-    by_type = {"user": two, "item": torch.tensor([1])}
-    with refused(SchemaError, "batch_num_nodes", "1 entries", "[2]"):
-        TensorGraph({}, {}, {"user": 2, "item": 1}, batch_num_nodes=by_type)
-    graph = TensorGraph(ends, ends, 2, batch_num_nodes=torch.tensor([1, 2]), node_features={"x": torch.ones(2)})
+@pytest.mark.parametrize(
+    ("arguments", "settings", "parts"),
+    [
+        ((ENDS, ENDS, -1), {}, ("num_nodes", "-1")),
+        ((ENDS, ENDS, True), {}, ("num_nodes", "True")),
+        ((ENDS.float(), ENDS, 2), {}, ("src", "float32")),
+        (([0, 1], ENDS, 2), {}, ("src", "list")),
+        ((ENDS, ENDS[:1], 2), {}, ("src and dst", "2", "1")),
+        ((ENDS, ENDS, 2), {"node_features": {"x": torch.ones(3)}}, ("'x'", "(3,)", "2 nodes")),
+        (({LOOP: ENDS}, ENDS, 2), {}, ("num_nodes is one value", "src is dict")),
+        ((ENDS, ENDS, {"a": 2}), {}, ("num_nodes is a dict", "src is Tensor")),
+        (({("a", "to", "b"): ENDS},) * 2 + ({"a": 2},), {}, ("('a', 'to', 'b')", "['a']")),
+        (({LOOP: ENDS}, {}, {"a": 2}), {}, ("src has the edge types", "dst has")),
+        (({}, {}, {"user": 2, "item": 1}), {"batch_num_nodes": {"user": ENDS[:1]}}, ("batch_num_nodes", "user")),
+        (
+            ({}, {}, {"user": 2, "item": 1}),
+            {"batch_num_nodes": {"user": TWO, "item": ENDS[:1]}},
+            ("batch_num_nodes", "1 entries", "[2]"),
+        ),
+        ((ENDS, ENDS, 2), {"batch_num_nodes": TWO.float()}, ("batch_num_nodes", "int32 or int64 with one axis")),
+        ((ENDS, ENDS, 2), {"batch_num_nodes": [1, 1]}, ("batch_num_nodes", "int32 or int64 with one axis")),
+        (
+            (ENDS, ENDS, 2),
+            {"batch_num_nodes": TWO, "node_graph_slots": torch.tensor([0, 1, 1])},
+            ("node_graph_slots", "int64", "2 entries", "[3]"),
+        ),
+        ((ENDS, ENDS, 2), {"edge_graph_slots": ENDS}, ("edge_graph_slots", "batch_num_edges")),
+        (
+            (ENDS, ENDS, 2),
+            {"batch_num_nodes": TWO, "batch_num_edges": torch.tensor([2])},
+            ("batch_num_edges", "2 entries", "[1]"),
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments: Any, settings: Any, parts: tuple[str, ...]) -> None:
+    with refused(SchemaError, *parts):
+        TensorGraph(*arguments, **settings)
+
+
+def test_numbers_of_graphs_that_do_not_add_up_are_refused() -> None:
+    graph = TensorGraph(ENDS, ENDS, 2, batch_num_nodes=torch.tensor([1, 2]), node_features={"x": torch.ones(2)})
     with refused(SchemaError, "add up to 3", "there are 2"):
         dgl.sum_nodes(graph, "x")
 
@@ -235,69 +236,51 @@ def test_the_dot_product_of_single_numbers_is_their_product(edges: int) -> None:
     assert [torch.equal(*both) for both in zip(*found, strict=True)] == [True, True]
 
 
-def test_a_dot_product_of_other_widths_is_refused() -> None:
-    graph = path()
-    graph.ndata["y"] = torch.ones(graph.num_nodes(), 4)
-    graph.ndata["z"] = torch.ones(graph.num_nodes(), 1)
-    with refused(SchemaError, "dot", "4)", "1)"):
-        graph.apply_edges(fn.u_dot_v("y", "z", "e"))
+def two_to_one() -> TensorGraph:
+    """Two edge types with one middle name."""
+    ends = {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])}
+    return TensorGraph(ends, ends, {"a": 1, "b": 1})
 
 
-def test_functions_that_are_none_or_do_not_fit_are_refused() -> None:
-    graph = path()
-    with refused(SchemaError, "message function", "'copy_u'"):
-        graph.update_all("copy_u", fn.sum("m", "h"))
-    with refused(SchemaError, "reduce function", "'sum'"):
-        graph.update_all(fn.copy_u("x", "m"), "sum")
-    with refused(SchemaError, "'other'", "['m']"):
-        graph.update_all(fn.copy_u("x", "m"), fn.sum("other", "h"))
-    with refused(SchemaError, "feature 'y'", "source nodes", "['x']"):
-        graph.update_all(fn.copy_u("y", "m"), fn.sum("m", "h"))
-    with refused(SchemaError, "must return a dict", "Tensor"):
-        graph.update_all(lambda edges: edges.src["x"], fn.sum("m", "h"))
-    with refused(SchemaError, "must return a dict", "NoneType"):
-        graph.apply_nodes(lambda nodes: None)  # type: ignore[arg-type,return-value]
-    with refused(UnsupportedError, "all nodes or edges"):
-        graph.apply_edges(fn.copy_u("x", "m"), torch.tensor([0]))
-    with refused(UnsupportedError, "all nodes or edges of a type", "[0, 1]"):
-        graph.nodes[[0, 1]]
-    with refused(UnsupportedError, "'eid'", "'srcdst'"):
-        graph.edges(order="srcdst")
-    with refused(SchemaError, "form", "'both'"):
-        graph.edges(form="both")
-    with refused(SchemaError, "'h'", "(2,)", "3 nodes"):
-        graph.ndata["h"] = torch.ones(2)
-    with refused(SchemaError, "must be a tensor", "float"):
-        graph.ndata["h"] = 1.0
+def setting(name: str, value: Any) -> Callable[[Any], Any]:
+    return lambda g: g.ndata.update({name: value})
 
 
-def test_types_that_are_not_named_or_not_there_are_refused() -> None:
-    graph = shop()
-    with refused(SchemaError, "edge types", "no type is named"):
-        graph.in_degrees()
-    with refused(SchemaError, "'likes'"):
-        graph["likes"]
-    with refused(SchemaError, "('user', 'sold', 'item')"):
-        graph.num_edges(("user", "sold", "item"))
-    with refused(SchemaError, "node type 'shop'"):
-        graph.num_nodes("shop")
-    with refused(SchemaError, "one of them"):
-        graph.apply_edges(lambda edges: {})
-    with refused(SchemaError, "multi_update_all"):
-        graph.update_all(lambda edges: {}, fn.sum("m", "h"))
-    with refused(SchemaError, "cross reducer", "'prod'"):
-        graph.multi_update_all({}, "prod")
-    with refused(UnsupportedError, "one edge type"):
-        graph["user", :, :]
-    with refused(SchemaError, "dict of tensors by type"):
-        graph.ndata["x"] = torch.ones(2)
-    two = TensorGraph(
-        {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])},
-        {("a", "r", "a"): torch.tensor([0]), ("b", "r", "a"): torch.tensor([0])},
-        {"a": 1, "b": 1},
-    )
-    with refused(SchemaError, "'r' is ambiguous"):
-        two["r"]
+@pytest.mark.parametrize(
+    ("make", "call", "error", "parts"),
+    [
+        (path, lambda g: g.update_all("copy_u", fn.sum("m", "h")), SchemaError, ("message function", "'copy_u'")),
+        (path, lambda g: g.update_all(fn.copy_u("x", "m"), "sum"), SchemaError, ("reduce function", "'sum'")),
+        (path, lambda g: g.update_all(fn.copy_u("x", "m"), fn.sum("o", "h")), SchemaError, ("'o'", "['m']")),
+        (path, lambda g: g.update_all(fn.copy_u("y", "m"), fn.sum("m", "h")), SchemaError, ("'y'", "source", "'x'")),
+        (path, lambda g: g.update_all(lambda e: e.src["x"], fn.sum("m", "h")), SchemaError, ("a dict", "Tensor")),
+        (path, lambda g: g.apply_nodes(lambda nodes: None), SchemaError, ("must return a dict", "NoneType")),
+        (path, lambda g: g.apply_edges(fn.copy_u("x", "m"), ENDS), UnsupportedError, ("all nodes or edges",)),
+        (path, lambda g: g.nodes[[0, 1]], UnsupportedError, ("all nodes or edges of a type", "[0, 1]")),
+        (path, lambda g: g.edges(order="srcdst"), UnsupportedError, ("'eid'", "'srcdst'")),
+        (path, lambda g: g.edges(form="both"), SchemaError, ("form", "'both'")),
+        (path, setting("h", torch.ones(2)), SchemaError, ("'h'", "(2,)", "3 nodes")),
+        (path, setting("h", 1.0), SchemaError, ("must be a tensor", "float")),
+        (path, lambda g: g.apply_edges(fn.u_dot_v("wide", "thin", "e")), SchemaError, ("dot", "4)", "1)")),
+        (shop, setting("x", torch.ones(2)), SchemaError, ("dict of tensors by type",)),
+        (shop, lambda g: g.in_degrees(), SchemaError, ("edge types", "no type is named")),
+        (shop, lambda g: g["likes"], SchemaError, ("'likes'",)),
+        (shop, lambda g: g.num_edges(("user", "sold", "item")), SchemaError, ("('user', 'sold', 'item')",)),
+        (shop, lambda g: g.num_nodes("shop"), SchemaError, ("node type 'shop'",)),
+        (shop, lambda g: g.apply_edges(lambda edges: {}), SchemaError, ("one of them", "name it")),
+        (shop, lambda g: g.update_all(fn.copy_u("x", "m"), fn.sum("m", "h")), SchemaError, ("multi_update_all",)),
+        (shop, lambda g: dgl.ops.copy_u_sum(g, None), SchemaError, ("edge types", "no type is named")),
+        (shop, lambda g: dgl.ops.u_add_v(g, None, None), SchemaError, ("edge types", "no type is named")),
+        (shop, lambda g: g.multi_update_all({}, "prod"), SchemaError, ("cross reducer", "'prod'")),
+        (two_to_one, lambda g: g["r"], SchemaError, ("'r' is ambiguous",)),
+    ],
+)
+def test_calls_that_cannot_be_are_refused(make: Any, call: Any, error: Any, parts: tuple[str, ...]) -> None:
+    graph = make()
+    if make is path:
+        graph.ndata["wide"], graph.ndata["thin"] = torch.ones(3, 4), torch.ones(3, 1)
+    with refused(error, *parts):
+        call(graph)
 
 
 def test_features_of_several_types_are_dicts_by_type() -> None:
