@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
 from tests.graphs import generator, random_graph
 from tests.messages import refused
 
