@@ -69,6 +69,7 @@ def preprocess(
     seed: int = 0,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    transform_name: str | None = None,
     ties: Ties | None = None,
     indices: Indices | None = None,
     levels: Levels | None = None,
@@ -77,7 +78,7 @@ def preprocess(
 
     Parameters
     ----------
-    source, compact, overwrite, pre_transform, transform_seed, ties, indices, levels
+    source, compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
         As in `GraphStore.write`.
     out
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
@@ -137,7 +138,8 @@ def preprocess(
     with timed(seconds, "write"):
         write_graphs(
             out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, ties=ties, indices=indices, levels=None, prepare=planned,
+            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=None,
+            prepare=planned,
         )  # fmt: skip
     for error in failed:
         raise type(error)(

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.loader.views import CollatedView
 from dgl_tuplepack.padding import PaddedCollate
+from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.search import LadderSearch, LimitsSearch

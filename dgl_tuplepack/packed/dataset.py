@@ -20,8 +20,7 @@ from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import UINT64_MAX, as_path, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import FormatError, SamplerError, SchemaError, SizesError, TransformError
-from dgl_tuplepack.graphs.described import description_of
-from dgl_tuplepack.graphs.transform import check_callable
+from dgl_tuplepack.graphs.transform import check_callable, identity_of
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packed.cache import Cache
@@ -37,7 +36,7 @@ from dgl_tuplepack.sampler.dealing import EpochBatches
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import Source, resolve
 from dgl_tuplepack.store.graph_store import StoredGraphs
-from dgl_tuplepack.store.kind import Stored, TransformedGraphs
+from dgl_tuplepack.store.kind import Stored
 from dgl_tuplepack.store.pre_transform import Transformed
 
 
@@ -77,11 +76,13 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         Applied to each graph when a pack is made, as in `PaddedCollate`: nodes and edges may become fewer.
     pre_transform
         Applied to each graph once, before it is kept, as in `GraphStore.write`; sizes are taken after it. A cache of
-        another one, or of other settings of it, is refused.
+        another one is refused.
     batch_transform
         Applied to each pack when it is made, as in `PaddedCollate`.
     transform_seed
         0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the graphs.
+    transform_name
+        A name by which `pre_transform` is told from another one, as in `GraphStore.write`.
     name
         Name of the dataset, and of its folder in `save_dir`.
     save_dir
@@ -150,6 +151,7 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         pre_transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
+        transform_name: str | None = None,
         name: str = "packed",
         save_dir: str | os.PathLike[str] | None = None,
         force_reload: bool = False,
@@ -167,8 +169,10 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
             force_reload = true_or_false("force_reload", force_reload, FormatError)
-            facts |= {"multiple_of": self.multiple_of, **_described(transforms, transform_seed)}
-            opened, view = self._opened(source, transforms, transform_seed)
+            facts |= {"multiple_of": self.multiple_of, **_identified(transforms, transform_seed, transform_name)}
+            opened = resolve(source)
+            if pre_transform is not None:
+                opened = Transformed(opened, pre_transform, transform_seed, transform_name)
             if opened.knows_sizes and oversize == "error":
                 limits.check(opened.sizes())
             place, keeps = self._place(opened, save_dir)
@@ -183,32 +187,17 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
                 "packs; use store.padded(...) with a PackBatchSampler, or packed_loader."
             )
         self.sampler = self._sampler(limits, plan, among_ranks, num_replicas=num_replicas, rank=rank, **settings)
-        if transform is not None:
-            view = self.store.with_transform(transform, transform_seed)
-        padded = (self.store if view is None else view).padded(
+        self._view = self.store.padded(
             self.sampler.limits, label_fill=label_fill, feature_fill=feature_fill, cover_padding=cover_padding,
-            idtype=idtype, coordinates=coordinates,
+            idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
+            transform_seed=transform_seed,
         )  # fmt: skip
-        self._view = padded if batch_transform is None else padded.with_transform(batch_transform, transform_seed)
         # Workers, which have copies of all else, see what is written here.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
         self._prepared = -1
         self.set_epoch(0)
-
-    def _opened(self, source: Any, transforms: dict[str, Any], seed: int) -> tuple[Source, Any]:
-        """Return the source of what is kept, and a view of its graphs with a transform, if the source is one."""
-        opened, pre_transform = resolve(source), transforms["pre_transform"]
-        if not isinstance(opened, TransformedGraphs):
-            return (opened if pre_transform is None else Transformed(opened, pre_transform, seed)), None
-        for name in ("pre_transform", "transform"):
-            if transforms[name] is not None:
-                raise TransformError(
-                    f"the source is a view of a store with a transform, so {name} cannot be given too; give the store "
-                    "itself, with both transforms."
-                )
-        return resolve(opened.by_position().store), opened.by_position()
 
     def _sampler(self, limits: Limits, plan: PackPlan | None, among_ranks: bool, **settings: Any) -> PackBatchSampler:
         """Return the sampler of the stored graphs, with the plan of the cache, or save its plan there."""
@@ -393,13 +382,17 @@ def _checked_name(name: str) -> str:
     return str(as_path(name))
 
 
-def _described(transforms: dict[str, Any], seed: int) -> dict[str, str]:
-    """Return the names of transforms with their settings, by argument; TransformError if one cannot be one."""
-    given = {name: transform for name, transform in transforms.items() if transform is not None}
-    for name, transform in given.items():
-        check_callable(transform, "a PaddedBatch" if name == "batch_transform" else "a DGLGraph")
+def _identified(transforms: dict[str, Any], seed: int, name: str | None) -> dict[str, str]:
+    """Return what ranks must have in common, by argument; TransformError if something cannot be a transform."""
+    given = {argument: transform for argument, transform in transforms.items() if transform is not None}
+    called = {
+        argument: check_callable(transform, "a PaddedBatch" if argument == "batch_transform" else "a DGLGraph")
+        for argument, transform in given.items()
+    }
     seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
-    return {name: f"{description_of(transform)} (seed {seed})" for name, transform in given.items()}
+    if "pre_transform" in given:
+        called["pre_transform"] = identity_of(given["pre_transform"], name)
+    return {argument: f"{text} (seed {seed})" for argument, text in called.items()}
 
 
 def _remove(folder: Path, owner: int) -> None:

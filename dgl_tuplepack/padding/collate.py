@@ -23,9 +23,8 @@ from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
-from dgl_tuplepack.padding.ladder import number_of_shape
 from dgl_tuplepack.padding.pad_graph import content_of, padded_batch
-from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.padding.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.sizes import IntArray
 
 

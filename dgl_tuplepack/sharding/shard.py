@@ -16,7 +16,6 @@ from typing import Any
 
 from dgl_tuplepack._files import cannot
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sharding.content import checksum_of
 from dgl_tuplepack.sharding.members import (
     Member,
     copy_members,
@@ -82,15 +81,15 @@ class Shard:
             # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
             return None
 
-    def identity(self) -> str:
-        """Return a SHA-256 that changes with the source: of names, sizes and times of its files, or of its content.
+    def identity(self) -> str | None:
+        """Return a SHA-256 of names, sizes and times of the files of the source; None if it is an object without files.
 
-        Files are read if their file system tells neither time nor tag nor checksum. An object whose pickle differs each
-        time, apart from graphs and tensors in it, counts as changed. FormatError if the source cannot be reached.
+        Files are read if their file system tells neither time nor tag nor checksum. FormatError if the source cannot be
+        reached.
         """
         url = _files_of(self.source)
         if url is None:
-            return checksum_of(self.source)
+            return None
         settings = self.settings if self.is_path else resolve(self.source).settings
         return hashlib.sha256(json.dumps([_listing(url), dict(settings)], sort_keys=True).encode()).hexdigest()
 

@@ -53,17 +53,17 @@ def write_shard(
     compact: bool,
     overwrite: bool,
     pre_transform: Any = None,
-    transform_seed: int = 0,
+    asked: PreTransform | None = None,
     declared: Mapping[str, Any] | None = None,
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    `declared` are the ties, indices and levels that are given. A finished dataset stays as it was: the store is written
-    to the folder `NEW` then. Errors are those of `GraphStore.write`; an earlier store stays.
+    `asked` identifies `pre_transform`; `declared` are the ties, indices and levels that are given. A finished dataset
+    stays as it was: the store is written to the folder `NEW` then. Errors are those of `GraphStore.write`; an earlier
+    store stays.
     """
     folder = out / shard.name
     identity = shard.identity()
-    asked = None if pre_transform is None else PreTransform.after(None, pre_transform, transform_seed)
     declared = dict(declared or {})
     for place in () if overwrite else (folder, out / NEW / shard.name):
         store = _finished(place, identity, compact, asked, declared)
@@ -75,8 +75,8 @@ def write_shard(
         check_place(folder, overwrite=True)
         folder = out / NEW / shard.name
     with shard.opened() as source:
-        if pre_transform is not None:
-            source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
+        if asked is not None:
+            source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
         store = GraphStore.write(folder, source, compact=compact, overwrite=True, **declared)
     if shard.has_files and shard.identity() != identity:
         raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
@@ -104,14 +104,14 @@ def _clear_remains(folder: Path) -> None:
 
 
 def _finished(
-    folder: Path, identity: str, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
     """Return the store in a folder if it was written from the same source in the same way and is intact.
 
     FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
     are `declared`: the others would have to be, too.
     """
-    if not (folder / METADATA).exists() or not (folder / SOURCE).exists():
+    if identity is None or not (folder / METADATA).exists() or not (folder / SOURCE).exists():
         return None
     try:
         store = GraphStore(folder)

@@ -154,11 +154,19 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
 def test_one_call_makes_a_loader_of_several_shapes(kind: str, workers: int, tmp_path: Path) -> None:
     items = items_of("homogeneous")
     store = tp.GraphStore.write(tmp_path / "store", items)
-    source = {"list": items, "store": store, "transformed": store.with_transform(dgl.transforms.ToSimple())}[kind]
+    source, given = items if kind == "list" else store, {}
+    if kind == "transformed":
+        given["transform"] = dgl.transforms.ToSimple()
     shapes: dict[Any, Any] = {}
     for rank in range(RANKS):
         loader = tp.packed_loader(
-            source, limits=ladder_of(items), packs_per_batch=PACKS, num_workers=workers, num_replicas=RANKS, rank=rank
+            source,
+            limits=ladder_of(items),
+            packs_per_batch=PACKS,
+            num_workers=workers,
+            num_replicas=RANKS,
+            rank=rank,
+            **given,
         )
         assert isinstance(loader.limits, tuple)
         for ids, batch in zip(epoch_of(loader.sampler), loader, strict=True):
@@ -223,7 +231,7 @@ def test_transforms_work_in_every_shape(tmp_path: Path) -> None:
         return batch
 
     plain = store.padded(sampler.limits, PACKS)
-    view = plain.with_transform(doubled)
+    view = store.padded(sampler.limits, PACKS, batch_transform=doubled)
     collate = tp.PaddedCollate(sampler.limits, data[0], PACKS, batch_transform=doubled)
     for ids in sampler:
         assert_equal_tensors(view[ids].node_features["x"], 2 * plain[ids].node_features["x"])

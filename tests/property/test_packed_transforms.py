@@ -13,9 +13,10 @@ from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SchemaError, TransformError
+from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import assert_same_graph
 from tests.messages import refused
-from tests.property.test_transformed_batches import as_it_is, shaken
+from tests.property.test_graph_transforms import as_it_is, shaken
 from tests.stores import molecules
 from tests.unit.test_packed_cache import files_in
 
@@ -39,14 +40,14 @@ def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> Non
     noise = tp.transforms.AddNoise("x", 0.1)
     given: dict[str, Any] = {"transform": shaken, "batch_transform": noise, "transform_seed": 4}
     packed = tp.PackedDataset(ITEMS, LIMITS, **given, multiple_of=2)
-    view = packed.store.with_transform(shaken, 4).padded(packed.limits).with_transform(noise, 4)
+    collate = tp.PaddedCollate(packed.limits, tp.with_ids(ITEMS)[0], **given)
     loader = GraphDataLoader(packed, batch_size=1, num_workers=workers, persistent_workers=workers > 0)
     sums = []
     for epoch in (0, 3):
         packed.set_epoch(epoch)
         packs = [*packed.sampler._batches_of(epoch), *[[]] * (len(packed) - len(packed.sampler))]
         for (graph, labels), ids in zip(loader, packs, strict=True):
-            expected = view[ids]
+            expected = collate(tp.with_ids(ITEMS).__getitems__(EpochIds(ids, epoch)))
             assert_same_graph(graph, dgl.batch([expected.graph]))
             assert torch.equal(labels.values[0], expected.labels)
             assert torch.equal(labels.graph_ids[0], expected.graph_ids)
@@ -94,30 +95,6 @@ def test_a_cache_of_another_transform_is_refused_and_left_as_it_is(tmp_path: Pat
         assert_same_graph(found, expected)
 
 
-def test_a_cache_of_other_graphs_is_refused_whatever_the_transform(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"save_dir": tmp_path, "pre_transform": dgl.transforms.DropEdge(0.3)}
-    tp.PackedDataset(ITEMS, LIMITS, **given)
-    others = [*ITEMS[:-1], (ITEMS[-1][0], ITEMS[-1][1] + 1)]
-    with refused(FormatError, "caches other graphs", "labels '' differ"):
-        tp.PackedDataset(others, LIMITS, **given)
-
-
-def test_a_view_of_a_store_is_transformed_in_each_epoch(tmp_path: Path) -> None:
-    """As the store with the transform; nothing is written."""
-    store = tp.GraphStore.write(tmp_path / "given", ITEMS)
-    found = tp.PackedDataset(store.with_transform(shaken, seed=4), LIMITS)
-    expected = tp.PackedDataset(store, LIMITS, transform=shaken, transform_seed=4)
-    assert found.store is store
-    for epoch in (0, 1):
-        found.set_epoch(epoch)
-        expected.set_epoch(epoch)
-        for one, other in zip(found, expected, strict=True):
-            assert_same_packs(one, other)
-    for name in ("transform", "pre_transform"):
-        with refused(TransformError, "a view of a store with a transform", name, "the store itself"):
-            tp.PackedDataset(store.with_transform(shaken), LIMITS, **{name: as_it_is})
-
-
 @pytest.mark.parametrize("name", ["transform", "pre_transform", "batch_transform"])
 def test_what_cannot_be_a_transform_is_refused_before_graphs_are_written(tmp_path: Path, name: str) -> None:
     for wrong in (3, "DropEdge", dgl.transforms.DropEdge):
@@ -142,7 +119,7 @@ def test_a_transform_that_fails_names_the_graph(tmp_path: Path) -> None:
         return graph
 
     small_first = sorted(ITEMS, key=lambda item: item[0].num_nodes())
-    with refused(TransformError, "failing failed for graph 0", "KeyError"):
+    with refused(TransformError, "failing failed for the example", "KeyError"):
         tp.PackedDataset(small_first, LIMITS, transform=failing)
     with refused(TransformError, "growing gave graph", "pre_transform"):
         list(tp.PackedDataset(small_first, LIMITS, transform=growing))
@@ -150,7 +127,7 @@ def test_a_transform_that_fails_names_the_graph(tmp_path: Path) -> None:
         list(tp.PackedDataset(small_first, LIMITS, transform=changing))
     for transform, error in ((failing, TransformError), (changing, SchemaError)):
         with pytest.raises(error):
-            tp.PackedDataset(small_first, LIMITS, pre_transform=transform, save_dir=tmp_path)
+            tp.PackedDataset(small_first, LIMITS, pre_transform=transform, transform_name="wrong", save_dir=tmp_path)
         assert files_in(tmp_path) == {}
 
 
