@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
+from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
@@ -41,7 +41,7 @@ class Preprocessed:
     store
         The store, opened.
     limits
-        Limits of all plans; a tuple for a ladder.
+        Limits of all plans; a tuple for shape buckets.
     packs_per_batch
         Packs of a batch that hold the graphs asked for; 1 if no number was.
     plans
@@ -84,7 +84,7 @@ def preprocess(
         Folder of the store. It also gets the plans: ``plan-train.json`` and so on, one for each split, or ``plan.json``
         where there are no splits.
     limits
-        Limits of the packs, or a ladder of them; None: limits that are searched.
+        Limits of the packs, or a list of two to four of them; None: limits that are searched.
     graphs_per_batch
         Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
         if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
@@ -155,7 +155,7 @@ def preprocess(
 
 def checked_settings(
     limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
-) -> tuple[Limits | Ladder | None, int, int]:
+) -> tuple[Limits | Buckets | None, int, int]:
     """Check the settings of limits and plans, before anything is written."""
     given = None if limits is None else as_shapes(limits)
     if graphs_per_batch is not None:
@@ -172,10 +172,10 @@ def checked_settings(
 def _limits_of(
     sizes: GraphSizes,
     splits: Mapping[str, Any],
-    limits: Limits | Ladder | None,
+    limits: Limits | Buckets | None,
     graphs_per_batch: int | None,
     multiple_of: int,
-) -> tuple[Limits | Ladder, int]:
+) -> tuple[Limits | Buckets, int]:
     """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
     every = SizeHistogram.from_sizes(sizes).without_ids()
     train = as_ids(splits.get("train", ()), len(sizes))
@@ -185,11 +185,11 @@ def _limits_of(
 
 def limits_for(
     leading: SizeHistogram,
-    limits: Limits | Ladder | None,
+    limits: Limits | Buckets | None,
     graphs_per_batch: int | None,
     multiple_of: int,
     every: SizeHistogram,
-) -> tuple[Limits | Ladder, int]:
+) -> tuple[Limits | Buckets, int]:
     """Return limits that hold every graph, and packs of a batch.
 
     They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that

@@ -14,12 +14,12 @@ from typing import Any
 
 from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack.buckets import Shapes
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import JsonFormat
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import is_plan_file
 from dgl_tuplepack.preprocessing import load_plans, write_plans
@@ -135,7 +135,7 @@ def _finished(
     return store
 
 
-def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool:
+def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
     """Write the plans of a shard beside its store; return False if they are there."""
     store = GraphStore(out / name)
     try:
@@ -146,7 +146,7 @@ def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool
     return False
 
 
-def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
+def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
     """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
@@ -156,7 +156,7 @@ def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
             )
 
 
-def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Ladder, seed: int) -> None:
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
     """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
     store = GraphStore(out / shard.name)
     store.verify()

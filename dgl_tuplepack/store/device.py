@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
+from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination

@@ -15,13 +15,13 @@ from torch import Tensor
 from dgl_tuplepack._checks import as_ids, as_path, is_one_of, shown, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
