@@ -14,7 +14,6 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from torch._dynamo.utils import counters
 from torch.utils.data import Subset
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
@@ -24,11 +23,7 @@ from tests.messages import refused
 from tests.stores import molecules, purchases
 
 # A machine with one core makes torch remark on two workers.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
-    # torchdata 0.11 calls what torch 2.13 deprecates.
-    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 PACKS, RANKS = 2, 3
 
@@ -100,28 +95,6 @@ def test_ranks_get_the_shape_of_the_step_from_collate_and_store_alike(
     assert sorted(shapes) == [0, 1]
 
 
-def test_an_empty_batch_of_a_large_step_is_large(items: list[Any], tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", items)
-    # One large pack for three ranks.
-    (found,) = {
-        (rank, step)
-        for rank, sampler in enumerate(samplers(items, packs_per_batch=1))
-        for step, ids in enumerate(sampler)
-        if ids.shape == 1 and len(items) - 1 in ids
-    }
-    others = [list(s)[found[1]] for rank, s in enumerate(samplers(items, packs_per_batch=1)) if rank != found[0]]
-    limits = samplers(items, packs_per_batch=1)[0].limits
-    view, data = store.padded(limits), tp.with_ids(items)
-    collate = tp.PaddedCollate(limits, data[0])
-    large = view[[len(items) - 1]]
-    for ids in others:
-        assert ids.shape == 1
-        assert shapes_of(view[ids]) == shapes_of(collate(data.__getitems__(ids))) == shapes_of(large)
-    empty = EpochIds([], 0, 1)
-    assert shapes_of(view[pickle.loads(pickle.dumps(empty))]) == shapes_of(collate(data.__getitems__(empty)))
-    assert shapes_of(view[empty]) == shapes_of(large) != shapes_of(view[[]])
-
-
 def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any], tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", items)
     limits = samplers(items)[0].limits
@@ -142,7 +115,10 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
     # A worker that is spawned gets a copy.
     copied = pickle.loads(pickle.dumps(store.padded(limits)))
     assert_same_batch(copied[EpochIds([0], 0, 1)], store.padded(limits[1])[[0]])
-    # What a sampler told is binding.
+    # What a sampler told is binding, for a batch without graphs too.
+    empty = EpochIds([], 0, 1)
+    for found in (store.padded(limits)[pickle.loads(pickle.dumps(empty))], collate(data.__getitems__(empty))):
+        assert_same_batch(found, store.padded(limits[1])[[]])
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         store.padded(limits)[EpochIds([last], 0, 0)]
     with refused(SamplerError, "shape 2 of several", "padded to 2 shapes", "sampler.limits"):
@@ -257,33 +233,6 @@ def test_a_compiled_step_compiles_once_for_each_shape(backend: str, tmp_path: Pa
                 batch = view[ids]
                 torch.testing.assert_close(step(batch.tensors), (batch.node_features["x"] * batch.node_mask).sum())
     assert counters["stats"]["unique_graphs"] == 2
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_resumes_with_the_shapes(workers: int, tmp_path: Path) -> None:
-    items = items_of("homogeneous")
-    store = tp.GraphStore.write(tmp_path / "store", items)
-
-    def loader() -> Any:
-        sampler = samplers(items)[1]
-        view = store.padded(sampler.limits, PACKS)
-        return StatefulDataLoader(view, sampler=sampler, batch_size=None, num_workers=workers)
-
-    whole = list(loader())
-
-    def state_after(done: int) -> Any:
-        first = loader()
-        for _, _ in zip(range(done), first, strict=False):
-            state = copy.deepcopy(first.state_dict())
-        return state
-
-    for done in (1, 2, len(whole)):
-        again = loader()
-        again.load_state_dict(state_after(done))
-        rest = list(again)
-        assert len(rest) == len(whole) - done
-        for found, right in zip(rest, whole[done:], strict=True):
-            assert_same_batch(found, right)
 
 
 def test_states_and_plans_of_other_shapes_are_refused() -> None:

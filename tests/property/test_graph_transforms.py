@@ -253,8 +253,6 @@ def test_a_model_sees_the_transformed_real_part_alone(seed: int, packs: int) -> 
     transform = tp.transforms.AddNoise("x", 0.5)
     limits = tp.Limits(nodes=60, edges=120, graphs=9)
     layer = dgl.nn.GraphConv(3, 2, allow_zero_in_degree=True)
-    collate = tp.PaddedCollate(limits, dataset[0], packs, batch_transform=transform, transform_seed=seed)
-    collate.set_epoch(1)
     ids = tp.with_ids(dataset)
     collate = tp.PaddedCollate(limits, ids[0], packs, batch_transform=transform, transform_seed=seed)
     collate.set_epoch(1)

@@ -12,7 +12,7 @@ import torch
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SchemaError, TransformError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError
 from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import assert_same_graph
 from tests.messages import refused
@@ -93,42 +93,6 @@ def test_a_cache_of_another_transform_is_refused_and_left_as_it_is(tmp_path: Pat
     replaced = tp.PackedDataset(graphs, WITH_LOOPS, pre_transform=as_it_is, force_reload=True, **given)
     for (found, _), (expected, _) in zip(replaced.store, ITEMS, strict=True):
         assert_same_graph(found, expected)
-
-
-@pytest.mark.parametrize("name", ["transform", "pre_transform", "batch_transform"])
-def test_what_cannot_be_a_transform_is_refused_before_graphs_are_written(tmp_path: Path, name: str) -> None:
-    for wrong in (3, "DropEdge", dgl.transforms.DropEdge):
-        with refused(TransformError, "callable"):
-            tp.PackedDataset(ITEMS, LIMITS, save_dir=tmp_path, **{name: wrong})
-    for seed in (-1, 2**64, 1.5, True):
-        with refused(TransformError, "transform_seed"):
-            tp.PackedDataset(ITEMS, LIMITS, save_dir=tmp_path, transform_seed=seed, **{name: as_it_is})
-    assert files_in(tmp_path) == {}
-
-
-def test_a_transform_that_fails_names_the_graph(tmp_path: Path) -> None:
-    def failing(graph: Any) -> Any:
-        raise KeyError("charge")
-
-    def growing(graph: Any) -> Any:
-        return dgl.add_self_loop(graph) if graph.num_nodes() > 4 else graph
-
-    def changing(graph: Any) -> Any:
-        if graph.num_nodes() > 4:
-            graph.ndata["extra"] = torch.zeros(graph.num_nodes())
-        return graph
-
-    small_first = sorted(ITEMS, key=lambda item: item[0].num_nodes())
-    with refused(TransformError, "failing failed for the example", "KeyError"):
-        tp.PackedDataset(small_first, LIMITS, transform=failing)
-    with refused(TransformError, "growing gave graph", "pre_transform"):
-        list(tp.PackedDataset(small_first, LIMITS, transform=growing))
-    with refused(SchemaError, "features", "extra"):
-        list(tp.PackedDataset(small_first, LIMITS, transform=changing))
-    for transform, error in ((failing, TransformError), (changing, SchemaError)):
-        with pytest.raises(error):
-            tp.PackedDataset(small_first, LIMITS, pre_transform=transform, transform_name="wrong", save_dir=tmp_path)
-        assert files_in(tmp_path) == {}
 
 
 def test_graphs_that_all_exceed_the_limits_are_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import json
@@ -107,35 +108,39 @@ def test_a_wrong_transform_leaves_no_store(name: str, tmp_path: Path) -> None:
         assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("given", ["DropEdge", 3, dgl.transforms.DropEdge], ids=["text", "number", "class"])
-def test_what_cannot_be_called_is_refused_before_anything_is_read(
-    given: Any, store: tp.GraphStore, tmp_path: Path
-) -> None:
-    ways = [
-        lambda: tp.PaddedCollate(LIMITS, dataset()[0], transform=given),
-        lambda: tp.PaddedCollate(LIMITS, dataset()[0], batch_transform=given),
-        lambda: store.padded(LIMITS, transform=given),
-        lambda: store.padded(LIMITS, batch_transform=given),
-        lambda: tp.GraphStore.write(tmp_path / "new", dataset(), pre_transform=given),
-        lambda: tp.preprocess(dataset(), tmp_path / "new", pre_transform=given),
-        lambda: tp.preprocess_shards([dataset()], tmp_path / "new", pre_transform=given, workers=1),
+def uses_of(transform: Any, seed: Any, store: tp.GraphStore, new: Path) -> list[Callable[[], Any]]:
+    """Every way to give a transform, some of which would write to `new`."""
+    once: dict[str, Any] = {"pre_transform": transform, "transform_seed": seed}
+    uses: list[Callable[[], Any]] = [
+        lambda: tp.GraphStore.write(new, dataset(), **once),
+        lambda: tp.preprocess(dataset(), new, **once),
+        lambda: tp.preprocess_shards([dataset()], new, workers=1, **once),
+        lambda: tp.PackedDataset(dataset(), LIMITS, save_dir=new, **once),
     ]
-    for way in ways:
-        with refused(TransformError, "callable"):
-            way()
+    for name in ("transform", "batch_transform"):
+        given: dict[str, Any] = {name: transform, "transform_seed": seed}
+        uses += [
+            functools.partial(tp.PaddedCollate, LIMITS, dataset()[0], **given),
+            functools.partial(store.padded, LIMITS, **given),
+            functools.partial(tp.PackedDataset, dataset(), LIMITS, save_dir=new, **given),
+        ]
+    return uses
 
 
-@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "1", True])
-def test_bad_seeds_are_refused(seed: Any, store: tp.GraphStore, tmp_path: Path) -> None:
-    transform = dgl.transforms.DropEdge()
-    for way in (
-        lambda: tp.PaddedCollate(LIMITS, dataset()[0], transform=transform, transform_seed=seed),
-        lambda: store.padded(LIMITS, transform=transform, transform_seed=seed),
-        lambda: store.padded(LIMITS, batch_transform=tp.transforms.FlipSigns("x"), transform_seed=seed),
-        lambda: tp.GraphStore.write(tmp_path / "new", dataset(), pre_transform=transform, transform_seed=seed),
-    ):
-        with refused(TransformError, "must be an integer in 0..2**64-1"):
-            way()
+@pytest.mark.parametrize(
+    ("transform", "seed", "says"),
+    [
+        *((given, 0, "callable") for given in ("DropEdge", 3, dgl.transforms.DropEdge)),
+        *((copy.copy, seed, "must be an integer in 0..2**64-1") for seed in (-1, 2**64, 1.5, "1", True)),
+    ],
+)
+def test_what_cannot_be_a_transform_or_a_seed_is_refused_before_anything_is_written(
+    transform: Any, seed: Any, says: str, store: tp.GraphStore, tmp_path: Path
+) -> None:
+    for use in uses_of(transform, seed, store, tmp_path / "new"):
+        with refused(TransformError, says):
+            use()
+        assert not (tmp_path / "new").exists()
 
 
 def test_fewer_edges_are_allowed_and_random_ones_need_ids() -> None:

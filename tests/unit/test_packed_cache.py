@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import subprocess
@@ -54,7 +55,7 @@ def ids_of(packed: Any) -> list[list[int]]:
 
 def changed(items: list[Any], change: Any) -> list[Any]:
     """A deep copy of labelled graphs, with one change."""
-    copies = [(graph.clone(), label.clone()) for graph, label in items]
+    copies = [(copy.deepcopy(graph), label.clone()) for graph, label in items]
     change(copies)
     return copies
 
@@ -84,39 +85,23 @@ def test_dgl_says_what_it_does_if_asked(tmp_path: Path, capsys: pytest.CaptureFi
     assert "Done saving data into cached files." in capsys.readouterr().out
 
 
-def _other_label(items: list[Any]) -> None:
-    items[-1][1][0] += 1
-
-
-def _other_feature(items: list[Any]) -> None:
-    items[0][0].ndata["x"] = items[0][0].ndata["x"] + 1
-
-
 def _other_edges(items: list[Any]) -> None:
     graph, label = items[0]
-    reverse = dgl.reverse(graph, copy_ndata=True, copy_edata=True)
-    reverse = dgl.graph((torch.zeros_like(graph.edges()[0]), reverse.edges()[1]), num_nodes=graph.num_nodes())
-    reverse.ndata.update(graph.ndata)
-    reverse.edata.update(graph.edata)
-    items[0] = reverse, label
-
-
-def _other_dtype(items: list[Any]) -> None:
-    items[:] = [(graph, label.double()) for graph, label in items]
-
-
-def _other_size(items: list[Any]) -> None:
-    items[-1] = items[0]
+    ends = torch.zeros_like(graph.edges()[0]), graph.edges()[0]
+    other = dgl.graph(ends, num_nodes=graph.num_nodes())
+    other.ndata.update(graph.ndata)
+    other.edata.update(graph.edata)
+    items[0] = other, label
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (_other_label, "labels '' differ"),
-        (_other_feature, "node features of type '_N' 'x' differ"),
+        (lambda items: items[-1][1].add_(1), "labels '' differ"),
+        (lambda items: items[0][0].ndata["x"].add_(1), "node features of type '_N' 'x' differ"),
         (_other_edges, "of edges ('_N', '_E', '_N') differ"),
-        (_other_dtype, "float64"),
-        (_other_size, "differ"),
+        (lambda items: items.__setitem__(slice(None), [(g, label.double()) for g, label in items]), "float64"),
+        (lambda items: items.__setitem__(-1, items[0]), "differ"),
         (lambda items: items.pop(), "19 graphs are given, and 20 are there"),
         (lambda items: items.append(items[0]), "21 graphs are given, and 20 are there"),
     ],
