@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from dgl_tuplepack.compiling import compile as compile
     from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.histogram import load_example as load_example
-    from dgl_tuplepack.ladder import Ladder as Ladder
     from dgl_tuplepack.limits import Limits as Limits
     from dgl_tuplepack.loader import GraphDataLoader as GraphDataLoader
     from dgl_tuplepack.loader import PackedLoader as PackedLoader
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from dgl_tuplepack.preprocessing import preprocess as preprocess
     from dgl_tuplepack.ranks import in_step as in_step
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
-    from dgl_tuplepack.search import LadderSearch as LadderSearch
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.search import search_limits as search_limits
     from dgl_tuplepack.sharding import preprocess_shards as preprocess_shards
@@ -62,13 +60,11 @@ _PUBLIC = {
     "SizeHistogram": "histogram",
     "load_example": "histogram",
     "Limits": "limits",
-    "Ladder": "ladder",
     "pack": "packing",
     "PackPlan": "plan",
     "lower_bound": "bounds",
     "search_limits": "search",
     "LimitsSearch": "search",
-    "LadderSearch": "search",
     "PackBatchSampler": "sampler",
     "StreamPacker": "stream",
     "TensorGraph": "tensor_graph",

@@ -265,8 +265,7 @@ def as_limits(limits: object) -> Limits:
     """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
     if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
         raise LimitsError(
-            f"one shape is needed here, but limits are a ladder of {len(limits)}: {shown(limits, 200)}; give one of "
-            "them."
+            f"one shape is needed here, but there are limits of {len(limits)}: {shown(limits, 200)}; give one of them."
         )
     if not isinstance(limits, Limits):
         raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")

@@ -32,7 +32,7 @@ def summarise(plan: PackPlan) -> dict[str, Any]:
     """Plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
     of_shapes = (
         {}
-        if plan.ladder is None
+        if plan.buckets is None
         else {"packs_of_shapes": list(plan.packs_of_shapes), "padded_slots": plan.padded_slots}
     )
     return {

@@ -15,17 +15,15 @@ import numba
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
-from dgl_tuplepack._files import JsonFormat, read_json
+from dgl_tuplepack._files import JsonFormat
 from dgl_tuplepack._version import __version__
+from dgl_tuplepack.buckets import Buckets, all_of
 from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, all_of
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.sizes import IntArray, as_int64, components_of_kind, exact_sum
 
 PLAN_FILE = JsonFormat("dgl_tuplepack.plan", 1, "plan", "make the plan again")
-# Of its own kind, so that earlier releases refuse a file whose shapes they would not see.
-LADDER_FILE = JsonFormat("dgl_tuplepack.ladder_plan", 1, "plan", "make the plan again")
 _ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
 _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
 
@@ -45,14 +43,14 @@ class PackPlan:
     """A list of patterns that together hold every graph of a histogram exactly once.
 
     A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
-    In a plan of a ladder, each pack has the smallest of its shapes that takes the pack's content.
+    In a plan of shape buckets, each pack has the smallest of its shapes that holds the pack's content.
 
     Parameters
     ----------
     histogram
         The sizes that were packed.
     limits
-        Limits of every pack, one for each component of the histogram; of a ladder, the largest.
+        Limits of every pack, one for each component of the histogram; of shape buckets, the largest.
     offsets
         int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
     classes
@@ -65,7 +63,7 @@ class PackPlan:
         A number of packs that every plan needs.
     method, heuristic, seed, random_ties, versions
         How the plan was made; see `pack`.
-    ladder
+    buckets
         Limits of several shapes, in ascending order; None: all packs have the shape of `limits`.
 
     Raises
@@ -86,14 +84,14 @@ class PackPlan:
     seed: int = 0
     random_ties: bool = False
     versions: Mapping[str, str] = field(default_factory=library_versions)
-    ladder: Ladder | None = None
+    buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "histogram", self.histogram.without_ids())
         components, totals = self.histogram.components, self.histogram.totals()
         object.__setattr__(self, "limits", self.limits.filled(components, totals))
-        if self.ladder is not None:
-            object.__setattr__(self, "ladder", self.ladder.filled(components, totals))
+        if self.buckets is not None:
+            object.__setattr__(self, "buckets", self.buckets.filled(components, totals))
         for name in _ARRAYS:
             array = as_int64(getattr(self, name), f"{name} of a plan")
             array.setflags(write=False)
@@ -132,21 +130,21 @@ class PackPlan:
         return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
 
     @property
-    def made_for(self) -> Limits | Ladder:
-        """What the graphs were packed within: the ladder, if there is one, or the limits."""
-        return self.limits if self.ladder is None else self.ladder
+    def made_for(self) -> Limits | Buckets:
+        """What the graphs were packed within: the shape buckets, if there are any, or the limits."""
+        return self.limits if self.buckets is None else self.buckets
 
     @property
     def shapes(self) -> tuple[Limits, ...]:
-        """Limits of every shape, the smallest first; one without a ladder."""
+        """Limits of every shape, the smallest first; often only one."""
         return tuple(all_of(self.made_for))
 
     @functools.cached_property
     def pattern_shapes(self) -> IntArray:
         """Number of the shape of the packs of each pattern, int64 ``[Q]``: the smallest of `shapes` that takes them."""
-        if self.ladder is None:
+        if self.buckets is None:
             return np.zeros(self.num_patterns, dtype=np.int64)
-        return self.ladder.smallest_for(self.pattern_contents, self.pattern_graphs)
+        return self.buckets.smallest_for(self.pattern_contents, self.pattern_graphs)
 
     @functools.cached_property
     def packs_of_shapes(self) -> tuple[int, ...]:
@@ -200,7 +198,7 @@ class PackPlan:
         """SHA-256 of the histogram, the limits and the patterns, as 64 hexadecimal digits."""
         digest = hashlib.sha256()
         header: list[Any] = [list(self.histogram.components), self.limits.to_dict()]
-        header += [] if self.ladder is None else [self.ladder.to_dict()]
+        header += [] if self.buckets is None else [self.buckets.to_dict()]
         digest.update(json.dumps(header, sort_keys=True).encode())
         for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
             digest.update(str(array.shape).encode())
@@ -220,9 +218,9 @@ class PackPlan:
         """
         self._check_structure()
         self._check_counts()
-        if self.ladder is not None and self.ladder.largest != self.limits:
+        if self.buckets is not None and self.buckets.largest != self.limits:
             raise PlanError(
-                f"the plan has the limits {self.limits!r}, but the largest of its ladder are {self.ladder.largest!r}; "
+                f"the plan has the limits {self.limits!r}, but the largest of its shapes are {self.buckets.largest!r}; "
                 "it is damaged, make it again."
             )
         self.check_limits(self.limits)
@@ -295,9 +293,8 @@ class PackPlan:
             "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
             **{name: getattr(self, name) for name in _OTHERS}, "fingerprint": self.fingerprint,
         }  # fmt: skip
-        ladder = {} if self.ladder is None else {"ladder": self.ladder.to_dict()}
-        file = PLAN_FILE if self.ladder is None else LADDER_FILE
-        file.write(path, {**content, "versions": dict(self.versions), **ladder})
+        buckets = {} if self.buckets is None else {"buckets": self.buckets.to_dict()}
+        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), **buckets})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PackPlan:
@@ -308,12 +305,11 @@ class PackPlan:
         FormatError
             The file is missing, foreign, newer, or altered.
         """
-        document = read_json(path)
-        of_ladder = isinstance(document, dict) and document.get("format") == LADDER_FILE.kind
-        with (LADDER_FILE if of_ladder else PLAN_FILE).checking(document, path):
+        with PLAN_FILE.reading(path) as document:
             limits = Limits.from_dict(document["limits"])
             others = {name: document[name] for name in _OTHERS}
-            others["ladder"] = Ladder.from_dict(document["ladder"]) if of_ladder else None
+            if "buckets" in document:
+                others["buckets"] = Buckets(list(map(Limits.from_dict, document["buckets"])))
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **others)
             if plan.fingerprint != document["fingerprint"]:
@@ -322,8 +318,10 @@ class PackPlan:
 
     def __repr__(self) -> str:
         fractions = ", ".join(f"{name} {value:.2%}" for name, value in self.efficiency.items())
-        if self.ladder is not None:
-            packs = ", ".join(f"{n} of {limits!r}" for n, limits in zip(self.packs_of_shapes, self.ladder, strict=True))
+        if self.buckets is not None:
+            packs = ", ".join(
+                f"{n} of {limits!r}" for n, limits in zip(self.packs_of_shapes, self.buckets, strict=True)
+            )
             return (
                 f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs: {packs}, method "
                 f"{self.method!r}, efficiency: {fractions})"
@@ -334,11 +332,12 @@ class PackPlan:
         )
 
 
-def settled(limits: Limits | Ladder, plans: Sequence[PackPlan]) -> Limits | Ladder:
+def settled(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
     """Return limits in which nothing is open, so that they give batches one shape each.
 
-    Edges and graphs without a limit get the most that any pack of the plans holds, in a ladder any pack of this shape
-    or a smaller one. A cap that was given stays, so that the parts of a split and all trainings share a shape.
+    Edges and graphs without a limit get the most that any pack of the plans holds, with several shapes any pack of
+    this shape or a smaller one. A cap that was given stays, so that the parts of a split and all trainings share a
+    shape.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
@@ -354,4 +353,4 @@ def settled(limits: Limits | Ladder, plans: Sequence[PackPlan]) -> Limits | Ladd
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen
         found.append(chosen)
-    return Ladder(found) if isinstance(limits, Ladder) else found[0]
+    return Buckets(found) if isinstance(limits, Buckets) else found[0]

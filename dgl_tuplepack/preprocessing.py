@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
+from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
@@ -40,7 +40,7 @@ class Preprocessed:
     store
         The store, opened.
     limits
-        Limits of all plans; a tuple for a ladder.
+        Limits of all plans; a tuple for shape buckets.
     packs_per_batch
         Packs of a batch that hold the graphs asked for; 1 if no number was.
     plans
@@ -68,6 +68,7 @@ def preprocess(
     seed: int = 0,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    transform_name: str | None = None,
     ties: Ties | None = None,
     indices: Indices | None = None,
     levels: Levels | None = None,
@@ -76,13 +77,13 @@ def preprocess(
 
     Parameters
     ----------
-    source, compact, overwrite, pre_transform, transform_seed, ties, indices, levels
+    source, compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
         As in `GraphStore.write`.
     out
         Folder of the store. It also gets the plans, one for each split, or one for all graphs if there are no splits:
         `GraphStore.plans`.
     limits
-        Limits of the packs, or a ladder of them; None: limits that are searched.
+        Limits of the packs, or a list of two to four of them; None: limits that are searched.
     graphs_per_batch
         Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
         if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
@@ -135,7 +136,8 @@ def preprocess(
     with timed(seconds, "write"):
         write_graphs(
             out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, ties=ties, indices=indices, levels=None, prepare=planned,
+            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=None,
+            prepare=planned,
         )  # fmt: skip
     for error in failed:
         raise type(error)(
@@ -151,7 +153,7 @@ def preprocess(
 
 def checked_settings(
     limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
-) -> tuple[Limits | Ladder | None, int, int]:
+) -> tuple[Limits | Buckets | None, int, int]:
     """Check the settings of limits and plans, before anything is written."""
     given = None if limits is None else as_shapes(limits)
     if graphs_per_batch is not None:
@@ -168,10 +170,10 @@ def checked_settings(
 def _limits_of(
     sizes: GraphSizes,
     splits: Mapping[str, Any],
-    limits: Limits | Ladder | None,
+    limits: Limits | Buckets | None,
     graphs_per_batch: int | None,
     multiple_of: int,
-) -> tuple[Limits | Ladder, int]:
+) -> tuple[Limits | Buckets, int]:
     """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
     every = SizeHistogram.from_sizes(sizes).without_ids()
     train = as_ids(splits.get("train", ()), len(sizes))
@@ -181,11 +183,11 @@ def _limits_of(
 
 def limits_for(
     leading: SizeHistogram,
-    limits: Limits | Ladder | None,
+    limits: Limits | Buckets | None,
     graphs_per_batch: int | None,
     multiple_of: int,
     every: SizeHistogram,
-) -> tuple[Limits | Ladder, int]:
+) -> tuple[Limits | Buckets, int]:
     """Return limits that hold every graph, and packs of a batch.
 
     They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that

@@ -82,7 +82,7 @@ def flat(batches: Sequence[Sequence[int]]) -> list[int]:
 
 
 @st.composite
-def ladders(draw: st.DrawFn, largest: Limits) -> list[Limits]:
+def buckets_within(draw: st.DrawFn, largest: Limits) -> list[Limits]:
     """Two to four limits in ascending order, the last of them `largest`; as many as there is room for."""
     limits = [largest]
     for _ in range(draw(st.integers(1, 3))):
@@ -98,10 +98,10 @@ def ladders(draw: st.DrawFn, largest: Limits) -> list[Limits]:
 
 
 @st.composite
-def ladder_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
-    """Cases whose limits are a ladder."""
+def bucket_cases(draw: st.DrawFn, **settings: Any) -> SamplerCase:
+    """Cases with limits of several shapes."""
     case = draw(sampler_cases(**settings))
-    limits = draw(ladders(case.limits))
+    limits = draw(buckets_within(case.limits))
     in_a_step = case.packs_per_batch * case.num_replicas
     drop_last = case.drop_last and pack(case.sizes, limits).num_packs >= in_a_step
     return replace(case, limits=limits, drop_last=drop_last)

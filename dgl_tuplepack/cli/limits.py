@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dgl_tuplepack.cli import ladders, options
+from dgl_tuplepack.cli import buckets, options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.errors import SearchError
@@ -69,7 +69,7 @@ def limits(
     seed: options.Seed = 0,
     effort: Annotated[float, typer.Option(min=0, help="Work of auto for each candidate; 0 is fastest.")] = 0.0,
     oversize: options.Oversize = "error",
-    shapes: ladders.NumberOfShapes = None,
+    shapes: buckets.NumberOfShapes = None,
     rows: Annotated[int, typer.Option(min=1, help="Candidates of the Pareto front to show.")] = 12,
     save: Annotated[Path | None, typer.Option(help="Write the search to this file, for LimitsSearch.load.")] = None,
     root: options.Root = None,
@@ -113,10 +113,10 @@ def limits(
     with options.usage_errors():
         way.for_histogram(histogram)
     if shapes is not None:
-        ladder = search_limits(histogram, shapes=shapes, **asked, **settings)
-        save_to(save, ladder.save)
-        show = partial(ladders.show_search, ladder, rows)
-        print_result(ladder.to_dict, ladder.to_csv, show, as_json=as_json, as_csv=as_csv)
+        if save is not None or as_csv:
+            raise typer.BadParameter("a search of several shapes is not saved, and has no CSV; use --json.")
+        found = search_limits(histogram, shapes=shapes, **asked, **settings)
+        print_result(found.to_dict, lambda: "", partial(buckets.show_search, found), as_json=as_json, as_csv=as_csv)
         return
     try:
         search = search_limits(histogram, **asked, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import pickle
 import random
 import warnings
 from collections.abc import Iterator
@@ -15,25 +15,21 @@ import torch
 from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
 from dgl_tuplepack.errors import TransformError
 
-# Graphs that are watched for draws where nobody tells the epoch.
-_WATCHED = 100
-
 
 def seed_generators(key: int) -> None:
     """Seed the global generators of torch, numpy and Python by a key in 0..2**64-1.
 
-    Of DGL's transforms, some draw from torch's and some from numpy's. `torch.manual_seed` would also keep a note for
-    devices that are not used.
+    `torch.manual_seed` would also keep a note for devices that are not used.
     """
     for generator in _torch_generators():
         generator.manual_seed(key)
-    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002 - the generator that others draw from
+    np.random.seed([key & 0xFFFFFFFF, key >> 32])  # noqa: NPY002 - the generator that DGL draws from
     random.seed(key)
 
 
 @contextlib.contextmanager
 def kept_generators() -> Iterator[None]:
-    """Give the global generators their states back afterwards."""
+    """Restore the states of the global generators afterwards."""
     of_torch = [(generator, generator.get_state()) for generator in _torch_generators()]
     of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
     try:
@@ -46,30 +42,22 @@ def kept_generators() -> Iterator[None]:
 
 
 def states() -> tuple[Any, ...]:
-    """Return the states of the global generators, to be compared: they are equal if nothing was drawn in between."""
+    """Return the states of the global generators, which are equal if nothing was drawn in between."""
     of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
-    return (*of_torch, _of_numpy(), random.getstate())
-
-
-def _of_numpy() -> Any:
-    generator: Any = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    if isinstance(generator, np.random.MT19937):
-        # Its words and its position among them; `get_state` takes sixty times as long.
-        return ctypes.string_at(generator.ctypes.state_address, 4 * 624 + ctypes.sizeof(ctypes.c_int))
-    return str(np.random.get_state(legacy=False))  # noqa: NPY002
+    return (*of_torch, pickle.dumps(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
 
 
 def _torch_generators() -> list[torch.Generator]:
-    """Torch's global generators: that of the CPU, and those of CUDA devices in use."""
+    """Return torch's global generators: that of the CPU, and those of CUDA devices in use."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on_devices = torch.cuda.default_generators if in_use else ()
     return [torch.default_generator, *on_devices]
 
 
 class Draws:
-    """The seed of a transform, and the epoch where ids of graphs do not tell it.
+    """The seed of a transform, and the epoch for graphs whose ids do not carry one.
 
-    That epoch is shared with worker processes, persistent ones too.
+    The epoch is shared with worker processes, persistent ones too.
     """
 
     def __init__(self, seed: int) -> None:
@@ -77,34 +65,26 @@ class Draws:
         # The epoch, whether it was set, and the first graph that drew without one, or -1.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
-        self._warned, self._seen = False, 0
+        self._warned = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch for ids that do not tell it."""
+        """Set the epoch for ids that do not carry one."""
         self._shared[0] = whole_number("epoch", epoch, 0, INT64_MAX, TransformError)
         self._shared[1] = 1
 
     def epoch(self, told: int | None) -> tuple[int, bool]:
-        """Return the epoch, and whether someone has told it: the ids of a batch, or `set_epoch`."""
+        """Return the epoch, and whether it is known, from the ids of a batch or from `set_epoch`."""
         if told is not None:
             return told, True
         epoch, is_set, _ = self._shared.tolist()
         return epoch, bool(is_set)
 
     def watches(self, graph_id: int) -> bool:
-        """Whether `notice_repetition` wants to know that a graph drew random numbers; finding out takes time.
-
-        Only the first graph that drew is of interest; a transform that does not draw at first is taken for a steady
-        one.
-        """
-        first = int(self._shared[2])
-        if first >= 0:
-            return first == graph_id
-        self._seen += 1
-        return self._seen <= _WATCHED
+        """Whether a draw of this graph may repeat an earlier one, if the epoch is unknown."""
+        return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
-        """Warn, once, where a graph draws again although nobody tells the epoch."""
+        """Warn once when a graph draws again although the epoch is unknown."""
         first = int(self._shared[2])
         if first < 0:
             self._shared[2] = graph_id
@@ -113,7 +93,7 @@ class Draws:
             warnings.warn(
                 f"the transform {name} draws random numbers for graph {graph_id} again, the same as before, because "
                 "the epoch is not known; call set_epoch(epoch) of what has the transform before each epoch, or take "
-                "the batches from a PackBatchSampler, whose ids tell the epoch.",
+                "the batches from a PackBatchSampler, whose ids carry the epoch.",
                 UserWarning,
                 stacklevel=2,
             )

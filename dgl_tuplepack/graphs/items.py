@@ -14,7 +14,7 @@ from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is
 class EpochIds(list[int]):
     """Ids of the graphs of a batch, and the epoch that they are for, which random transforms draw from.
 
-    `shape` is the number of the shape that the batch has in a ladder; None without one. A loader hands it on as it is,
+    `shape` is the number of the shape bucket of the batch; None if there is only one. A loader hands it on as it is,
     to a worker too, so that nobody else has to tell workers the epoch and the shape.
     """
 
@@ -27,7 +27,7 @@ class EpochIds(list[int]):
 
 
 class BatchItems(list[Any]):
-    """Items of a batch, and the number of the shape that it has in a ladder; None if nothing told it."""
+    """Items of a batch, and the number of its shape bucket; None if it is unknown."""
 
     def __init__(self, items: Iterable[Any], shape: int | None) -> None:
         super().__init__(items)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -25,7 +25,7 @@ class GraphTransform:
     """A transform of single graphs, such as those of `dgl.transforms`, with random numbers for each graph.
 
     Before each graph, the global generators of torch, numpy and Python are seeded from seed, epoch and id; afterwards
-    they have their states back.
+    their states are restored.
 
     Parameters
     ----------
@@ -48,12 +48,9 @@ class GraphTransform:
         # Types whose nodes (edges) a label numbers: they may not become fewer.
         self.numbered: Mapping[GraphType, str] = {}
 
-    def __call__(
-        self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None, *, copies: bool = True
-    ) -> list[Parts]:
-        """Transform the graphs of items, which errors call `where`.
+    def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
+        """Transform copies of the graphs of items, which errors call `where`.
 
-        `copies`: graphs are copied before, since some transforms of DGL write into the features that they are given.
         TransformError if the transform fails, returns something else than one graph, makes a graph larger, or draws
         random numbers for a graph without an id.
         """
@@ -61,15 +58,16 @@ class GraphTransform:
         stream = int(key_of(self.draws.seed, told, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
-                part._replace(graph=self._of_one(part, place, stream, is_known, copies))
+                part._replace(graph=self._of_one(part, place, stream, is_known))
                 for part, place in zip(parts, where, strict=True)
             ]
 
-    def _of_one(self, part: Parts, where: str, stream: int, is_known: bool, copies: bool) -> Any:
+    def _of_one(self, part: Parts, where: str, stream: int, is_known: bool) -> Any:
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
         is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
-        graph = _copied(part.graph) if copies else part.graph
+        # Some transforms of DGL write into the features that they are given.
+        graph = _copied(part.graph)
         counts = _counts(graph, where, self.levels)
         try:
             found = self.transform(graph)
@@ -167,26 +165,54 @@ def name_of(transform: Any) -> str:
     return str(getattr(transform, "__qualname__", type(transform).__qualname__))
 
 
-def _copied(graph: Any) -> Any:
-    """Return a graph, or named ones, with features of their own: DGL's clone shares their memory.
+def identity_of(transform: Any, name: str | None = None) -> str:
+    """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    The structure is shared, since DGL replaces it where a graph is changed; its clone takes ten times as long.
+    A function that encloses nothing is its qualified name. TransformError if the `repr` differs between processes.
     """
+    if name is not None:
+        if not isinstance(name, str) or not name:
+            raise TransformError(f"transform_name must be a text that is not empty, but is {shown(name)}.")
+        return name
+    text = _text(transform)
+    if " at 0x" in text or "..." in text:
+        raise TransformError(
+            f"the transform {text:.200} cannot be identified in another process; give a name that changes with what "
+            "it does, transform_name=..., or take a function without enclosed variables, or a class with a __repr__."
+        )
+    return text
+
+
+def _text(value: Any) -> str:
+    shown_as, settings = repr(value), getattr(value, "__dict__", {})
+    if inspect.isroutine(value) and getattr(value, "__self__", None) is None:
+        is_named = "<lambda>" not in value.__qualname__ and getattr(value, "__closure__", None) is None
+        return f"{value.__module__}.{value.__qualname__}" if is_named else shown_as
+    if isinstance(value, functools.partial):
+        return f"partial({_text(value.func)}, {_text(list(value.args))}, {_text(value.keywords)})"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_text(key)}: {_text(inner)}" for key, inner in value.items()) + "}"
+    # DGL's transforms do not show their settings, nor does a Compose of them.
+    is_bare = shown_as.startswith((f"{type(value).__name__}()", "Compose(")) or " object at 0x" in shown_as
+    if settings and is_bare:
+        return f"{type(value).__qualname__}({', '.join(f'{name}={_text(each)}' for name, each in settings.items())})"
+    return shown_as
+
+
+def _copied(graph: Any) -> Any:
+    """Return a graph, or named ones, with features of their own: DGL's clone shares their memory."""
     if isinstance(graph, dict):
         return {name: _copied(each) for name, each in graph.items()}
+    copied = graph.clone()
     if is_pyg(graph):
-        return graph.clone()
-    shared = graph.local_var()
-    # DGL changes these in place when nodes or edges are removed.
-    shared._batch_num_nodes, shared._batch_num_edges = (
-        copy.copy(graph._batch_num_nodes),
-        copy.copy(graph._batch_num_edges),
-    )
-    views = [shared.nodes[t].data for t in shared.ntypes] + [shared.edges[e].data for e in shared.canonical_etypes]
+        return copied
+    views = [copied.nodes[t].data for t in copied.ntypes] + [copied.edges[e].data for e in copied.canonical_etypes]
     for view in views:
         for name in list(view):
             view[name] = view[name].clone()
-    return shared
+    return copied
 
 
 def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dgl_tuplepack._checks import as_ids, is_one_of, shown, true_or_false
+from dgl_tuplepack.buckets import Shapes
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
-from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
 from dgl_tuplepack.loader.packed import PackedLoader, Settings
 from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view, schema_of
@@ -63,8 +63,8 @@ def packed_loader(
         items have ids of their own). False: batches without padding, as DGL collates them,
         that never exceed the limits.
     limits
-        Limits of a pack; None: searched. A list of limits in ascending order is a ladder of shapes, and each batch has
-        one of these shapes. With `graphs_per_batch`, the number of packs is chosen to meet it.
+        Limits of a pack; None: searched. A list of two to four limits in ascending order gives shape buckets: each
+        batch has one of these shapes. With `graphs_per_batch`, the number of packs is chosen to meet it.
     packs_per_batch
         Packs of a batch, >= 1. None: chosen; 2 where limits are searched, if two packs can hold every graph.
     plan
@@ -76,7 +76,7 @@ def packed_loader(
     oversize
         What to do with graphs that are larger than a pack: "error", or "drop" (with a warning).
     shapes
-        2 to 4: search a ladder of this many shapes; each batch has one of them. For batches smaller than the largest
+        2 to 4: search that many shape buckets; each batch has one of them. For batches smaller than the largest
         graph allows in one shape.
     settings
         Others of `PackBatchSampler` (content, num_replicas, rank, drop_last, replan_every), of `PaddedCollate` and

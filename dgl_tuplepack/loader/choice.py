@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._checks import check_oversize, shown, whole_number
+from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes, steps_of
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan, settled
-from dgl_tuplepack.search import LadderSearch, LimitsSearch, search_limits
+from dgl_tuplepack.search import BucketSearch, LimitsSearch, search_limits
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.sizes import GraphSizes
 
@@ -67,17 +67,17 @@ class Asked:
 class Choice:
     """Limits that all parts are padded to, packs of a batch, the plan of each part, and the search, or None."""
 
-    limits: Limits | Ladder
+    limits: Limits | Buckets
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
-    search: LimitsSearch | LadderSearch | None
+    search: LimitsSearch | BucketSearch | None
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked) -> Choice:
     """Choose one shape for all parts; the number of graphs in a batch is met by the parts `leading`."""
     histograms = {name: SizeHistogram.from_sizes(of_part) for name, of_part in sizes.items()}
-    search: LimitsSearch | LadderSearch | None = None
-    limits: Limits | Ladder
+    search: LimitsSearch | BucketSearch | None = None
+    limits: Limits | Buckets
     if asked.limits is not None:
         limits = as_shapes(asked.limits)
     elif asked.plans:
@@ -98,7 +98,7 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked
     return Choice(settled(limits, list(plans.values())), packs, plans, search)
 
 
-def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Ladder:
+def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
     """Return the limits of all plans, which must be the same."""
     (name, first), *others = plans.items()
     for other, plan in others:
@@ -112,7 +112,7 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Ladder:
 
 def _search(
     histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked
-) -> LimitsSearch | LadderSearch:
+) -> LimitsSearch | BucketSearch:
     """Search limits for the leading parts that hold the graphs of all parts."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
@@ -131,13 +131,13 @@ def _search(
         # The sampler tells of graphs that are dropped, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
         if asked.shapes is None:
-            found: LimitsSearch | LadderSearch = search_limits(packed, **settings)
+            found: LimitsSearch | BucketSearch = search_limits(packed, **settings)
         else:
             found = search_limits(packed, shapes=asked.shapes, **settings)
     return found
 
 
-def _kept(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> SizeHistogram:
+def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:
     """Return the histogram that a sampler packs; it is the sampler that warns of what it drops."""
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):

@@ -15,8 +15,7 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
     """`dgl.dataloading.GraphDataLoader`, which makes batches of a store several times as fast.
 
     Batches, their order and the random numbers used are those of DGL's loader on the same graphs. Any dataset works;
-    only stores, their subsets (also `torch.utils.data.Subset`), views with a transform, and ``store.batched()`` are
-    faster.
+    only stores, their subsets (also `torch.utils.data.Subset`) and ``store.batched()`` are faster.
 
     Parameters
     ----------

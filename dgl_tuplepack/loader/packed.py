@@ -11,11 +11,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.loader.views import CollatedView
 from dgl_tuplepack.padding import PaddedCollate
+from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
-from dgl_tuplepack.search import LadderSearch, LimitsSearch
+from dgl_tuplepack.search import BucketSearch, LimitsSearch
 from dgl_tuplepack.store.batched import is_one_id
 from dgl_tuplepack.store.graph_store import StoredGraphs
 
@@ -53,7 +53,7 @@ class PackedLoader(DataLoader[Any]):
     Attributes
     ----------
     limits
-        What batches are padded to, with a cap on graphs; of one pack. A tuple for a ladder.
+        What batches are padded to, with a cap on graphs; of one pack. A tuple for shape buckets.
     plan
         The plan of the current epoch.
     sampler
@@ -78,7 +78,7 @@ class PackedLoader(DataLoader[Any]):
         sampler: PackBatchSampler,
         *,
         padded: bool = True,
-        search: LimitsSearch | LadderSearch | None = None,
+        search: LimitsSearch | BucketSearch | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,
@@ -94,7 +94,7 @@ class PackedLoader(DataLoader[Any]):
 
     @property
     def limits(self) -> Any:
-        """What batches are padded to, with a cap on graphs; of one pack. `Limits`, or a tuple of them for a ladder."""
+        """What batches are padded to, with a cap on graphs; of one pack. A tuple for shape buckets."""
         return self.sampler.limits
 
     @property

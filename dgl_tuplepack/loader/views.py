@@ -11,57 +11,15 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import InputError, SchemaError
-from dgl_tuplepack.graphs.items import BatchItems, Identified, WithIds, check_number, epoch_of, parts_of, shape_of
+from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.padding import PaddedCollate
+from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.sources import Source, resolve
-from dgl_tuplepack.store.graph_store import StoredGraphs
+from dgl_tuplepack.store.graph_store import StoredGraphs, refuse_those_of_stores
 from dgl_tuplepack.store.temporary import temporary_store
-from dgl_tuplepack.store.transformed import TransformedStore
-
-# What has a schema, subsets and padded views of its own.
-_Stored = (StoredGraphs, TransformedStore)
-
-
-class CollatedView:
-    """View of a dataset whose item for a list of ids is one whole batch, made by `collate` of the items.
-
-    The epoch that ids tell goes with the items to transforms.
-
-    Attributes
-    ----------
-    dataset
-        Where items come from, one after the other (or by its own ``__getitems__``, as torch asks for them).
-    collate
-        Function from a list of items to a batch.
-    ids
-        The ids that `collate` gets items with: "positions", "own" ids of items, or None, for items as they are.
-    """
-
-    def __init__(self, dataset: Any, collate: Callable[[Any], Any], ids: str | None = None) -> None:
-        self.dataset, self.collate, self.ids = dataset, collate, ids
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, ids: Sequence[int]) -> Any:
-        several, epoch = getattr(self.dataset, "__getitems__", None), epoch_of(ids)
-        items = several(ids) if several is not None and len(ids) else [self.dataset[i] for i in ids]
-        check_number(items, ids)
-        given, shape = [self._identified(i, item, epoch) for i, item in zip(ids, items, strict=True)], shape_of(ids)
-        return self.collate(given if shape is None else BatchItems(given, shape))
-
-    def _identified(self, position: int, item: Any, epoch: int | None) -> Any:
-        """Return an item with its id and the epoch, as far as `collate` gets them."""
-        if self.ids == "positions":
-            return Identified(position, item, epoch)
-        if isinstance(item, Identified):
-            # A subset of `with_ids` does not hand the epoch on.
-            return replace(item, epoch=epoch)
-        own = parts_of(item, f"item {position}").id if self.ids == "own" else None
-        return item if own is None else Identified(own, item, epoch)
 
 
 class PlainCollate:
@@ -159,12 +117,12 @@ def opened(source: Any) -> tuple[Source, Any]:
 
 def schema_of(graphs: Any) -> Schema:
     """Return types, features and labels of graphs by position."""
-    return graphs.schema if isinstance(graphs, _Stored) else Schema.of(graphs[0])
+    return graphs.schema if isinstance(graphs, StoredGraphs) else Schema.of(graphs[0])
 
 
 def part_of(graphs: Any, ids: Any) -> Any:
     """Return the graphs at some positions, in their order."""
-    return graphs.subset(ids) if isinstance(graphs, _Stored) else torch.utils.data.Subset(graphs, ids.tolist())
+    return graphs.subset(ids) if isinstance(graphs, StoredGraphs) else torch.utils.data.Subset(graphs, ids.tolist())
 
 
 def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mapping[str, Any]) -> Any:
@@ -183,16 +141,8 @@ def padded_view(graphs: Any, limits: Any, packs_per_batch: int, settings: Mappin
                     f"the store was written with {name}={dict(declared)!s:.200}, but {asked!s:.200} are given; leave "
                     f"them out, or write the store again with {name}=..."
                 )
-        of_graphs, of_batches = (others.pop(name, None) for name in ("transform", "batch_transform"))
-        seed = others.pop("transform_seed", 0)
-        given: Any = graphs if of_graphs is None else graphs.with_transform(of_graphs, seed)
-        if of_graphs is not None:
-            _refuse_those_of_stores(others)
-        view = given.padded(limits, packs_per_batch, **others)
-        return view if of_batches is None else view.with_transform(of_batches, seed)
-    _refuse_those_of_stores(settings)
-    if isinstance(graphs, TransformedStore):
-        return graphs.padded(limits, packs_per_batch, **settings)
+        return graphs.padded(limits, packs_per_batch, **others)
+    refuse_those_of_stores(settings)
     # Batches have ids as those of a store have; ids of the dataset's own stay.
     example, ids = _example(graphs)
     return CollatedView(graphs, PaddedCollate(limits, example, packs_per_batch, **settings), ids)
@@ -202,13 +152,14 @@ def plain_view(graphs: Any, collate: Callable[[Any], Any] | None, settings: Mapp
     """Return the view whose items are batches without padding, by a collate of the caller's or by DGL's."""
     transform, others = settings.get("transform"), {n: v for n, v in settings.items() if not n.startswith("transform")}
     if transform is not None or not isinstance(graphs, StoredGraphs) or collate is not None:
-        _refuse_those_of_stores(others)
-    if transform is not None and isinstance(graphs, _Stored):
-        if isinstance(graphs, TransformedStore):
-            raise InputError("the store has a transform already; give it one of both, such as dgl.transforms.Compose.")
-        graphs, transform = graphs.with_transform(transform, settings.get("transform_seed", 0)), None
-    if collate is None and isinstance(graphs, _Stored):
+        refuse_those_of_stores(others)
+    if transform is None and collate is None and isinstance(graphs, StoredGraphs):
         return graphs.batched(**others)
+    if collate is None and isinstance(graphs, StoredGraphs) and (graphs.schema.indices or graphs.schema.ties):
+        raise SchemaError(
+            "ties and indices of a store are not heeded in batches of transformed graphs without padding; give the "
+            "transform as pre_transform when the store is written, or take padded batches."
+        )
     if transform is None:
         return CollatedView(graphs, PlainCollate(graphs[0]) if collate is None else collate)
     applied = GraphTransform(transform, settings.get("transform_seed", 0))
@@ -226,13 +177,3 @@ def _example(graphs: Any) -> tuple[Identified, str]:
     if isinstance(first, Identified):
         return first, "own"
     return Identified(0 if own is None else own, first), "positions" if own is None else "own"
-
-
-def _refuse_those_of_stores(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of views that copy whole stretches of a store."""
-    for name in ("as_stored", "separate"):
-        if name in settings:
-            raise InputError(
-                f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
-                "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
-            )

@@ -10,7 +10,6 @@ from torch.utils.data import Dataset, Subset
 from dgl_tuplepack.store.batched import BatchView
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.graph_store import StoredGraphs
-from dgl_tuplepack.store.transformed import TransformedStore
 
 
 class WholeBatches(Dataset[Any]):
@@ -52,9 +51,9 @@ def given_and_view(dataset: Any, framework: str) -> tuple[Any, Any]:
     if isinstance(dataset, BatchView):
         return dataset, dataset if dataset.framework == framework else None
     store = dataset
-    is_of_store = isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs | TransformedStore)
+    is_of_store = isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs)
     if is_of_store and len(dataset):
         store = dataset.dataset.subset(dataset.indices)
-    if isinstance(store, StoredGraphs | TransformedStore | DeviceStore):
+    if isinstance(store, StoredGraphs | DeviceStore):
         return dataset, store.batched(framework=framework)
     return dataset, None

@@ -12,8 +12,9 @@ from dgl.data import DGLDataset
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from dgl_tuplepack._checks import shown, whole_number
+from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
+from dgl_tuplepack.graphs.transform import check_callable
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.packed.labels import PackLabels
 from dgl_tuplepack.padding import PaddedBatch
@@ -27,7 +28,7 @@ from dgl_tuplepack.sampler.dealing import EpochBatches
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.graph_store import StoredGraphs
-from dgl_tuplepack.store.kind import Stored, TransformedGraphs
+from dgl_tuplepack.store.kind import Stored
 from dgl_tuplepack.store.temporary import temporary_store
 
 
@@ -133,13 +134,9 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
             replicas(num_replicas, rank)
             _check_settings(limits, settings)
             self.multiple_of = whole_number("multiple_of", multiple_of, 1, error=SamplerError)
-            facts["multiple_of"] = self.multiple_of
-            self.store, view = _opened(source, limits if oversize == "error" else None)
-            if view is not None and transform is not None:
-                raise TransformError(
-                    "the source is a view of a store with a transform, so transform cannot be given too; give the "
-                    "store itself, with both transforms."
-                )
+            transforms = {"transform": transform, "batch_transform": batch_transform}
+            facts |= {"multiple_of": self.multiple_of, **_named(transforms, transform_seed)}
+            self.store = _opened(source, limits if oversize == "error" else None)
         super().__init__("packed", raw_dir=str(self.store.path))
         if self.store.schema.indices:
             raise SchemaError(
@@ -147,13 +144,11 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
                 "packs; use store.padded(...) with a PackBatchSampler, or packed_loader."
             )
         self.sampler = PackBatchSampler(self.store, limits, plan=plan, num_replicas=num_replicas, rank=rank, **settings)
-        if transform is not None:
-            view = self.store.with_transform(transform, transform_seed)
-        padded = (self.store if view is None else view).padded(
+        self._view = self.store.padded(
             self.sampler.limits, label_fill=label_fill, feature_fill=feature_fill, cover_padding=cover_padding,
-            idtype=idtype, coordinates=coordinates,
+            idtype=idtype, coordinates=coordinates, transform=transform, batch_transform=batch_transform,
+            transform_seed=transform_seed,
         )  # fmt: skip
-        self._view = padded if batch_transform is None else padded.with_transform(batch_transform, transform_seed)
         # Workers, which have copies of all else, see what is written here.
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
@@ -267,17 +262,22 @@ def _check_settings(limits: Limits, settings: dict[str, Any]) -> None:
     )
 
 
-def _opened(source: Any, limits: Limits | None) -> tuple[StoredGraphs, Any]:
-    """Return the store of the graphs, and a view of it with a transform, if the source is one.
-
-    Graphs that are not stored yet must fit the limits, if there are any.
-    """
+def _opened(source: Any, limits: Limits | None) -> StoredGraphs:
+    """Return the store of the graphs. Graphs that are not stored yet must fit the limits, if there are any."""
     opened = resolve(source)
-    if isinstance(opened, TransformedGraphs):
-        view: Any = opened.by_position()
-        return view.store, view
     if isinstance(opened, Stored):
-        return opened.by_position(), None
+        store: StoredGraphs = opened.by_position()
+        return store
     if limits is not None and opened.knows_sizes:
         limits.check(opened.sizes())
-    return temporary_store(opened), None
+    return temporary_store(opened)
+
+
+def _named(transforms: dict[str, Any], seed: int) -> dict[str, str]:
+    """Return what ranks must have in common, by argument; TransformError if something cannot be a transform."""
+    given = {argument: transform for argument, transform in transforms.items() if transform is not None}
+    seed = whole_number("transform_seed", seed, 0, UINT64_MAX, TransformError)
+    kinds = {"transform": "a DGLGraph", "batch_transform": "a PaddedBatch"}
+    return {
+        argument: f"{check_callable(transform, kinds[argument])} (seed {seed})" for argument, transform in given.items()
+    }

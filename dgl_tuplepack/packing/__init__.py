@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Any
 
 from dgl_tuplepack.bounds import check_sizes
+from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.auto import auto
 from dgl_tuplepack.packing.baselines import edge_only, node_only, none
+from dgl_tuplepack.packing.buckets import pack_buckets
 from dgl_tuplepack.packing.fit import best_fit, first_fit, first_fit_by_text
 from dgl_tuplepack.packing.heuristics import Heuristic
-from dgl_tuplepack.packing.ladder import pack_ladder
 from dgl_tuplepack.packing.next_fit import next_fit
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
@@ -46,17 +46,6 @@ METHODS: dict[str, Method] = {
 
 # Methods whose packs may exceed the limits given.
 _BEYOND_LIMITS = ("node_only", "edge_only")
-# With a ladder, "auto" tries best fit too for the larger shapes, up to so many size classes.
-_MOST_FIT_CLASSES = 4096
-
-
-def pack_shapes(
-    histogram: SizeHistogram, ladder: Ladder, method: str, settings: Settings, thorough: bool = True
-) -> PackPlan:
-    """Return `pack_ladder` of a method by its name; the caller has checked that the ladder holds every graph."""
-    fit = method == "auto" and len(histogram) <= _MOST_FIT_CLASSES
-    filling = [METHODS[name] for name in (*(["best_fit"] if fit else []), method)]
-    return pack_ladder(histogram, ladder, METHODS[method], tuple(filling), settings, thorough)
 
 
 def pack(
@@ -78,7 +67,7 @@ def pack(
         A histogram; or anything that `sizes_of` reads, whose sizes are counted first.
     limits
         Inclusive maxima of one pack, one for each component of the sizes. A list of two to four limits, in ascending
-        order, is a ladder: packs have one of several shapes, such that all packs together have few slots.
+        order, gives shape buckets: each pack has the smallest shape that holds it.
     method
         "auto" (ours: near-optimal; its plan says which stage made it), "best_fit", "first_fit" (the two of the paper's
         code), "first_fit_by_text" (first fit as the paper's text describes it, which differs), "none", "node_only",
@@ -112,16 +101,15 @@ def pack(
     GraphTooLargeError
         A graph alone exceeds the limits; up to ten are named.
     LimitsError
-        The limits are for other components than the sizes, or a ladder does not ascend.
+        The limits are for other components than the sizes, or several limits do not ascend.
     MethodError
         The method or the heuristic is unknown or cannot be used.
 
     Notes
     -----
-    With a ladder, the slots that count are the node and edge slots of all packs with a limit, one reserved node of each
-    type in a pack included; a pack that is larger than its graphs need counts 2 % more. Small graphs fill the room
-    beside large ones, and each pack has the smallest shape that takes it: see `PackPlan.pattern_shapes`. "node_only"
-    and "edge_only", whose packs exceed limits, cannot be used.
+    With several limits, packs of the larger shapes hold the graphs that need them and others that fill the room;
+    `PackPlan.pattern_shapes` has the shape of each pack. "node_only" and "edge_only", whose packs exceed limits, cannot
+    be used.
 
     Examples
     --------
@@ -133,17 +121,17 @@ def pack(
     >>> pack(histogram, limits, "best_fit", heuristic="node").num_packs
     3789
     >>> pack(histogram, [Limits(100, 220), limits]).packs_of_shapes
-    (8150, 72)
+    (8161, 68)
     """
     if not isinstance(method, str) or method not in METHODS:
         raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
     settings = Settings(heuristic, seed, random_ties, effort, time_limit)
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
-    if isinstance(shapes, Ladder):
+    if isinstance(shapes, Buckets):
         if method in _BEYOND_LIMITS:
             raise MethodError(f"packs of the method {method!r} exceed limits, so no shape takes them; choose another.")
         check_sizes(histogram, shapes.largest)
-        return pack_shapes(histogram, shapes, method, settings)
+        return pack_buckets(histogram, shapes, METHODS[method], settings)
     limits = shapes.filled(histogram.components, histogram.totals())
     check_sizes(histogram, limits)
     return METHODS[method](histogram, limits, settings)

@@ -11,10 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_integers, shown
+from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
-from dgl_tuplepack.graphs.items import epoch_of
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
 from dgl_tuplepack.padding.batch import Labels, PaddedBatch
@@ -106,54 +105,6 @@ class BatchTransform:
                     f"the transform {self.name} gave {where} the {content}s {_listed(found_specs)}, but a batch of "
                     f"padding alone {_listed(expected)}; all batches must have the same names, shapes and dtypes."
                 )
-
-
-class TransformedBatches:
-    """View of padded batches with a transform; made by ``store.padded(...).with_transform(...)``.
-
-    Its item for a list of ids is the `PaddedBatch` of the view below, transformed.
-    """
-
-    def __init__(self, batches: Any, transform: Callable[[PaddedBatch], Any], seed: int) -> None:
-        self.batches, self.store, self.shape = batches, batches.store, batches.shape
-        self._transform = BatchTransform(transform, seed, batches[[]])
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, ids: Any) -> PaddedBatch:
-        batch = self.batches[ids]
-        return self._transform(batch, self.store.ids_in_store(as_integers(ids)).tolist(), epoch_of(ids))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch that the transform draws from where ids do not tell it, also in worker processes.
-
-        The ids of a `PackBatchSampler` tell it.
-        """
-        self._transform.draws.set_epoch(epoch)
-
-
-class Transformable:
-    """Base of views whose items are padded batches."""
-
-    def with_transform(self, transform: Callable[[PaddedBatch], Any], seed: int = 0) -> TransformedBatches:
-        """Return a view whose batches are transformed: features and labels may change, padding stays as it is.
-
-        Parameters
-        ----------
-        transform
-            Takes a `PaddedBatch`, changes its features or labels, and returns it; see `tp.transforms`.
-        seed
-            0..2**64-1. Random numbers are a function of it, the epoch, and the graphs in the batch, for any number of
-            workers.
-
-        Raises
-        ------
-        TransformError
-            For an item: the transform fails, does not return the batch, or changes more than features and labels. The
-            view itself applies it to a batch of padding alone.
-        """
-        return TransformedBatches(self, transform, seed)
 
 
 def _named(ids: Sequence[int | None]) -> str:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
+from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.graphs.items import Identified, Parts, as_item, is_iterable, parts_of, shape_of
@@ -19,26 +20,24 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.graphs.values import as_array
-from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
-from dgl_tuplepack.padding.ladder import number_of_shape
 from dgl_tuplepack.padding.pad_graph import content_of, padded_batch
-from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.padding.shape import Fill, PaddedShape, number_of_shape
 from dgl_tuplepack.sizes import IntArray
 
 
 class PaddedCollate:
     """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
 
-    With a ladder of limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` tell;
+    With several limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` carry;
     otherwise the smallest that holds the items, which then may differ between ranks.
 
     Parameters
     ----------
     limits
-        Limits of one pack with a cap on graphs, or a ladder of them, usually ``sampler.limits``.
+        Limits of one pack with a cap on graphs, or a list of them, usually ``sampler.limits``.
     example
         One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
         It defines types, features and labels, and whether items have ids >= 0, which `graph_ids` has (see `with_ids`).

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgl_tuplepack._checks import INT64_MAX, as_array, shown, true_or_false, whole_number
-from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SchemaError
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column, sorting_order
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
@@ -191,6 +191,24 @@ class PaddedShape:
                     f"the batch holds {number} {name}, but {self.packs_per_batch} x {self.limits!r} "
                     f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
                 )
+
+
+def number_of_shape(shapes: Sequence[PaddedShape], told: int | None, content: Sequence[int]) -> int:
+    """Return the number of the shape that a batch is padded to.
+
+    It is the one from the sampler, so that all ranks have the same one in a step. Without it, it is the smallest that
+    holds the content, or the largest, which then refuses it. SamplerError if there are fewer shapes.
+    """
+    if len(shapes) == 1:
+        return 0
+    if told is not None:
+        if told >= len(shapes):
+            raise SamplerError(
+                f"the batch is for shape {told} of several, but batches are padded to {len(shapes)} shapes; pad to "
+                "sampler.limits."
+            )
+        return told
+    return next((number for number, shape in enumerate(shapes[:-1]) if shape.holds(content)), len(shapes) - 1)
 
 
 def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder, Shapes, as_shapes
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan, settled
@@ -49,10 +49,10 @@ class PackBatchSampler(Sampler[list[int]]):
     sizes
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
-        Inclusive maxima of one pack. A list of two to four limits, in ascending order, is a ladder: all packs of a
-        step, on all ranks, have the same one of these shapes, whose number is ``ids.shape`` of the ids of a batch.
+        Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
+        of a step, on all ranks, have the same one of these shapes, whose number is ``ids.shape`` of the ids of a batch.
     plan
-        A plan for exactly these sizes and, with a ladder, these shapes; made by `pack` if not given.
+        A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
     content
         "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
         "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
@@ -61,7 +61,7 @@ class PackBatchSampler(Sampler[list[int]]):
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
-        Whether packs come in random order; False gives the order of the plan and of the ids, the shapes of a ladder one
+        Whether packs come in random order; False gives the order of the plan and of the ids, the shapes one
         after the other.
     seed
         0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
@@ -73,8 +73,9 @@ class PackBatchSampler(Sampler[list[int]]):
         compare versions and machines too, since each rank makes the later plans by itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
-        one step. With a ladder, those of smaller shapes come in steps of the next larger one, and only the last of them
-        are dropped; few packs of a larger shape share a step with smaller ones, and are not dropped in every epoch.
+        one step. With several shapes, those of smaller ones come in steps of the next larger one, and only the last
+        of them are dropped; few packs of a larger shape share a step with smaller ones, and are not dropped in every
+        epoch.
     oversize
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every
@@ -85,8 +86,8 @@ class PackBatchSampler(Sampler[list[int]]):
     ----------
     limits
         What batches are padded to: the limits, with a cap on graphs. A cap that was given is kept; otherwise it is the
-        most graphs that any pack of the first plan holds. Later plans keep them. A tuple, the smallest first, with a
-        ladder.
+        most graphs that any pack of the first plan holds. Later plans keep them. A tuple, the smallest first, with
+        several limits.
     plan
         The plan of the current epoch.
     epoch
@@ -99,7 +100,7 @@ class PackBatchSampler(Sampler[list[int]]):
     GraphTooLargeError, LimitsError, SizesError
         As in `pack`.
     PlanError
-        `plan` was made for other sizes or another ladder, or exceeds `limits`.
+        `plan` was made for other sizes or other shapes, or exceeds `limits`.
     SamplerError
         Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
         another rank failed.
@@ -172,13 +173,13 @@ class PackBatchSampler(Sampler[list[int]]):
         self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
         self._histogram = histogram.without_ids()
 
-    def _set_plan(self, plan: PackPlan | None, limits: Limits | Ladder) -> None:
+    def _set_plan(self, plan: PackPlan | None, limits: Limits | Buckets) -> None:
         if plan is None:
             plan = pack(self._histogram, limits, seed=self.seed)
         else:
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
-        # Limits, or a Ladder of them.
+        # Limits, or Buckets.
         self.limits: Any = settled(limits, [plan])
         plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
         self._epochs = Epochs(

@@ -10,9 +10,9 @@ import numpy as np
 
 from dgl_tuplepack._checks import check_oversize, is_one_of, shown, whole_number
 from dgl_tuplepack._version import __version__
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import PlanError, SamplerError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -53,7 +53,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
     return period
 
 
-def split_oversize(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) -> tuple[IntArray, IntArray]:
+def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
     """Return the ids of graphs that fit, and of those to drop."""
     check_oversize(oversize, SamplerError)
     fits = limits.fits(sizes)
@@ -65,8 +65,8 @@ def split_oversize(sizes: GraphSizes, limits: Limits | Ladder, oversize: str) ->
     return kept, dropped
 
 
-def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Ladder) -> None:
-    """Refuse a plan that is for other sizes or another ladder, or exceeds the limits."""
+def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Buckets) -> None:
+    """Refuse a plan that is for other sizes or other shapes, or exceeds the limits."""
     if not isinstance(plan, PackPlan):
         raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
     if plan.histogram != histogram:
@@ -77,23 +77,23 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Ladder
         )
     made_for = plan.made_for
     try:
-        plan.check_limits(limits.largest if isinstance(limits, Ladder) else limits)
+        plan.check_limits(limits.largest if isinstance(limits, Buckets) else limits)
     except PlanError as error:
         raise PlanError(f"the plan was made for {made_for!r} and does not keep {limits!r}: {error}") from error
-    if isinstance(limits, Ladder) != (plan.ladder is not None):
+    if isinstance(limits, Buckets) != (plan.buckets is not None):
         raise PlanError(
-            f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them is a ladder of several "
-            "shapes, the other is not; make a plan for these limits."
+            f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them has several shapes, "
+            "the other one; make a plan for these limits."
         )
-    if isinstance(limits, Ladder):
-        ladder = limits.filled(histogram.components, histogram.totals())
-        shapes = ladder.smallest_for(plan.pattern_contents, plan.pattern_graphs)
+    if isinstance(limits, Buckets):
+        buckets = limits.filled(histogram.components, histogram.totals())
+        shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
         other = np.flatnonzero(shapes != plan.pattern_shapes)
         if len(other):
             raise PlanError(
                 f"the plan was made for {made_for!r}, where its pattern {other[0]} has shape "
                 f"{plan.pattern_shapes[other[0]]}, but in {limits!r} it has shape {shapes[other[0]]}; make a plan for "
-                "this ladder."
+                "these shapes."
             )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._random import shuffled
+from dgl_tuplepack.buckets import num_steps, promotions
 from dgl_tuplepack.graphs.items import EpochIds
-from dgl_tuplepack.ladder import num_steps, promotions
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
@@ -83,7 +83,7 @@ class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``; NONE where there is no pack. `shapes` has the number of the shape of each step of a ladder, int64
+    int64 ``[S, p]``; NONE where there is no pack. `shapes` has the number of the shape bucket of each step, int64
     ``[S]``; None: there is one shape.
     """
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._random import key_of, shuffled
+from dgl_tuplepack.buckets import steps_of
 from dgl_tuplepack.kernels.random import shuffle_segments
-from dgl_tuplepack.ladder import steps_of
 from dgl_tuplepack.sampler.dealing import NONE, Dealt, EpochBatches, deal, promoted
 from dgl_tuplepack.sampler.plans import Plans
 from dgl_tuplepack.sampler.weights import Delivered
@@ -83,7 +83,7 @@ class Epochs:
     def of_rank(self, epoch: int, rank: int) -> EpochBatches:
         """Return the batches of one rank."""
         packs, dealt = self.plans.of(epoch), self.dealt(epoch)
-        shapes = dealt.shapes if packs.plan.ladder is not None else None
+        shapes = dealt.shapes if packs.plan.buckets is not None else None
         mine = dealt.packs[:, rank].copy()
         return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), mine, shapes)
 

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dgl_tuplepack._random import key_of
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.slots import expand_patterns
-from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan
@@ -31,7 +31,7 @@ class Packs:
     """A plan written out, pack by pack.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
-    ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape in a ladder, else 0.
+    ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape bucket.
     """
 
     plan: PackPlan
@@ -57,7 +57,7 @@ class Plans:
     """
 
     def __init__(
-        self, histogram: SizeHistogram, class_offsets: IntArray, limits: Limits | Ladder, first: PackPlan,
+        self, histogram: SizeHistogram, class_offsets: IntArray, limits: Limits | Buckets, first: PackPlan,
         seed: int, every: int | None,
     ) -> None:  # fmt: skip
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits

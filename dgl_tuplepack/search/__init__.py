@@ -17,12 +17,11 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.heuristics import Heuristic
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.search.auto import Auto
+from dgl_tuplepack.search.buckets import BucketSearch, check_shapes, search_buckets
 from dgl_tuplepack.search.budget import Budget
 from dgl_tuplepack.search.evaluation import FITS, PACKERS, Objective, evaluating
 from dgl_tuplepack.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.search.grid import Grid
-from dgl_tuplepack.search.ladder_result import LadderSearch
-from dgl_tuplepack.search.ladders import PLANS, LadderTask, check_shapes, search_ladders
 from dgl_tuplepack.search.result import WAYS, Candidate, LimitsSearch
 from dgl_tuplepack.search.settings import AUTO, Ranges
 from dgl_tuplepack.search.space import space_of
@@ -30,7 +29,7 @@ from dgl_tuplepack.search.target import Target
 from dgl_tuplepack.search.way import Way
 from dgl_tuplepack.sizes import GraphSizes
 
-__all__ = ["WAYS", "Candidate", "LadderSearch", "LimitsSearch", "search_limits"]
+__all__ = ["WAYS", "BucketSearch", "Candidate", "LimitsSearch", "search_limits"]
 
 # The argument that chooses a way; the first of them that is given decides.
 _CHOSEN_BY: Mapping[str, type[Way]] = {
@@ -45,7 +44,7 @@ def search_limits(
 
 
 @overload
-def search_limits(histogram: SizeHistogram | GraphSizes | Any, *, shapes: int, **settings: Any) -> LadderSearch: ...
+def search_limits(histogram: SizeHistogram | GraphSizes | Any, *, shapes: int, **settings: Any) -> BucketSearch: ...
 
 
 def search_limits(  # type: ignore[misc]  # the overloads tell what is returned, not each setting
@@ -71,7 +70,7 @@ def search_limits(  # type: ignore[misc]  # the overloads tell what is returned,
     holding: SizeHistogram | GraphSizes | Any = None,
     executor: Executor | None = None,
     shapes: int | None = None,
-) -> LimitsSearch | LadderSearch:
+) -> LimitsSearch | BucketSearch:
     """Search limits for a histogram; the arguments that are given choose the way.
 
     - "auto", if none of the arguments below is given: advise the fewest slots per pack (the sum of the limits) among
@@ -137,13 +136,13 @@ def search_limits(  # type: ignore[misc]  # the overloads tell what is returned,
         Any ``concurrent.futures.Executor`` to make plans on; None: threads on all cores. The result does not depend on
         it.
     shapes
-        2 to 4: search a ladder of so many shapes for `graphs_per_batch`, with the fewest padded slots. The largest
-        shape is the smallest that holds every graph. None: one shape.
+        2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest shape
+        is the smallest that holds every graph. None: one shape.
 
     Returns
     -------
     LimitsSearch
-        All candidates that were planned, the best one, and the Pareto front. With `shapes`, a `LadderSearch`.
+        All candidates that were planned, the best one, and the Pareto front. With `shapes`, a `BucketSearch`.
 
     Raises
     ------
@@ -187,11 +186,9 @@ def search_limits(  # type: ignore[misc]  # the overloads tell what is returned,
     way = way.for_histogram(histogram)
     if number_of_shapes is not None and isinstance(way, GraphsPerBatch):
         packs = 1 if way.packs_per_batch == AUTO else int(way.packs_per_batch)
-        task = LadderTask(histogram.without_ids(), cap, packs, method, settings)
-        space = space_of(histogram, multiple_of, others)
-        return search_ladders(
-            space, number_of_shapes, way.graphs_per_batch, task, PLANS if plans is None else way.plans, executor,
-            multiple_of,
+        return search_buckets(
+            histogram.without_ids(), space_of(histogram, multiple_of, others), number_of_shapes, way.graphs_per_batch,
+            packs, cap, method, settings,
         )  # fmt: skip
     kept, dropped, space = histogram, 0, space_of(histogram, multiple_of, others)
     way = way.settled(space, cap)
@@ -230,7 +227,7 @@ def way_of(**asked: Any) -> Way:
 
 
 def _checked_shapes(shapes: object, way: Way) -> int:
-    """Return the number of shapes; refuse (SearchError) one that is not of a ladder, and other ways of searching."""
+    """Return the number of shapes; refuse (SearchError) one that is not 2 to 4, and other ways of searching."""
     number = check_shapes(shapes)
     if not isinstance(way, GraphsPerBatch):
         raise SearchError(

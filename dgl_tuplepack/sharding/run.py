@@ -13,12 +13,12 @@ from typing import Any
 
 from dgl_tuplepack._checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack.buckets import Shapes
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Shapes
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
@@ -27,7 +27,7 @@ from dgl_tuplepack.sharding.workers import Tasks, executor_of
 from dgl_tuplepack.sharding.workers import run as run_tasks
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, locked, writing_to
-from dgl_tuplepack.store.format import MANIFEST, METADATA
+from dgl_tuplepack.store.format import MANIFEST, METADATA, PreTransform
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 from dgl_tuplepack.store.selection import check_same_schema
 
@@ -76,6 +76,7 @@ def preprocess_shards(
     ogb_settings: Mapping[str, Any] | None = None,
     pre_transform: Callable[[Any], Any] | None = None,
     transform_seed: int = 0,
+    transform_name: str | None = None,
     ties: Ties | None = None,
     indices: Indices | None = None,
     levels: Levels | None = None,
@@ -88,7 +89,8 @@ def preprocess_shards(
     Parameters
     ----------
     shards
-        Paths, fsspec URLs, or objects that can be pickled, of all that `GraphStore.write` takes. A mapping names them;
+        Paths, fsspec URLs, or objects that can be pickled, of all that `GraphStore.write` takes; graphs in memory are
+        written again in each run. A mapping names them;
         otherwise their paths do. All hold graphs of the same types and features. Either all have splits, or none; a
         shard may lack some of the splits.
     out
@@ -108,7 +110,7 @@ def preprocess_shards(
         Stores and plans depend neither on it nor on the number of workers.
     ogb_settings
         Keywords of `OgbFolder`, for shards that are paths.
-    pre_transform, transform_seed
+    pre_transform, transform_seed, transform_name
         As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
         with another one is refused, unless `overwrite`.
     ties, indices, levels
@@ -140,8 +142,10 @@ def preprocess_shards(
     """
     given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
     compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
+    asked = None
     if pre_transform is not None:
         GraphTransform(pre_transform, transform_seed)
+        asked = PreTransform.after(None, pre_transform, transform_seed, transform_name)
     if executor is not None and workers is not None:
         raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
     processes = _processes(workers)
@@ -155,7 +159,7 @@ def preprocess_shards(
             done = _all(
                 at_work,
                 write_shard,
-                {s.name: (s, out, compact, overwrite, pre_transform, transform_seed, declared) for s in named},
+                {s.name: (s, out, compact, overwrite, pre_transform, asked, declared) for s in named},
                 "shards",
             )
             written = [done[shard.name] for shard in named]

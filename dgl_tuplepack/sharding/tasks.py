@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._files import JsonFormat
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.preprocessing import write_plans
 from dgl_tuplepack.sharding.shard import Shard
@@ -48,16 +48,15 @@ def write_shard(
     compact: bool,
     overwrite: bool,
     pre_transform: Any = None,
-    transform_seed: int = 0,
+    asked: PreTransform | None = None,
     declared: Mapping[str, Any] | None = None,
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
-    `declared` are the ties, indices and levels that are given. Errors are those of `GraphStore.write`; an earlier store
-    stays. The manifest goes before an earlier store is replaced.
+    `asked` identifies `pre_transform`; `declared` are the ties, indices and levels that are given. Errors are those of
+    `GraphStore.write`; an earlier store stays. The manifest goes before an earlier store is replaced.
     """
     folder, identity = out / shard.name, shard.identity()
-    asked = None if pre_transform is None else PreTransform.after(None, pre_transform, transform_seed)
     declared = dict(declared or {})
     store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
     if store is not None:
@@ -75,8 +74,8 @@ def write_shard(
 
     relations = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
-        if pre_transform is not None:
-            source = Transformed(resolve(source), pre_transform, transform_seed, part=shard.name)
+        if asked is not None:
+            source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
         write_graphs(
             folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, prepare=finish,
             **relations,
@@ -90,7 +89,7 @@ def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
 
 
 def _finished(
-    folder: Path, identity: str, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
 ) -> GraphStore | None:
     """Return the store in a folder if it was written from the same source in the same way and is intact.
 
@@ -119,7 +118,7 @@ def _finished(
     return store
 
 
-def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool:
+def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
     """Write the plans of a shard; return False if they are there."""
     store = GraphStore(out / name)
     try:
@@ -130,7 +129,7 @@ def plan_shard(name: str, out: Path, limits: Limits | Ladder, seed: int) -> bool
     return False
 
 
-def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
+def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
     """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
@@ -140,7 +139,7 @@ def _check_plans(store: GraphStore, limits: Limits | Ladder, seed: int) -> None:
             )
 
 
-def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Ladder, seed: int) -> None:
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
     """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
     store = GraphStore(out / shard.name)
     store.verify()

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
-from dgl_tuplepack.errors import InputError, TransformError
+from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.padding.sorted_edges import sorted_by_destination
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.batched import BatchView, checked_totals, is_one_id, tensors_of
 from dgl_tuplepack.store.format import ENDS, Key
-from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.memory import batch_of_tensors
 from dgl_tuplepack.store.rows import Finder, GraphRows
 from dgl_tuplepack.store.selection import Selection
+from dgl_tuplepack.store.views import PaddedView, joined_views
 
 
 class DeviceStore:
@@ -90,16 +89,25 @@ class DeviceStore:
         return self.store.ids_in_store(ids)
 
     def padded(
-        self, limits: Shapes, packs_per_batch: int = 1, *, as_stored: bool = False, **settings: Any
-    ) -> DevicePaddedStore | LadderPadded:
+        self,
+        limits: Shapes,
+        packs_per_batch: int = 1,
+        *,
+        as_stored: bool = False,
+        batch_transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
+        **settings: Any,
+    ) -> DevicePaddedStore | PaddedView:
         """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
 
         Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
-        `coordinates` and `sort_edges`.
+        `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`: graphs would be
+        transformed one by one, which is slow there.
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
-        view: DevicePaddedStore | LadderPadded = joined_views([DevicePaddedStore(self, shape) for shape in shapes])
+        views = [DevicePaddedStore(self, shape) for shape in shapes]
+        view: DevicePaddedStore | PaddedView = joined_views(views, batch_transform, transform_seed)
         return view
 
     def batch(
@@ -116,21 +124,6 @@ class DeviceStore:
                 'each batch of store.batched(framework="pyg") there, batch.to(device), or take padded ones.'
             )
         return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
-
-    def with_transform(self, transform: Any, seed: int = 0) -> NoReturn:
-        """Refuse transforms of single graphs, which the device has in batches alone.
-
-        Raises
-        ------
-        TransformError
-            Always; says what to do instead.
-        """
-        raise TransformError(
-            f"graphs are transformed one by one, which takes longer on {self.device} than where the store lies; "
-            "transform them once (GraphStore.write(..., pre_transform=...)), send the batches of "
-            "store.with_transform(...) there (batch.to(device)), or transform whole batches there "
-            "(store.to(device).padded(...).with_transform(...))."
-        )
 
     def send_rows(
         self, graphs: GraphRows, slots: Mapping[Any, int]
@@ -157,7 +150,7 @@ class DeviceStore:
         return f"DeviceStore({self.store!r}, device {self.device})"
 
 
-class DevicePaddedStore(Transformable):
+class DevicePaddedStore:
     """View of a `DeviceStore` whose item for a list of ids is one whole `PaddedBatch` on the device.
 
     For a loader without workers: ``sampler=PackBatchSampler(...), batch_size=None, num_workers=0``.

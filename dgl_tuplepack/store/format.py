@@ -15,9 +15,9 @@ from dgl_tuplepack._files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.described import description_of
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.transform import identity_of
 
 STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again", others=(2,))
 # Keys of version 2, which earlier releases must refuse; they are left out where they are empty.
@@ -108,20 +108,19 @@ def dtype_name(spec: ArraySpec, what: str) -> str:
 
 @dataclass(frozen=True)
 class PreTransform:
-    """The transform that graphs had before they were written: its name with its settings, and its seed."""
+    """The transform that graphs had before they were written: what identifies it, and its seed."""
 
     transform: str
     seed: int
 
     @classmethod
-    def after(cls, earlier: PreTransform | None, transform: Any, seed: int) -> PreTransform:
+    def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
         """Return what is kept of a transform of graphs that may have had an `earlier` one."""
-        text = description_of(transform)
+        text = identity_of(transform, name)
         return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
 
-    def is_last(self, transform: Any, seed: int) -> bool:
-        """Whether this is a transform, or a sequence that ends with it."""
-        text = description_of(transform)
+    def is_last(self, text: str, seed: int) -> bool:
+        """Whether this is the transform that `text` identifies, or a sequence that ends with it."""
         return self.seed == seed and (self.transform == text or self.transform.endswith(f", then {text}"))
 
     def __str__(self) -> str:

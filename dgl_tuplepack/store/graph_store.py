@@ -15,33 +15,34 @@ from torch import Tensor
 from dgl_tuplepack._checks import as_ids, as_path, is_one_of, shown, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.graphs.items import Identified
 from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.ladder import Shapes, all_of, as_shapes
-from dgl_tuplepack.padding import PaddedBatch
+from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.padding.coordinates import Coordinates
 from dgl_tuplepack.padding.shape import Fill, PaddedShape
+from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store.batched import BatchedStore
 from dgl_tuplepack.store.device import DeviceStore
 from dgl_tuplepack.store.folder import fresh_data
-from dgl_tuplepack.store.ladder import LadderPadded, joined_views
 from dgl_tuplepack.store.padded import PaddedStore
 from dgl_tuplepack.store.part import Part
 from dgl_tuplepack.store.plans import load_plans
 from dgl_tuplepack.store.pre_transform import Transformed
 from dgl_tuplepack.store.selection import Selection
 from dgl_tuplepack.store.sources import blocks_of
-from dgl_tuplepack.store.transformed import WithTransform
+from dgl_tuplepack.store.views import PaddedView, joined_views
 from dgl_tuplepack.store.write import write_store
 
 
-class StoredGraphs(WithTransform, Selection):
+class StoredGraphs(Selection):
     """Base of `GraphStore` and `MultiStore`: a selection, and the ways to its batches."""
 
     def padded(
@@ -57,24 +58,43 @@ class StoredGraphs(WithTransform, Selection):
         sort_edges: bool = False,
         as_stored: bool = False,
         separate: bool = False,
-    ) -> PaddedStore | LadderPadded:
+        transform: Callable[[Any], Any] | None = None,
+        batch_transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
+    ) -> PaddedStore | PaddedView | CollatedView:
         """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
         ----------
         limits, packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges
-            As in `PaddedCollate`; the batches are equal. With a ladder of limits, the ids of a `PackBatchSampler` tell
-            the shape; other ids get the smallest one that holds them.
+            As in `PaddedCollate`; the batches are equal. With several limits, the ids of a `PackBatchSampler` carry the
+            shape; other ids get the smallest one that holds them.
         as_stored
             Hand out integers that were narrowed by ``compact=True`` as they are stored.
         separate
             Give each tensor of a batch its own memory, instead of one for all tensors of a dtype: for layers that free
             the storage of their input, such as DGL's GroupRevRes, and for tensors that outlive their batch.
+        transform, batch_transform, transform_seed
+            As in `PaddedCollate`. With `transform`, graphs are read one by one, which takes much longer than without;
+            random numbers are those of their ids here. What is the same in every epoch belongs into the `pre_transform`
+            of `GraphStore.write`.
         """
+        named: dict[str, Any] = {
+            "label_fill": label_fill, "feature_fill": feature_fill, "cover_padding": cover_padding, "idtype": idtype,
+            "coordinates": coordinates, "sort_edges": sort_edges,
+        }  # fmt: skip
+        if transform is not None:
+            given = {"as_stored": as_stored, "separate": separate}
+            refuse_those_of_stores([name for name, value in given.items() if value])
+            collate = PaddedCollate(
+                limits, Identified(0, self[0]), packs_per_batch, ties=self.schema.ties, indices=self.schema.indices,
+                transform=transform, batch_transform=batch_transform, transform_seed=transform_seed, **named,
+            )  # fmt: skip
+            return CollatedView(self, collate, "positions")
         schema = self.batch_schema(as_stored)
-        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
-        shapes = [PaddedShape(schema, each, *settings) for each in all_of(as_shapes(limits))]
-        view: PaddedStore | LadderPadded = joined_views([PaddedStore(self, shape, separate) for shape in shapes])
+        shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
+        views = [PaddedStore(self, shape, separate) for shape in shapes]
+        view: PaddedStore | PaddedView = joined_views(views, batch_transform, transform_seed)
         return view
 
     def batch(
@@ -194,6 +214,7 @@ class GraphStore(StoredGraphs):
         overwrite: bool = False,
         pre_transform: Callable[[Any], Any] | None = None,
         transform_seed: int = 0,
+        transform_name: str | None = None,
         ties: Ties | None = None,
         indices: Indices | None = None,
         levels: Levels | None = None,
@@ -219,9 +240,12 @@ class GraphStore(StoredGraphs):
         pre_transform
             Applied to each graph before it is written: a transform of `dgl.transforms`, or any callable that takes and
             returns a DGLGraph (of PyG: a Data), or returns a dict of named ones. Sizes are those of the graphs that it
-            returns. The store keeps its name and settings.
+            returns.
         transform_seed
             0..2**64-1. Random numbers of `pre_transform` are a function of it and of the position of the graph.
+        transform_name
+            A name by which the store remembers `pre_transform`, to be told from another one. None: its `repr`, or the
+            qualified name of a function. A lambda, a closure, and an object without a lasting `repr` need a name.
         ties, indices
             As in `PaddedCollate`; the store keeps them, and its batches need not be told. Checked for each graph. None:
             those of the source, if it is a store.
@@ -236,7 +260,7 @@ class GraphStore(StoredGraphs):
         SchemaError, SizesError
             Graphs differ in types, features or labels, or there are none; ties or indices do not hold.
         TransformError
-            `pre_transform` fails for a graph, or does not return one.
+            `pre_transform` fails for a graph, does not return one, or needs a `transform_name`.
         InputError
             `compact` or `overwrite` is neither True nor False.
 
@@ -247,7 +271,7 @@ class GraphStore(StoredGraphs):
         """
         write_graphs(
             path, source, splits=splits, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
-            transform_seed=transform_seed, ties=ties, indices=indices, levels=levels,
+            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=levels,
         )  # fmt: skip
         return cls(path)
 
@@ -261,6 +285,7 @@ def write_graphs(
     overwrite: bool,
     pre_transform: Callable[[Any], Any] | None,
     transform_seed: int,
+    transform_name: str | None,
     ties: Ties | None,
     indices: Indices | None,
     levels: Levels | None,
@@ -278,7 +303,7 @@ def write_graphs(
         if levels is not None:
             opened = opened.with_levels(checked_levels(levels))
         if pre_transform is not None:
-            opened = Transformed(opened, pre_transform, transform_seed)
+            opened = Transformed(opened, pre_transform, transform_seed, transform_name)
         schema, blocks = blocks_of(opened, ties, indices)
         number, chosen = opened.num_graphs(), opened.splits() if splits is None else splits
         if not isinstance(chosen, Mapping):
@@ -304,3 +329,13 @@ def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[
         for block in blocks:
             yield block
             progress.update(len(block))
+
+
+def refuse_those_of_stores(settings: Iterable[str]) -> None:
+    """Refuse (InputError) settings of views that copy whole stretches of a store."""
+    for name in settings:
+        if name in ("as_stored", "ring", "separate"):
+            raise InputError(
+                f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
+                "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."
+            )

@@ -21,10 +21,9 @@ from dgl_tuplepack.store.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.store.multi_store import MultiStore
 from dgl_tuplepack.store.part import block_of
 from dgl_tuplepack.store.selection import Selection
-from dgl_tuplepack.store.transformed import TransformedBatched, TransformedStore
 
-# Graphs of a subset in a block, and those that are transformed at a time.
-_GRAPHS, _READ = 4096, 256
+# Graphs of a subset in a block.
+_GRAPHS = 4096
 
 
 class Stored(SizedSource):
@@ -42,13 +41,9 @@ class Stored(SizedSource):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise an opened store, a subset of one, or their graphs with a transform; batches stand for graphs."""
+        """Recognise an opened store, or a subset of one; batches stand for graphs."""
         if isinstance(given, BatchedStore):
             given = given.store
-        if isinstance(given, TransformedBatched):
-            given = given.graphs
-        if isinstance(given, TransformedStore):
-            return TransformedGraphs(repr(given), given)
         return cls(given) if isinstance(given, StoredGraphs) else None
 
     def by_position(self) -> StoredGraphs:
@@ -61,27 +56,6 @@ class Stored(SizedSource):
         if self._given.chosen is None:
             return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
         return _chosen_blocks(self._given, self._given.chosen)
-
-
-class TransformedGraphs(SizedSource):
-    """A store with a transform; sizes are those of the stored graphs, which transforms do not exceed."""
-
-    # Written graphs may be smaller.
-    knows_sizes = False
-
-    def __init__(self, title: str, view: TransformedStore) -> None:
-        super().__init__(title, view)
-        self.ties, self.indices = view.store.schema.ties, view.store.schema.indices
-
-    def items(self) -> Iterator[Any]:
-        """Yield the transformed graphs, which are read some at a time."""
-        for first in range(0, len(self._given), _READ):
-            yield from self._given.__getitems__(range(first, min(first + _READ, len(self._given))))
-
-    def by_position(self) -> TransformedStore:
-        """Return the view."""
-        view: TransformedStore = self._given
-        return view
 
 
 def is_sharded(path: Path) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack._files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
+from dgl_tuplepack.buckets import Buckets, shapes_from_dict
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.ladder import Ladder, shapes_from_dict
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.format import MANIFEST, METADATA, PLAIN_NAME
 
@@ -44,7 +44,7 @@ class Manifest:
     """Content of `manifest.json`: the shards in their order, and the limits of their plans."""
 
     num_graphs: int
-    limits: Limits | Ladder
+    limits: Limits | Buckets
     seed: int
     shards: tuple[ShardEntry, ...]
     written_by: str = __version__

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from dgl_tuplepack._checks import as_path, shown
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.ladder import Ladder
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.store.graph_store import StoredGraphs
 from dgl_tuplepack.store.manifest import Manifest, check_unchanged
@@ -62,6 +62,6 @@ class MultiStore(StoredGraphs):
         super().__init__(path, parts)
 
     @property
-    def limits(self) -> Limits | Ladder:
+    def limits(self) -> Limits | Buckets:
         """Limits of the plans of the shards."""
         return self.manifest.limits

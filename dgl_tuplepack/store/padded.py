@@ -29,7 +29,6 @@ from dgl_tuplepack.kernels.assemble import (
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack.kernels.sort_edges import sort_edges
 from dgl_tuplepack.padding.batch import PaddedBatch
-from dgl_tuplepack.padding.batch_transform import Transformable
 from dgl_tuplepack.padding.shape import PaddedShape
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.store.format import DTYPES, ENDS
@@ -47,7 +46,7 @@ _MADE = {
 }
 
 
-class PaddedStore(Transformable):
+class PaddedStore:
     """View of a store whose item for a list of ids is one whole `PaddedBatch`.
 
     Made by `GraphStore.padded`, for a loader with ``sampler=PackBatchSampler(...), batch_size=None``. Batches equal

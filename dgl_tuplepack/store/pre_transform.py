@@ -22,17 +22,19 @@ from dgl_tuplepack.store.sources import blocks_of
 class Transformed(Source):
     """A source whose graphs are transformed, each one once, when they are read; sizes are taken after that.
 
-    Random numbers are a function of `seed`, of the position of the graph, and of `part`, which tells sources of one
-    dataset apart.
+    Random numbers are a function of `seed`, of the position of the graph, and of `part`, the name of a shard. `name`
+    identifies the transform, instead of its `repr`.
     """
 
-    def __init__(self, source: Source, transform: Callable[[Any], Any], seed: int, part: str = "") -> None:
+    def __init__(
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, part: str = ""
+    ) -> None:
         super().__init__(source.title)
         self.levels = source.levels
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
         self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
-        # Described before it is used, since it may keep what it has computed.
-        self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed)
+        # Identified before it is used, since it may keep what it has computed.
+        self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices
 
     def with_levels(self, levels: Mapping[str, str | None]) -> Source:
@@ -60,14 +62,13 @@ class Transformed(Source):
 
     def items(self) -> Iterator[Any]:
         """Return the transformed graphs, with their labels; the ids of pairs are kept."""
-        blocks = None if self._source.prefers_items else self._source.blocks()
-        # Graphs that are made from blocks are nobody else's.
-        inner = self._source.items() if blocks is None else items_of(*blocks_of(self._source))
+        in_blocks = not self._source.prefers_items and self._source.blocks() is not None
+        inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
         for position, item in enumerate(inner):
-            yield self._transformed(position, item, copies=blocks is None)
+            yield self._transformed(position, item)
 
-    def _transformed(self, position: int, item: Any, copies: bool) -> Any:
+    def _transformed(self, position: int, item: Any) -> Any:
         where = f"item {position}"
         given = parts_of(item, where)
-        (part,) = self._transform([given._replace(id=position)], [where], self._stream, copies=copies)
+        (part,) = self._transform([given._replace(id=position)], [where], self._stream)
         return as_item(part._replace(id=given.id))

@@ -73,23 +73,25 @@ class Selection:
         """The transform that the graphs had before they were written; None if they had none."""
         return self.parts[0].metadata.pre_transform
 
-    def check_pre_transform(self, transform: Callable[[Any], Any] | None, seed: int = 0) -> None:
+    def check_pre_transform(
+        self, transform: Callable[[Any], Any] | None, seed: int = 0, *, transform_name: str | None = None
+    ) -> None:
         """Refuse a store whose graphs were not written with this `pre_transform`.
 
         Parameters
         ----------
-        transform, seed
-            As `pre_transform` and `transform_seed` of `GraphStore.write`; None: no transform.
+        transform, seed, transform_name
+            As `pre_transform`, `transform_seed` and `transform_name` of `GraphStore.write`; None: no transform.
 
         Raises
         ------
         FormatError
             The store was written with another transform, other settings or another seed, or without one.
         """
+        wanted = None if transform is None else PreTransform.after(None, transform, seed, transform_name)
         for part in self.parts:
             found = part.metadata.pre_transform
-            if (found is None) != (transform is None) or (found and not found.is_last(transform, seed)):
-                wanted = None if transform is None else PreTransform.after(None, transform, seed)
+            if found != wanted and not (found and wanted and found.is_last(wanted.transform, seed)):
                 raise FormatError(other_transform(part.path, found, wanted))
 
     @functools.cached_property

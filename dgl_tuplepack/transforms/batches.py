@@ -1,7 +1,7 @@
 """Transforms of whole padded batches, without a loop over graphs.
 
 Each takes a `PaddedBatch`, changes its real rows, and returns it. They draw from torch's global generator, which
-``with_transform`` and ``batch_transform=`` seed for each batch.
+``batch_transform=`` seeds for each batch.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import ladders, shapes
+from benchmarks import buckets, shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
 from benchmarks.tables import show
 from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
@@ -203,9 +203,9 @@ def packing(
                     results.append(result)
     if results:
         _show(results)
-    several = ladders.measured() if only in ladders.CASE else []
+    several = buckets.measured() if only in buckets.CASE else []
     if several:
-        ladders.show(several)
+        buckets.show(several)
     if json_path is not None:
         json_path.write_text(json.dumps([*results, *several], indent=1) + "\n", encoding="utf-8")
     if plot is not None:

@@ -265,10 +265,7 @@ def test_transforms_get_the_dict(of_store: bool, tmp_path: Path) -> None:
     limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
     if of_store:
         store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES)
-        view = store.with_transform(scaled)
-        batch = view.padded(limits, sort_edges=True)[[0, 1, 2, 3]]
-        assert view.schema.ties == TIES
-        assert tp.GraphStore.write(tmp_path / "again", view).schema.ties == TIES
+        batch = store.batch([0, 1, 2, 3], limits, sort_edges=True, transform=scaled)
     else:
         batch = tp.PaddedCollate(limits, items[0], ties=TIES, transform=scaled, sort_edges=True)(items)
     for found, (graphs, _) in zip(tp.unpad(batch), items, strict=True):
@@ -282,8 +279,10 @@ def test_a_transform_of_batches_leaves_padding_and_indices_alone(tmp_path: Path)
         graphs["atoms"].ndata["next"] = torch.arange(graphs["atoms"].num_nodes()).flip(0)
     store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES, indices={"next": "nodes"})
     limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
-    view = store.padded(limits, sort_edges=True).with_transform(tp.transforms.AddNoise("x", 0.1))
-    batch, before = view[[0, 1, 2, 3]], store.padded(limits, sort_edges=True)[[0, 1, 2, 3]]
+    noise = tp.transforms.AddNoise("x", 0.1)
+    before, batch = (
+        store.batch([0, 1, 2, 3], limits, sort_edges=True, batch_transform=transform) for transform in (None, noise)
+    )
     real = batch.node_mask["atoms"]
     assert torch.equal(batch.node_features["atoms"]["x"][~real], before.node_features["atoms"]["x"][~real])
     assert not torch.equal(batch.node_features["atoms"]["x"][real], before.node_features["atoms"]["x"][real])

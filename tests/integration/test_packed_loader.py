@@ -453,7 +453,7 @@ def test_a_resumed_loader_goes_on_where_the_state_was_saved() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["list", "with_ids", "subset", "subset of with_ids", "store", "transformed store"])
+@pytest.mark.parametrize("kind", ["list", "with_ids", "subset", "subset of with_ids", "store"])
 def test_random_transforms_draw_other_numbers_each_epoch(kind: str, workers: int, tmp_path: Path) -> None:
     """The epoch of the ids reaches the graphs, whatever the source; equal epochs draw alike."""
     graphs = [(dgl.rand_graph(n, 4 * n), torch.zeros(1)) for n in range(5, 25)]
@@ -465,7 +465,6 @@ def test_random_transforms_draw_other_numbers_each_epoch(kind: str, workers: int
         "subset": (torch.utils.data.Subset(graphs, range(20)), {"transform": drop}),
         "subset of with_ids": (torch.utils.data.Subset(tp.with_ids(graphs), range(20)), {"transform": drop}),
         "store": (store, {"transform": drop}),
-        "transformed store": (store.with_transform(drop), {}),
     }[kind]
     loader = tp.packed_loader(source, graphs_per_batch=5, shuffle=False, num_workers=workers, **others)
     drawn = []

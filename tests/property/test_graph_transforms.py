@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 import random
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError, SchemaError, TransformError
+from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import (
     Content,
     assert_same_batch,
@@ -25,6 +27,11 @@ from tests.graphs import (
     generator,
     shapes_of,
 )
+from tests.messages import refused
+from tests.stores import molecules as labelled
+
+# A machine with one core makes torch remark on two workers.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
 LIMITS = tp.Limits(nodes=24, edges=80)
 
@@ -65,6 +72,17 @@ def by_python(graph: Any) -> Any:
     return graph
 
 
+def as_it_is(graph: Any) -> Any:
+    return graph
+
+
+def shaken(graph: Any) -> Any:
+    """Draw from all three generators, and drop edges; features are written in place."""
+    graph.ndata["x"].mul_(random.random())
+    graph.ndata["y"] = torch.rand(graph.num_nodes(), 2) + float(np.random.rand())  # noqa: NPY002
+    return dgl.transforms.DropEdge(0.3)(graph)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> tp.GraphStore:
     return tp.GraphStore.write(tmp_path_factory.mktemp("graphs") / "store", molecules())
@@ -93,7 +111,7 @@ def test_batches_are_equal_for_any_number_of_workers_from_a_dataset_and_from_a_s
     dataset = tp.with_ids(molecules())
     sampler = tp.PackBatchSampler(store, LIMITS, seed=3)
     collate = tp.PaddedCollate(sampler.limits, dataset[0], transform=transform, transform_seed=5)
-    view = store.with_transform(transform, seed=5).padded(sampler.limits)
+    view = store.padded(sampler.limits, transform=transform, transform_seed=5)
     plain = epochs_of(GraphDataLoader(dataset, batch_sampler=sampler, collate_fn=collate), sampler)
     assert len({str(shapes_of(batch)) for batch in plain}) == 1
     ways = [GraphDataLoader(view, sampler=sampler, batch_size=None, num_workers=0)]
@@ -108,23 +126,15 @@ def test_batches_are_equal_for_any_number_of_workers_from_a_dataset_and_from_a_s
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_draws_depend_on_seed_epoch_and_graph_and_not_on_what_is_read_before(name: str, store: tp.GraphStore) -> None:
-    def features(seed: int, epoch: int, ids: list[int], of: int) -> Any:
-        view = store.with_transform(RANDOM[name](), seed)
-        view.set_epoch(epoch)
-        graph = dict(zip(ids, view.__getitems__(ids), strict=True))[of][0]
+    def drawn(seed: int, epoch: int, ids: list[int], of: int) -> Any:
+        view = store.padded(tp.Limits(40, 80, graphs=4), transform=RANDOM[name](), transform_seed=seed)
+        graph = tp.unpad(view[EpochIds(ids, epoch)])[ids.index(of)]
         return graph, torch.cat([data[name].double().flatten() for data in (graph.ndata, graph.edata) for name in data])
 
-    graph, first = features(1, 4, [7], 7)
-    again, second = features(1, 4, [2, 7, 1], 7)
-    assert_same_graph(graph, again)
-    assert torch.equal(first, second)
-    others = [features(2, 4, [7], 7)[1], *(features(1, epoch, [7], 7)[1] for epoch in range(5, 15))]
+    graph, first = drawn(1, 4, [7], 7)
+    assert_same_graph(graph, drawn(1, 4, [2, 7, 1], 7)[0])
+    others = [drawn(2, 4, [7], 7)[1], *(drawn(1, epoch, [7], 7)[1] for epoch in range(5, 15))]
     assert any(len(other) != len(first) or not torch.equal(other, first) for other in others)
-    # Positions in a subset are other numbers for the same graphs.
-    subset = store.subset([9, 7, 3]).with_transform(RANDOM[name](), 1)
-    subset.set_epoch(4)
-    assert_same_graph(subset[1][0], graph)
-    assert_same_graph(subset[-2][0], graph)
 
 
 @pytest.mark.parametrize("name", RANDOM)
@@ -140,9 +150,8 @@ def test_the_generators_of_the_caller_go_on_as_if_nothing_was_drawn(name: str, s
     seed()
     expected = drawn()
     seed()
-    view = store.with_transform(RANDOM[name]())
-    view.batch([1, 2, 3], tp.Limits(40, 80, graphs=3))
-    store.padded(tp.Limits(40, 80, graphs=3)).with_transform(tp.transforms.AddNoise("pos", 1.0))[[1, 2]]
+    noise = tp.transforms.AddNoise("pos", 1.0)
+    store.batch([1, 2, 3], tp.Limits(40, 80, graphs=3), transform=RANDOM[name](), batch_transform=noise)
     assert drawn() == expected
 
 
@@ -244,8 +253,6 @@ def test_a_model_sees_the_transformed_real_part_alone(seed: int, packs: int) -> 
     transform = tp.transforms.AddNoise("x", 0.5)
     limits = tp.Limits(nodes=60, edges=120, graphs=9)
     layer = dgl.nn.GraphConv(3, 2, allow_zero_in_degree=True)
-    collate = tp.PaddedCollate(limits, dataset[0], packs, batch_transform=transform, transform_seed=seed)
-    collate.set_epoch(1)
     ids = tp.with_ids(dataset)
     collate = tp.PaddedCollate(limits, ids[0], packs, batch_transform=transform, transform_seed=seed)
     collate.set_epoch(1)
@@ -284,15 +291,15 @@ def test_a_store_of_transformed_graphs_is_the_store_of_a_dataset_of_them(name: s
             assert_same_graph(found, PRE[name]()(graph))
     # What is drawn once is drawn as a view draws it at epoch 0.
     elif name != "LineGraph":
-        view = plain.with_transform(PRE[name](), seed=4)
-        for found, expected in zip(first, view.__getitems__(range(14)), strict=True):
-            assert_same_graph(found[0], expected[0])
+        view = plain.padded(tp.Limits(200, 400, graphs=14), transform=PRE[name](), transform_seed=4)
+        for found, expected in zip(first, tp.unpad(view[range(14)]), strict=True):
+            assert_same_graph(found[0], expected)
 
 
 def test_views_survive_spawned_workers(store: tp.GraphStore) -> None:
     sampler = tp.PackBatchSampler(store, LIMITS)
-    graphs = store.with_transform(dgl.transforms.DropEdge(0.5)).padded(sampler.limits)
-    view = graphs.with_transform(tp.transforms.AddNoise("pos", 0.1), seed=2)
+    drop, noise = dgl.transforms.DropEdge(0.5), tp.transforms.AddNoise("pos", 0.1)
+    view = store.padded(sampler.limits, transform=drop, batch_transform=noise, transform_seed=2)
     expected = [view[ids] for ids in sampler]
     sampler = tp.PackBatchSampler(store, LIMITS)
     loader = GraphDataLoader(view, sampler=sampler, batch_size=None, num_workers=1, multiprocessing_context="spawn")
@@ -300,17 +307,17 @@ def test_views_survive_spawned_workers(store: tp.GraphStore) -> None:
 
 
 def test_the_epoch_that_is_set_reaches_persistent_workers(store: tp.GraphStore) -> None:
-    """With a sampler that tells no epoch."""
-    view = store.with_transform(dgl.transforms.DropEdge(0.5))
-    collate = tp.PaddedCollate(tp.Limits(60, 120, graphs=7), view[0])
-    loader = GraphDataLoader(view, batch_size=7, collate_fn=collate, num_workers=2, persistent_workers=True)
+    """With a sampler whose ids carry no epoch."""
+    items = tp.with_ids(molecules())
+    collate = tp.PaddedCollate(tp.Limits(60, 120, graphs=7), items[0], transform=dgl.transforms.DropEdge(0.5))
+    loader = GraphDataLoader(items, batch_size=7, collate_fn=collate, num_workers=2, persistent_workers=True)
     found = []
     for epoch in (3, 4):
-        view.set_epoch(epoch)
+        collate.set_epoch(epoch)
         found.append(list(loader))
     for batches, epoch in zip(found, (3, 4), strict=True):
-        view.set_epoch(epoch)
-        assert_same_batches(batches, [collate(view.__getitems__(range(i, i + 7))) for i in (0, 7)])
+        collate.set_epoch(epoch)
+        assert_same_batches(batches, [collate([items[i + j] for j in range(7)]) for i in (0, 7)])
     assert not torch.equal(found[0][0].src, found[1][0].src)
 
 
@@ -329,11 +336,75 @@ def test_shards_draw_differently_and_alike_for_any_workers(tmp_path: Path) -> No
     assert "DropEdge" in str(made[0].pre_transform)
 
 
-def test_signs_are_flipped_and_nothing_else() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        store = tp.GraphStore.write(folder, molecules())
-        view = store.padded(tp.Limits(40, 90, graphs=4)).with_transform(tp.transforms.FlipSigns("x"))
-        batch = view[[1, 2]]
-        assert torch.equal(
-            batch.node_features["x"].abs(), store.batch([1, 2], view.shape.limits).node_features["x"].abs()
+@pytest.mark.parametrize("workers", [0, 2])
+def test_packed_loaders_transform_graphs_without_padding(workers: int, tmp_path: Path) -> None:
+    """A list, one with ids, and a store give the same batches: those of DGL's collate, each epoch others."""
+    items = labelled(30)
+    store = tp.GraphStore.write(tmp_path / "store", items, compact=True)
+    settings: dict[str, Any] = {"padded": False, "num_workers": workers, "seed": 2}
+    settings |= {"transform": shaken, "transform_seed": 5}
+    own_ids = [(*item, i) for i, item in enumerate(items)]
+    loaders = [tp.packed_loader(each, 8, **settings) for each in (store, items, tp.with_ids(items), own_ids)]
+    totals = []
+    for epoch in (0, 1):
+        for loader in loaders:
+            loader.set_epoch(epoch)
+        ids = list(copy.deepcopy(loaders[0].sampler))
+        for (first, *others), chosen in zip(zip(*loaders, strict=True), ids, strict=True):
+            assert first[0].batch_num_nodes().tolist() == [items[i][0].num_nodes() for i in chosen]
+            assert torch.equal(first[1], torch.stack([items[i][1] for i in chosen]))
+            totals.append(first[0].ndata["y"].sum().item())
+            for other in others:
+                assert_same_dgl_batch(other[0], first[0])
+                assert torch.equal(other[1], first[1])
+    assert len(set(totals)) == len(totals)
+
+
+def test_a_collate_of_the_callers_gets_transformed_items(tmp_path: Path) -> None:
+    items = labelled(30)
+    for source in (tp.GraphStore.write(tmp_path / "store", items), items):
+        loader = tp.packed_loader(
+            source, 8, padded=False, collate_fn=list, transform=dgl.transforms.RemoveSelfLoop(), content="fixed"
         )
+        for found, ids in zip(loader, list(loader.sampler), strict=True):
+            for (graph, label), i in zip(found, ids, strict=True):
+                assert_same_graph(graph, dgl.transforms.RemoveSelfLoop()(items[i][0]))
+                assert torch.equal(label, items[i][1])
+
+
+def test_ranks_without_graphs_get_transformed_batches_of_no_graphs() -> None:
+    given: dict[str, Any] = {"padded": False, "transform": shaken, "num_replicas": 2}
+    (first,), (second,) = (list(tp.packed_loader(labelled(1), 4, rank=rank, **given)) for rank in range(2))
+    empty, full = sorted((first[0], second[0]), key=lambda graph: graph.batch_size)
+    assert (empty.batch_size, full.batch_size) == (0, 1)
+    assert empty.ndata.keys() == full.ndata.keys()
+
+
+def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    items = labelled(30)
+    store = tp.GraphStore.write(tmp_path / "store", items, compact=True)
+    settings: list[dict[str, Any]] = [{"as_stored": True}, {"ring": 2}, {"separate": True}]
+    for setting in settings:
+        for call in (
+            lambda setting: tp.packed_loader(items, 8, **setting),
+            lambda setting: tp.packed_loader(store, 8, transform=as_it_is, **setting),
+            lambda setting: store.padded(LIMITS, transform=as_it_is, **setting),
+        ):
+            with refused(InputError, *setting, "copied from a store", "GraphStore.write"):
+                call(setting)
+    with refused(InputError, "as_stored", "copied from a store"):
+        tp.packed_loader(store, 8, padded=False, as_stored=True, collate_fn=list)
+    with refused(InputError, "sort_edges is about padding"):
+        tp.packed_loader(store, 8, padded=False, sort_edges=True)
+    assert next(iter(tp.packed_loader(store, 8, padded=False, as_stored=True)))[0].ndata["x"].dtype != torch.int64
+    indexed = tp.GraphStore.write(tmp_path / "indexed", [(item[0], {"y": 0}) for item in items], indices={"y": "nodes"})
+    with refused(SchemaError, "ties and indices", "pre_transform"):
+        tp.packed_loader(indexed, 8, padded=False, transform=as_it_is)
+
+
+def test_blocks_are_no_graphs_of_a_dataset(tmp_path: Path) -> None:
+    items = labelled(4)
+    with refused(SchemaError, "the example is a block (message flow graph)", "block_to_graph"):
+        tp.GraphStore.write(tmp_path / "store", [dgl.to_block(items[0][0])])
+    with refused(TransformError, "to_block returned Block(", "for the example", "not a block"):
+        tp.PaddedCollate(LIMITS, items[0], transform=dgl.to_block)

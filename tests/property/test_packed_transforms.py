@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dgl
@@ -12,9 +11,10 @@ from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
+from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import assert_same_graph
 from tests.messages import refused
-from tests.property.test_transformed_batches import as_it_is, shaken
+from tests.property.test_graph_transforms import as_it_is, shaken
 from tests.stores import molecules
 
 # A machine with one core makes torch remark on two workers.
@@ -37,35 +37,20 @@ def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> Non
     noise = tp.transforms.AddNoise("x", 0.1)
     given: dict[str, Any] = {"transform": shaken, "batch_transform": noise, "transform_seed": 4}
     packed = tp.PackedDataset(ITEMS, LIMITS, **given, multiple_of=2)
-    view = packed.store.with_transform(shaken, 4).padded(packed.limits).with_transform(noise, 4)
+    collate = tp.PaddedCollate(packed.limits, tp.with_ids(ITEMS)[0], **given)
     loader = GraphDataLoader(packed, batch_size=1, num_workers=workers, persistent_workers=workers > 0)
     sums = []
     for epoch in (0, 3):
         packed.set_epoch(epoch)
         packs = [*packed.sampler._batches_of(epoch), *[[]] * (len(packed) - len(packed.sampler))]
         for (graph, labels), ids in zip(loader, packs, strict=True):
-            expected = view[ids]
+            expected = collate(tp.with_ids(ITEMS).__getitems__(EpochIds(ids, epoch)))
             assert_same_graph(graph, dgl.batch([expected.graph]))
             assert torch.equal(labels.values[0], expected.labels)
             assert torch.equal(labels.graph_ids[0], expected.graph_ids)
             sums.append(graph.ndata["y"].sum().item())
     sums = [value for value in sums if value]
     assert len(set(sums)) == len(sums)
-
-
-def test_a_view_of_a_store_is_transformed_in_each_epoch(tmp_path: Path) -> None:
-    """As the store with the transform; nothing is written."""
-    store = tp.GraphStore.write(tmp_path / "given", ITEMS)
-    found = tp.PackedDataset(store.with_transform(shaken, seed=4), LIMITS)
-    expected = tp.PackedDataset(store, LIMITS, transform=shaken, transform_seed=4)
-    assert found.store is store
-    for epoch in (0, 1):
-        found.set_epoch(epoch)
-        expected.set_epoch(epoch)
-        for one, other in zip(found, expected, strict=True):
-            assert_same_packs(one, other)
-    with refused(TransformError, "a view of a store with a transform", "the store itself"):
-        tp.PackedDataset(store.with_transform(shaken), LIMITS, transform=as_it_is)
 
 
 @pytest.mark.parametrize("name", ["transform", "batch_transform"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -147,5 +146,3 @@ def test_other_loaders_and_views_are_refused() -> None:
         next(iter(DataLoader(store.batched(framework="pyg"), batch_size=4)))
     with refused(InputError, "tp.GraphDataLoader(store"):
         next(iter(tp.pyg.DataLoader(store.batched(), batch_size=4)))
-    with refused(InputError, "framework is 'pyg'", "as_pyg_dataset(transform=...)"):
-        tp.pyg.DataLoader(store.with_transform(copy.copy), batch_size=4)

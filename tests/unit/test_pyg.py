@@ -340,7 +340,9 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
         store = tp.GraphStore.write(tmp_path / gather.__name__, gather(molecules), pre_transform=first_half)
         assert_same(store.batched(framework="pyg")[range(6)], batch_of(expected))
         with refused(TransformError, "must return a Data or HeteroData of PyG"):
-            tp.GraphStore.write(tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x)
+            tp.GraphStore.write(
+                tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x, transform_name="x"
+            )
     x = molecules[1].x.clone()
     collate = tp.PaddedCollate(LIMITS, molecules[0], transform=doubled)
     assert torch.equal(collate([molecules[1]]).pyg[0].x, 2 * x)
@@ -354,8 +356,8 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
         tp.PaddedCollate(LIMITS, molecules[1], transform=larger)
     with refused(SchemaError, "'w'"):
         rings = [ring(n, w=torch.rand(n)) for n in (3, 4)]
-        tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data)
-    store = tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=lambda data: data, levels={"w": "edge"})
+        tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=copy.copy)
+    store = tp.GraphStore.write(tmp_path / "rings", rings, pre_transform=copy.copy, levels={"w": "edge"})
     assert list(store.schema.edge_features["_N", "_E", "_N"]) == ["w"]
 
 

@@ -1,4 +1,4 @@
-"""Where PyG's graphs meet those of DGL: names, mixtures, named graphs, indices, ladders and loaders."""
+"""Where PyG's graphs meet those of DGL: names, mixtures, named graphs, indices, shape buckets and loaders."""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def test_indices_of_graphs_of_pyg_count_the_slots_of_a_batch(gather: Any, sort_e
         tp.GraphStore.write(tmp_path / "other", gather(graphs), **declared)
 
 
-def test_steps_of_a_ladder_give_batches_of_pyg_of_their_shape(tmp_path: Path) -> None:
+def test_steps_of_buckets_give_batches_of_pyg_of_their_shape(tmp_path: Path) -> None:
     graphs = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
-    ladder = [tp.Limits(nodes=8, edges=10, graphs=4), tp.Limits(nodes=16, edges=20, graphs=8)]
+    buckets = [tp.Limits(nodes=8, edges=10, graphs=4), tp.Limits(nodes=16, edges=20, graphs=8)]
     store = tp.GraphStore.write(tmp_path / "store", graphs)
     for source in (store, graphs):
-        loader = tp.packed_loader(source, limits=ladder, seed=1)
+        loader = tp.packed_loader(source, limits=buckets, seed=1)
         seen, shapes = [], set()
         for padded in loader:
             batch = padded.pyg
@@ -112,7 +112,7 @@ def test_steps_of_a_ladder_give_batches_of_pyg_of_their_shape(tmp_path: Path) ->
                 assert_same(found, graphs[i])
         assert sorted(seen) == list(range(30))
         assert shapes <= {(9, 10, 5), (17, 20, 9)}
-    batch = store.batch([0, 1], ladder).pyg
+    batch = store.batch([0, 1], buckets).pyg
     assert (batch.num_nodes, len(batch)) == (9, 2)
 
 
@@ -135,13 +135,14 @@ def test_levels_go_where_graphs_are_read_alone(tmp_path: Path) -> None:
         tp.packed_loader(graphs, limits=LIMITS, levels=levels, padded=False)
 
 
-def test_shards_that_were_written_with_other_levels_are_refused(tmp_path: Path) -> None:
+def test_shards_of_graphs_in_memory_are_written_again_with_other_levels(tmp_path: Path) -> None:
     graphs = {"a": [ring(n, w=torch.rand(n)) for n in (3, 4)]}
     settings: Any = {"limits": LIMITS, "workers": 1}
-    tp.preprocess_shards(graphs, tmp_path / "out", levels={"w": "edge"}, **settings)
-    assert tp.preprocess_shards(graphs, tmp_path / "out", levels={"w": "edge"}, **settings).kept == ("a",)
-    with refused(tp.errors.ShardsError, "{'levels': {'w': 'edge'}}", "{'levels': {'w': 'node'}}"):
-        tp.preprocess_shards(graphs, tmp_path / "out", levels={"w": "node"}, **settings)
+    for level in ("edge", "edge", "node"):
+        done = tp.preprocess_shards(graphs, tmp_path / "out", levels={"w": level}, **settings)
+        assert done.written == ("a",)
+        features = {"edge": done.store.schema.edge_features, "node": done.store.schema.node_features}
+        assert "w" in next(iter(features[level].values()))
 
 
 def test_a_damaged_layout_is_refused(tmp_path: Path) -> None:

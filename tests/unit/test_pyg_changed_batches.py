@@ -101,11 +101,6 @@ def test_iterating_over_batches_of_pyg_gives_graphs_of_pyg(store: Any, molecules
 
 
 def test_stores_whose_graphs_are_those_of_dgl_say_so(store: Any) -> None:
-    changed = store.with_transform(lambda graph: graph)
-    with refused(InputError, "framework is 'pyg'", "as_pyg_dataset(transform=...)"):
-        changed.batched(framework="pyg")
-    with refused(InputError, "as_pyg_dataset(transform=...)"):
-        changed.as_pyg_dataset()
     with refused(InputError, "framework is 'pyg'", 'store.batched(framework="pyg")'):
         store.to("cpu").batched(framework="pyg")
 

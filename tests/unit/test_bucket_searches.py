@@ -1,4 +1,4 @@
-"""Ladders in searches, preprocessed stores, shards, and on the command line."""
+"""Shape buckets in searches, preprocessed stores, shards, and on the command line."""
 
 from __future__ import annotations
 
@@ -11,80 +11,66 @@ from typing import Any
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, SearchError
-from dgl_tuplepack.ladder import Ladder
+from dgl_tuplepack.buckets import Buckets
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SearchError
 from dgl_tuplepack.preprocessing import verify
-from dgl_tuplepack.search import LadderSearch
-from dgl_tuplepack.search.ladder_result import LadderCandidate
+from dgl_tuplepack.search.buckets import BucketCandidate
 from dgl_tuplepack.sharding import preprocess_shards, verify_shards
 from tests.messages import refused
 from tests.stores import molecules
 from tests.unit.conftest import Run
 
 MOLHIV = tp.load_example("ogbg-molhiv")
-LADDER = [tp.Limits(12, 14), tp.Limits(40, 50)]
+BUCKETS = [tp.Limits(12, 14), tp.Limits(40, 50)]
 
 
-@pytest.mark.parametrize("shapes", [2, 3, 4])
-def test_a_search_proposes_shapes_for_a_number_of_graphs(shapes: int) -> None:
-    search = tp.search_limits(MOLHIV, graphs_per_batch=4, shapes=shapes, plans=20)
-    assert isinstance(search, LadderSearch)
+@pytest.mark.parametrize(("graphs", "shapes", "before"), [(2, 2, 2_677_825), (4, 2, 2_631_219), (4, 4, 2_631_219)])
+def test_a_search_proposes_shapes_for_a_number_of_graphs(graphs: int, shapes: int, before: int) -> None:
+    """About as few slots as the best limits that are known."""
+    search = tp.search_limits(MOLHIV, graphs_per_batch=graphs, shapes=shapes)
     best = search.best
-    assert len(best.limits) == search.shapes == shapes
+    assert len(best.limits) == len(best.plan.packs_of_shapes) == shapes
     assert best.limits[-1] == tp.Limits(222, 502)
-    assert abs(search.graphs_per_batch / 4 - 1) <= 0.05
-    # One shape that holds every graph needs twice the slots for as many batches.
-    one = sum(best.packs) * (222 + 502 + 1)
-    assert best.padded_slots < 0.5 * one
+    assert abs(search.graphs_per_batch / graphs - 1) <= 0.05
     plan = tp.pack(MOLHIV, best.limits)
-    assert plan.padded_slots <= 1.005 * best.padded_slots
-    within = [each for each in search if abs(each.graphs_per_batch / 4 - 1) <= 0.05]
-    assert min(each.padded_slots for each in within) >= 0.99 * best.padded_slots
+    assert plan.padded_slots <= min(1.01 * before, best.plan.padded_slots)
+    within = [each for each in search.candidates if abs(each.graphs_per_batch / graphs - 1) <= 0.05]
+    assert min(each.plan.padded_slots for each in within) == best.plan.padded_slots
+    assert json.loads(json.dumps(search.to_dict()))["best"] == best.to_dict()
 
 
-def test_a_search_is_the_same_again_and_in_a_file(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"graphs_per_batch": 3, "shapes": 2, "plans": 8, "multiple_of": 8, "graphs": 5}
+def test_a_search_is_the_same_again_and_keeps_its_settings() -> None:
+    settings: dict[str, Any] = {"graphs_per_batch": 3, "shapes": 2, "multiple_of": 8, "graphs": 5}
     search, again = tp.search_limits(MOLHIV, **settings), tp.search_limits(MOLHIV, **settings)
     assert search.to_dict() == again.to_dict()
     for limits in search.best.limits:
         assert (limits.nodes + 1) % 8 == limits.edges % 8 == 0
         assert limits.graphs == 5
-    search.save(tmp_path / "search.json")
-    loaded = LadderSearch.load(tmp_path / "search.json")
-    assert loaded.to_dict() == search.to_dict()
-    assert repr(loaded) == repr(search)
-    rows = list(csv.DictReader(io.StringIO(search.to_csv())))
-    assert len(rows) == len(search)
-    assert [row["best"] for row in rows].count("1") == 1
-    document = json.loads((tmp_path / "search.json").read_text())
-    for change in ({"best_index": 99}, {"packs": [[1]] * len(search)}, {"num_graphs": 1}, {"limits": []}):
-        (tmp_path / "other.json").write_text(json.dumps(document | change))
-        with refused(FormatError, "other.json"):
-            LadderSearch.load(tmp_path / "other.json")
 
 
 def test_two_packs_a_batch_hold_as_many_graphs_in_smaller_shapes() -> None:
-    search = tp.search_limits(MOLHIV, graphs_per_batch=8, packs_per_batch=2, shapes=2, plans=12)
+    search = tp.search_limits(MOLHIV, graphs_per_batch=8, packs_per_batch=2, shapes=2)
     assert search.packs_per_batch == 2
     assert abs(search.graphs_per_batch / 8 - 1) <= 0.05
     assert search.best.limits[0].nodes < 120
 
 
 def test_graphs_of_other_parts_fit_the_largest_shape() -> None:
-    search = tp.search_limits([[3, 3]] * 50 + [[20, 20]], graphs_per_batch=2, shapes=2, holding=[[30, 9]], plans=4)
+    search = tp.search_limits([[3, 3]] * 50 + [[20, 20]], graphs_per_batch=2, shapes=2, holding=[[30, 9]])
     assert search.best.limits[-1] == tp.Limits(30, 20)
 
 
 def test_a_search_counts_batches_as_a_sampler_makes_them() -> None:
-    candidate = LadderCandidate(Ladder(LADDER), (5, 1), 30, {"nodes": 90, "edges": 90}, packs_per_batch=2)
+    sizes = [[8, 8]] * 5 + [[39, 39]]
+    candidate = BucketCandidate(Buckets(BUCKETS), tp.pack(sizes, BUCKETS), packs_per_batch=2)
+    assert candidate.plan.packs_of_shapes == (5, 1)
     # The small pack that is left over comes in the batch of the large one.
-    assert candidate.graphs_per_batch == 10
+    assert candidate.graphs_per_batch == 2
 
 
-def test_searches_that_no_ladder_answers_are_refused() -> None:
-    with refused(SearchError, "graphs_per_batch=4 in 2 packs is out of reach with 2 shapes", "graphs on average"):
-        tp.search_limits([[n, 2 * n] for n in range(2, 12)] * 12 + [[60, 120], [40, 80]], graphs_per_batch=4,
-                         packs_per_batch=2, shapes=2, plans=12)  # fmt: skip
+def test_searches_that_no_buckets_answer_are_refused() -> None:
+    with refused(SearchError, "graphs_per_batch=4 is out of reach with 2 shapes", "hold 1.9 graphs on average"):
+        tp.search_limits([[3, 3]] * 60 + [[40, 40]] * 2, graphs_per_batch=4, graphs=2, shapes=2)
     with refused(SearchError, "batches of 64 graphs", "'nodes': 222", "leave shapes="):
         tp.search_limits(MOLHIV, graphs_per_batch=64, shapes=2)
     for shapes in (1, 5, 2.5, True):
@@ -94,42 +80,42 @@ def test_searches_that_no_ladder_answers_are_refused() -> None:
         tp.search_limits(MOLHIV, shapes=2)
 
 
-def test_a_preprocessed_store_keeps_plans_of_a_ladder(tmp_path: Path) -> None:
+def test_a_preprocessed_store_keeps_plans_of_buckets(tmp_path: Path) -> None:
     items = molecules(60, most=9)
-    done = tp.preprocess(items, tmp_path / "store", limits=LADDER)
-    assert done.limits == tuple(LADDER)
+    done = tp.preprocess(items, tmp_path / "store", limits=BUCKETS)
+    assert done.limits == tuple(BUCKETS)
     verify(tmp_path / "store")
     (plan,) = done.store.plans.values()
     assert plan.fingerprint == done.plans[""].fingerprint
-    assert plan.ladder == done.limits
+    assert plan.buckets == done.limits
     sampler = tp.PackBatchSampler(done.store, done.limits, plan=plan)
     assert sorted(i for ids in sampler for i in ids) == list(range(60))
     # A second run replaces the plans of the first, of whatever kind.
-    tp.preprocess(items, tmp_path / "store", limits=LADDER[1], overwrite=True)
-    assert tp.GraphStore(tmp_path / "store").plans[""].ladder is None
+    tp.preprocess(items, tmp_path / "store", limits=BUCKETS[1], overwrite=True)
+    assert tp.GraphStore(tmp_path / "store").plans[""].buckets is None
     with refused(LimitsError, "ascend"):
-        tp.preprocess(items, tmp_path / "other", limits=LADDER[::-1])
+        tp.preprocess(items, tmp_path / "other", limits=BUCKETS[::-1])
     assert not (tmp_path / "other").exists()
     with refused(GraphTooLargeError, "exceed Limits(nodes=2, edges=2"):
         tp.preprocess(done.store, tmp_path / "other", limits=[tp.Limits(1, 1), tp.Limits(2, 2)])
 
 
-def test_shards_share_a_ladder(tmp_path: Path) -> None:
+def test_shards_share_buckets(tmp_path: Path) -> None:
     parts = []
     for number in range(2):
         parts.append(tmp_path / f"part-{number}")
         tp.GraphStore.write(parts[-1], molecules(30, number, most=9))
-    done = preprocess_shards(parts, tmp_path / "all", limits=LADDER, workers=1)
-    assert done.store.limits == tuple(LADDER)
-    assert tp.MultiStore(tmp_path / "all").limits == tuple(LADDER)
+    done = preprocess_shards(parts, tmp_path / "all", limits=BUCKETS, workers=1)
+    assert done.store.limits == tuple(BUCKETS)
+    assert tp.MultiStore(tmp_path / "all").limits == tuple(BUCKETS)
     verify_shards(tmp_path / "all")
-    again = preprocess_shards(parts, tmp_path / "all", limits=LADDER, workers=1)
+    again = preprocess_shards(parts, tmp_path / "all", limits=BUCKETS, workers=1)
     assert not again.planned
-    other = preprocess_shards(parts, tmp_path / "all", limits=LADDER[1], workers=1)
+    other = preprocess_shards(parts, tmp_path / "all", limits=BUCKETS[1], workers=1)
     assert len(other.planned) == 2
 
 
-def test_the_command_line_plans_ladders(tmp_path: Path, run: Run) -> None:
+def test_the_command_line_plans_buckets(tmp_path: Path, run: Run) -> None:
     asked = ("plan", "example:ogbg-molhiv", "--method", "best_fit")
     limits = ("--limits", "100,220", "--limits", "222,502")
     found = json.loads(run(*asked, *limits, "--json", "--save", tmp_path / "plan.json").out)
@@ -141,7 +127,7 @@ def test_the_command_line_plans_ladders(tmp_path: Path, run: Run) -> None:
     assert int(row["packs_of_shapes 0"]) + int(row["packs_of_shapes 1"]) == int(row["packs"]) == plan.num_packs
     done = run(*asked, *limits)
     assert done.code == 0
-    for part in ("Shapes", "100", "502", f"{plan.padded_slots:,}"):
+    for part in ("packs of each shape", "100 | 222", "220 | 502", f"{plan.padded_slots:,}"):
         assert part in done.out
     one = json.loads(run(*asked, "--limits", "222,502", "--json").out)
     assert one["limits"] == tp.Limits(222, 502).to_dict()
@@ -156,28 +142,28 @@ def test_the_command_line_plans_ladders(tmp_path: Path, run: Run) -> None:
         assert done.out == ""
 
 
-def test_the_command_line_searches_ladders(tmp_path: Path, run: Run) -> None:
-    asked = ("limits", "example:ogbg-molhiv", "--shapes", 2, "--plans", 6)
-    done = run(*asked, "--graphs-per-batch", 4, "--json", "--save", tmp_path / "search.json")
-    assert json.loads(done.out)["best"] == LadderSearch.load(tmp_path / "search.json").best.to_dict()
-    done = run(*asked, "--graphs-per-batch", 4)
-    assert done.code == 0
-    assert "packed_loader(dataset, limits=[" in done.out
-    assert "packs_per_batch" not in done.out
-    done = run(
-        "limits", "example:ogbg-molhiv", "--shapes", 2, "--plans", 2, "--graphs-per-batch", 8, "--packs-per-batch", 2
-    )
+def test_the_command_line_searches_buckets(tmp_path: Path, run: Run) -> None:
+    asked = ("limits", "example:ogbg-molhiv", "--shapes", 2)
+    found = json.loads(run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2, "--json").out)
+    assert found["packs_per_batch"] == 2
+    assert found["best"] == found["candidates"][0]
+    done = run(*asked, "--graphs-per-batch", 8, "--packs-per-batch", 2)
     assert "], packs_per_batch=2)" in "".join(done.out.split("\n"))
+    assert f"{found['best']['padded_slots']:,}" in done.out
     done = run(*asked)
     assert done.code == 1
     assert "would save nothing" in done.err
-    for wrong in (("--budget", 1000), ("--smallest",)):
+    for wrong, says in (
+        (("--budget", 1000), "--graphs-per-batch"), (("--smallest",), "--graphs-per-batch"),
+        (("--graphs-per-batch", 4, "--csv"), "use --json"),
+        (("--graphs-per-batch", 4, "--save", tmp_path / "search.json"), "use --json"),
+    ):  # fmt: skip
         done = run(*asked, *wrong)
         assert done.code == 2
-        assert "--graphs-per-batch" in done.err
+        assert says in done.err
 
 
-def test_the_command_line_preprocesses_ladders(tmp_path: Path, run: Run) -> None:
+def test_the_command_line_preprocesses_buckets(tmp_path: Path, run: Run) -> None:
     tp.GraphStore.write(tmp_path / "in", molecules(30, most=9))
     limits = ("--limits", "12,14", "--limits", "40,50")
     done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits)
@@ -186,7 +172,7 @@ def test_the_command_line_preprocesses_ladders(tmp_path: Path, run: Run) -> None
     # It is about the number of packs, not about slots.
     assert "above" not in done.out
     done = run("preprocess", tmp_path / "in", tmp_path / "out", *limits, "--overwrite", "--json")
-    assert json.loads(done.out)["limits"] == [each.to_dict() for each in LADDER]
+    assert json.loads(done.out)["limits"] == [each.to_dict() for each in BUCKETS]
     assert run("verify", tmp_path / "out").code == 0
     done = run("preprocess", tmp_path / "in", tmp_path / "other", *limits, "--limits", "1,1")
     assert done.code == 2

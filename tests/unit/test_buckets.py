@@ -1,4 +1,4 @@
-"""Ladders of limits, and the plans of several shapes on known sizes."""
+"""Shape buckets, and plans of several shapes on known sizes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import dgl_tuplepack as tp
+from dgl_tuplepack.buckets import Buckets, as_shapes, shapes_from_dict
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError, PlanError
-from dgl_tuplepack.ladder import Ladder, as_shapes
 from tests.messages import refused
 
 SMALL, LARGE = tp.Limits(100, 220), tp.Limits(222, 502)
@@ -21,7 +21,7 @@ MOLHIV = tp.load_example("ogbg-molhiv")
 @pytest.mark.parametrize(
     ("limits", "parts"),
     [
-        ([SMALL], ("2 to 4 limits", "1 were given", "Limits alone")),
+        ([SMALL], ("2 to 4 limits", "1 were given", "for one shape")),
         ([tp.Limits(n, n) for n in range(1, 6)], ("2 to 4 limits", "5 were given")),
         ([SMALL, SMALL], ("ascend", "Limits(nodes=100, edges=220, graphs=None) are followed by")),
         ([LARGE, SMALL], ("ascend", "one of them larger")),
@@ -35,7 +35,7 @@ MOLHIV = tp.load_example("ogbg-molhiv")
         ({SMALL, LARGE}, ("must be Limits",)),
     ],
 )
-def test_what_is_not_a_ladder_is_refused_by_all_that_take_one(limits: Any, parts: tuple[str, ...]) -> None:
+def test_what_is_not_ascending_is_refused_by_all_that_take_one(limits: Any, parts: tuple[str, ...]) -> None:
     example = [[3, 4], [5, 6]]
     calls = (lambda: tp.pack(example, limits), lambda: tp.PackBatchSampler(example, limits), lambda: as_shapes(limits))
     for call in calls:
@@ -43,20 +43,20 @@ def test_what_is_not_a_ladder_is_refused_by_all_that_take_one(limits: Any, parts
             call()
 
 
-def test_a_ladder_is_a_tuple_that_survives_pickling_and_json() -> None:
-    ladder = Ladder([SMALL, LARGE])
-    assert ladder == (SMALL, LARGE)
-    assert pickle.loads(pickle.dumps(ladder)) == ladder
-    assert type(pickle.loads(pickle.dumps(ladder))) is Ladder
-    assert Ladder.from_dict(json.loads(json.dumps(ladder.to_dict()))) == ladder
-    assert repr(ladder) == f"({SMALL!r}, {LARGE!r})"
+def test_buckets_are_a_tuple_that_survives_pickling_and_json() -> None:
+    buckets = Buckets([SMALL, LARGE])
+    assert buckets == (SMALL, LARGE)
+    assert pickle.loads(pickle.dumps(buckets)) == buckets
+    assert type(pickle.loads(pickle.dumps(buckets))) is Buckets
+    assert shapes_from_dict(json.loads(json.dumps(buckets.to_dict()))) == buckets
+    assert repr(buckets) == f"({SMALL!r}, {LARGE!r})"
 
 
-def test_caps_alone_make_a_ladder_and_none_is_the_largest() -> None:
+def test_caps_alone_make_buckets_and_none_is_the_largest() -> None:
     plan = tp.pack([[2, 2]] * 7, [tp.Limits(20, 20, graphs=2), tp.Limits(20, 20)])
-    assert plan.packs_of_shapes == (0, 1)
+    assert plan.packs_of_shapes == (4, 0)
     assert tp.PackBatchSampler([[2, 2]] * 7, [tp.Limits(20, 20, graphs=2), tp.Limits(20, 20)]).limits == (
-        tp.Limits(20, 20, 2), tp.Limits(20, 20, 7),
+        tp.Limits(20, 20, 2), tp.Limits(20, 20, 3),
     )  # fmt: skip
 
 
@@ -73,15 +73,6 @@ def test_small_graphs_fill_the_room_beside_large_ones() -> None:
     plan = tp.pack([[9, 9], [4, 4], [3, 3], [3, 3]], [tp.Limits(6, 6), tp.Limits(13, 13)])
     assert plan.packs_of_shapes == (1, 1)
     assert plan.efficiency == {"nodes": 1.0, "edges": 1.0}
-
-
-def test_graphs_that_fill_a_small_shape_badly_go_to_a_larger_one() -> None:
-    # Two of five nodes do not fit six; four of them fill twenty.
-    plan = tp.pack([[5, 5]] * 40, [tp.Limits(6, 6), tp.Limits(20, 20)])
-    assert plan.packs_of_shapes == (0, 10)
-    # A little less padding does not pay for larger batches.
-    plan = tp.pack([[50, 50]] * 40, [tp.Limits(50, 50), tp.Limits(200, 200)])
-    assert plan.packs_of_shapes == (40, 0)
 
 
 def test_molhiv_in_two_shapes_is_as_full_as_can_be() -> None:
@@ -117,29 +108,28 @@ def test_methods_beyond_the_limits_have_no_shape(method: str) -> None:
         tp.pack([[3, 3]], [tp.Limits(10, 10), tp.Limits(20, 20)], method)
 
 
-def test_a_damaged_plan_of_a_ladder_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_plan_of_buckets_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     plan = tp.pack([[3, 3], [12, 2]], [tp.Limits(10, 10), tp.Limits(20, 20)])
     plan.save(path)
     document = json.loads(path.read_text())
     for change, reason in (
-        ({"ladder": document["ladder"][:1]}, "2 to 4 limits"),
-        ({"ladder": document["ladder"][::-1]}, "ascend"),
-        ({"ladder": None}, "a ladder as plain data"),
-        ({"limits": document["ladder"][0]}, "the largest of its ladder"),
-        ({"format": "dgl_tuplepack.plan"}, "fingerprint"),
+        ({"buckets": document["buckets"][:1]}, "2 to 4 limits"),
+        ({"buckets": document["buckets"][::-1]}, "ascend"),
+        ({"limits": document["buckets"][0]}, "the largest of its shapes"),
+        ({"buckets": [tp.Limits(9, 10).to_dict(), document["limits"]]}, "fingerprint"),
     ):
         path.write_text(json.dumps(document | change))
         with refused(FormatError, str(path), reason):
             tp.PackPlan.load(path)
-    with refused(PlanError, "the largest of its ladder"):
+    with refused(PlanError, "the largest of its shapes"):
         tp.PackPlan(
             plan.histogram, tp.Limits(20, 21), plan.offsets, plan.classes, plan.multiplicities, plan.repeats, 1, "auto",
-            ladder=plan.ladder,
+            buckets=plan.buckets,
         )  # fmt: skip
 
 
-def test_the_fingerprint_tells_ladders_apart() -> None:
+def test_the_fingerprint_tells_buckets_apart() -> None:
     sizes = [[3, 3], [12, 2]]
     one = tp.pack(sizes, tp.Limits(20, 20))
     two = tp.pack(sizes, [tp.Limits(10, 10), tp.Limits(20, 20)])

@@ -1,4 +1,4 @@
-"""Ladders: two to four limits, each at least as large as the one before, for batches of several static shapes."""
+"""Shape buckets: two to four limits, each at least as large as the one before, for batches of several static shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX, shown
+from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import LimitsError
 from dgl_tuplepack.limits import Limits, as_limits
 from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray
@@ -16,54 +16,41 @@ from dgl_tuplepack.sizes import BoolArray, GraphSizes, IntArray
 FEWEST, MOST = 2, 4
 
 
-class Ladder(tuple[Limits, ...]):
-    """Two to four limits, the smallest first.
+class Buckets(tuple[Limits, ...]):
+    """Two to four limits of the same components, the smallest first; `LimitsError` for others.
 
-    Each limit, and the cap on graphs, is at least that of the shape before, and one of them is larger. All of them have
-    the same components.
-
-    Parameters
-    ----------
-    limits
-        The limits, in ascending order.
-
-    Raises
-    ------
-    LimitsError
-        The limits are not ascending, too few or too many, or for different components.
+    Each limit, and the cap on graphs, is at least that of the shape before, and one of them is larger.
 
     Examples
     --------
-    >>> ladder = Ladder([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)])
-    >>> ladder.largest, ladder.smallest_for([[100, 200], [101, 200]], [1, 1]).tolist()
+    >>> buckets = Buckets([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)])
+    >>> buckets.largest, buckets.smallest_for([[100, 200], [101, 200]], [1, 1]).tolist()
     (Limits(nodes=222, edges=502, graphs=None), [0, 1])
     """
 
     __slots__ = ()
 
-    def __new__(cls, limits: Sequence[Limits]) -> Ladder:
+    def __new__(cls, limits: Sequence[Limits]) -> Buckets:
         """Check the limits."""
-        if isinstance(limits, Limits) or not isinstance(limits, Sequence):
-            raise LimitsError(f"a ladder is a list of Limits, but is {shown(limits)}; give [small, large].")
-        ladder = super().__new__(cls, map(as_limits, limits))
-        if not FEWEST <= len(ladder) <= MOST:
+        buckets = super().__new__(cls, map(as_limits, limits))
+        if not FEWEST <= len(buckets) <= MOST:
             raise LimitsError(
-                f"a ladder has {FEWEST} to {MOST} limits, but {len(ladder)} were given; give Limits alone for one "
-                "shape, or [small, large]."
+                f"there can be {FEWEST} to {MOST} limits, but {len(buckets)} were given; give Limits for one shape, or "
+                "[small, large]."
             )
-        for number, (lower, upper) in enumerate(pairwise(ladder)):
+        for lower, upper in pairwise(buckets):
             if lower.components != upper.components:
                 raise LimitsError(
-                    f"limits {number} of the ladder are for {list(lower.components)}, but limits {number + 1} for "
-                    f"{list(upper.components)}; give the same components, in the same order, in all of them."
+                    f"limits for {list(lower.components)} are followed by limits for {list(upper.components)}; give "
+                    "the same components, in the same order, in all of them."
                 )
             below, above = _bounds(lower), _bounds(upper)
             if below == above or any(a > b for a, b in zip(below, above, strict=True)):
                 raise LimitsError(
-                    f"limits of a ladder ascend, but {lower!r} are followed by {upper!r}; let every limit, and the cap "
-                    "on graphs, be at least that of the limits before, and one of them larger."
+                    f"limits of several shapes ascend, but {lower!r} are followed by {upper!r}; let every limit, and "
+                    "the cap on graphs, be at least that of the limits before, and one of them larger."
                 )
-        return ladder
+        return buckets
 
     def __getnewargs__(self) -> tuple[list[Limits]]:
         return ([*self],)
@@ -78,13 +65,13 @@ class Ladder(tuple[Limits, ...]):
         """Names of the components."""
         return self.largest.components
 
-    def aligned(self, components: Sequence[str]) -> Ladder:
+    def aligned(self, components: Sequence[str]) -> Buckets:
         """The same limits in the order, and under the names, of `components`; see `Limits.aligned`."""
-        return Ladder([limits.aligned(components) for limits in self])
+        return Buckets([limits.aligned(components) for limits in self])
 
-    def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Ladder:
+    def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Buckets:
         """Like `aligned`, but limits without any limit on edges get those of `fill`; see `Limits.filled`."""
-        return Ladder([limits.filled(components, fill) for limits in self])
+        return Buckets([limits.filled(components, fill) for limits in self])
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
         """Whether each graph alone stays inside the largest limits, bool ``[N]``."""
@@ -95,14 +82,9 @@ class Ladder(tuple[Limits, ...]):
         self.largest.check(sizes, counts)
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
-        """Return, for each content, the number of the smallest limits that hold it.
+        """Return the number of the smallest limits for each content, int64 ``[Q, k]``, of ``[Q]`` graphs.
 
-        Parameters
-        ----------
-        contents
-            int64 ``[Q, k]``, in the order of the components, each within the largest limits.
-        graphs
-            Graphs of each content, int64 ``[Q]``.
+        Each of them must be within the largest limits.
         """
         found, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
         rows = np.asarray(contents, dtype=np.int64)
@@ -116,13 +98,6 @@ class Ladder(tuple[Limits, ...]):
         """Plain data for JSON."""
         return [limits.to_dict() for limits in self]
 
-    @classmethod
-    def from_dict(cls, document: Any) -> Ladder:
-        """Inverse of `to_dict`; LimitsError if the document is malformed."""
-        if not isinstance(document, list):
-            raise LimitsError(f"a ladder as plain data is a list of limits, but is {shown(document)}.")
-        return cls([Limits.from_dict(limits) for limits in document])
-
     def __repr__(self) -> str:
         return f"({', '.join(map(repr, self))})"
 
@@ -131,28 +106,23 @@ class Ladder(tuple[Limits, ...]):
 Shapes = Limits | Sequence[Limits]
 
 
-def as_shapes(limits: object) -> Limits | Ladder:
-    """Return limits of one shape as they are, and a list of limits as a `Ladder`; refuse anything else."""
-    if isinstance(limits, Ladder):
+def as_shapes(limits: object) -> Limits | Buckets:
+    """Return limits of one shape as they are, and a list of limits as `Buckets`; refuse anything else."""
+    if isinstance(limits, Buckets):
         return limits
     if isinstance(limits, list | tuple) and any(isinstance(each, Limits) for each in limits):
-        return Ladder(limits)
+        return Buckets(limits)
     return as_limits(limits)
 
 
-def all_of(limits: Limits | Ladder) -> tuple[Limits, ...]:
+def all_of(limits: Limits | Buckets) -> tuple[Limits, ...]:
     """Return the limits of every shape, the smallest first."""
-    return limits if isinstance(limits, Ladder) else (limits,)
+    return limits if isinstance(limits, Buckets) else (limits,)
 
 
-def largest_of(limits: Limits | Ladder) -> Limits:
-    """Return the limits that hold every graph."""
-    return all_of(limits)[-1]
-
-
-def shapes_from_dict(document: Any) -> Limits | Ladder:
+def shapes_from_dict(document: Any) -> Limits | Buckets:
     """Inverse of `to_dict` of limits of one or several shapes."""
-    return Ladder.from_dict(document) if isinstance(document, list) else Limits.from_dict(document)
+    return Buckets(list(map(Limits.from_dict, document))) if isinstance(document, list) else Limits.from_dict(document)
 
 
 def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:

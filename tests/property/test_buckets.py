@@ -1,4 +1,4 @@
-"""Plans and samplers of several shapes, for random ladders, sizes, contents and ranks."""
+"""Plans and samplers of several shapes, for random limits, sizes, contents and ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.ladder import Ladder, steps_of
+from dgl_tuplepack.buckets import Buckets, steps_of
 from dgl_tuplepack.packing import METHODS
 from dgl_tuplepack.sampler.dealing import promoted
-from tests.samplers import SamplerCase, flat, ladder_cases, ladders
+from tests.samplers import SamplerCase, bucket_cases, buckets_within, flat
 from tests.strategies import Problem, problems
 
 # Each example makes several plans.
@@ -34,26 +34,31 @@ def holds(limits: tp.Limits, content: Any, graphs: int, packs: int = 1) -> bool:
 
 
 @given(problems(), st.data(), st.sampled_from(_METHODS), st.integers(0, 2))
-def test_every_pack_has_the_smallest_shape_that_takes_it(
+def test_every_pack_has_the_smallest_shape_that_holds_it_and_its_largest_graph(
     problem: Problem, data: st.DataObject, method: str, seed: int
 ) -> None:
-    ladder = data.draw(ladders(problem.limits))
-    plan = tp.pack(problem.histogram, ladder, method, seed=seed, effort=0.01)
+    buckets = data.draw(buckets_within(problem.limits))
+    plan = tp.pack(problem.histogram, buckets, method, seed=seed, effort=0.01)
     plan.validate()
-    assert plan.shapes == tuple(ladder)
-    assert isinstance(plan.ladder, Ladder)
-    packs = [0] * len(ladder)
+    assert plan.shapes == tuple(buckets)
+    assert isinstance(plan.buckets, Buckets)
+    packs = [0] * len(buckets)
     for content, graphs, shape, repeats in zip(
         plan.pattern_contents.tolist(), plan.pattern_graphs.tolist(), plan.pattern_shapes.tolist(),
         plan.repeats.tolist(), strict=True,
     ):  # fmt: skip
-        assert shape == next(i for i, limits in enumerate(ladder) if holds(limits, content, graphs))
+        assert shape == next(i for i, limits in enumerate(buckets) if holds(limits, content, graphs))
         packs[shape] += repeats
     assert plan.packs_of_shapes == tuple(packs)
+    needed = [
+        next(i for i, each in enumerate(buckets) if holds(each, size, 1)) for size in plan.histogram.sizes.tolist()
+    ]
+    for q, shape in enumerate(plan.pattern_shapes.tolist()):
+        assert shape == max(needed[c] for c in plan.classes[plan.offsets[q] : plan.offsets[q + 1]])
     assert sum(packs) == plan.num_packs >= plan.lower_bound
     # Slots are those of the packs' own shapes.
     expected = {
-        name: sum(n * limits.maxima[name] for n, limits in zip(packs, ladder, strict=True))
+        name: sum(n * limits.maxima[name] for n, limits in zip(packs, buckets, strict=True))
         for name in problem.components
     }
     assert plan.slots == expected
@@ -66,25 +71,15 @@ def test_every_pack_has_the_smallest_shape_that_takes_it(
 def test_equal_arguments_give_equal_plans_and_files(
     tmp_path_factory: pytest.TempPathFactory, problem: Problem, data: st.DataObject
 ) -> None:
-    ladder = data.draw(ladders(problem.limits))
-    plan = tp.pack(problem.histogram, ladder, effort=0.01)
-    assert tp.pack(problem.histogram, tuple(ladder), effort=0.01).fingerprint == plan.fingerprint
+    buckets = data.draw(buckets_within(problem.limits))
+    plan = tp.pack(problem.histogram, buckets, effort=0.01)
+    assert tp.pack(problem.histogram, tuple(buckets), effort=0.01).fingerprint == plan.fingerprint
     path = Path(tmp_path_factory.mktemp("plans")) / "plan.json"
     plan.save(path)
     loaded = tp.PackPlan.load(path)
     assert loaded.fingerprint == plan.fingerprint
-    assert loaded.ladder == plan.ladder
+    assert loaded.buckets == plan.buckets
     assert np.array_equal(loaded.pattern_shapes, plan.pattern_shapes)
-    assert json.loads(path.read_text())["format"] == "dgl_tuplepack.ladder_plan"
-
-
-@given(problems(most_classes=6))
-def test_a_ladder_costs_no_more_than_its_largest_shape(problem: Problem) -> None:
-    """All graphs in the largest shape is one of the plans that are compared; without effort it is the same plan."""
-    larger = tp.Limits.from_components({n: 2 * m for n, m in problem.limits.maxima.items()}, problem.cap)
-    one = tp.pack(problem.histogram, larger, effort=0)
-    plan = tp.pack(problem.histogram, [problem.limits, larger], effort=0)
-    assert plan.padded_slots <= 1.02 * one.padded_slots
 
 
 def samplers_of(case: SamplerCase, **changes: Any) -> list[tp.PackBatchSampler]:
@@ -99,7 +94,7 @@ def sampler_of(case: SamplerCase, **changes: Any) -> tp.PackBatchSampler:
 
 
 @FEWER
-@given(ladder_cases(), st.integers(0, 3))
+@given(bucket_cases(), st.integers(0, 3))
 def test_every_graph_once_within_the_shape_of_its_step(case: SamplerCase, epoch: int) -> None:
     samplers = samplers_of(case)
     for sampler in samplers:
@@ -156,27 +151,7 @@ def test_packs_move_to_larger_shapes_where_that_saves_a_step(packs: list[int], p
 
 
 @FEWER
-@given(ladder_cases(content=["fixed", "resample"]))
-def test_length_is_the_same_every_epoch(case: SamplerCase) -> None:
-    sampler = sampler_of(case)
-    lengths = set()
-    for epoch in (0, 3, 1):
-        sampler.set_epoch(epoch)
-        lengths |= {len(sampler), len(list(sampler))}
-    assert len(lengths) == 1
-
-
-@FEWER
-@given(ladder_cases(content=["fixed"]), st.integers(1, 3))
-def test_fixed_content_keeps_who_shares_a_pack(case: SamplerCase, epoch: int) -> None:
-    (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
-    first = {(frozenset(ids), ids.shape) for ids in sampler}
-    sampler.set_epoch(epoch)
-    assert {(frozenset(ids), ids.shape) for ids in sampler} == first
-
-
-@FEWER
-@given(ladder_cases(content=["resample"]), st.integers(1, 3))
+@given(bucket_cases(content=["resample"]), st.integers(1, 3))
 def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: int) -> None:
     (sampler,) = samplers_of(case, num_replicas=1, packs_per_batch=1, drop_last=False)
     plan, planned = sampler.plan, Counter[Any]()
@@ -191,7 +166,7 @@ def test_resampled_packs_keep_their_sizes_and_shapes(case: SamplerCase, epoch: i
 
 
 @FEWER
-@given(ladder_cases(content=["fixed"]))
+@given(bucket_cases(content=["fixed"]))
 def test_without_shuffle_shapes_come_one_after_the_other(case: SamplerCase) -> None:
     (sampler,) = samplers_of(case, shuffle=False, num_replicas=1, packs_per_batch=1, drop_last=False)
     shapes = [ids.shape for ids in sampler]
@@ -210,7 +185,7 @@ def test_without_shuffle_shapes_come_one_after_the_other(case: SamplerCase) -> N
 
 
 @FEWER
-@given(ladder_cases(most_ranks=3), st.integers(0, 2), st.data())
+@given(bucket_cases(most_ranks=3), st.integers(0, 2), st.data())
 def test_a_resumed_epoch_delivers_the_rest(case: SamplerCase, epoch: int, data: st.DataObject) -> None:
     sampler = sampler_of(case)
     sampler.set_epoch(epoch)
@@ -232,7 +207,7 @@ def test_a_resumed_epoch_delivers_the_rest(case: SamplerCase, epoch: int, data: 
 
 
 @FEWER
-@given(ladder_cases(), st.integers(0, 2))
+@given(bucket_cases(), st.integers(0, 2))
 def test_weights_and_counts_are_those_of_the_batches(case: SamplerCase, epoch: int) -> None:
     samplers = samplers_of(case)
     for sampler in samplers:
@@ -252,7 +227,7 @@ def test_weights_and_counts_are_those_of_the_batches(case: SamplerCase, epoch: i
 
 
 @FEWER
-@given(ladder_cases(content=["resample"], most_ranks=3), st.integers(1, 2))
+@given(bucket_cases(content=["resample"], most_ranks=3), st.integers(1, 2))
 def test_new_plans_keep_the_shapes(case: SamplerCase, period: int) -> None:
     sampler = sampler_of(case, replan_every=period, drop_last=False)
     limits = sampler.limits
@@ -264,13 +239,3 @@ def test_new_plans_keep_the_shapes(case: SamplerCase, period: int) -> None:
         assert sampler.limits == limits
         # The first plan is that of the limits that were given, which may be open.
         assert epoch == 0 or tuple(sampler.plan.shapes) == limits
-
-
-@FEWER
-@given(ladder_cases(most_ranks=1))
-def test_a_sampler_takes_its_own_plan_and_limits_again(case: SamplerCase) -> None:
-    (sampler,) = samplers_of(case, content="fixed", num_replicas=1)
-    settings = case.settings(content="fixed", num_replicas=1)
-    again = tp.PackBatchSampler(case.sizes, sampler.limits, plan=sampler.plan, rank=0, **settings)
-    assert again.limits == sampler.limits
-    assert list(again) == list(sampler)
