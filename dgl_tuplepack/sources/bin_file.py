@@ -26,7 +26,7 @@ class BinFile(Source):
         """Recognise the suffix, whether the file exists or not."""
         return cls(path) if path.suffix == ".bin" else None
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the sizes of the saved graphs."""
         return Items(self.by_position()).sizes()
 
@@ -41,15 +41,18 @@ class BinFile(Source):
         try:
             graphs, labels = dgl.load_graphs(str(self._path))
         except Exception as error:
-            # A trace of C++ follows.
-            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            # Before it stands a place in DGL's own code, and a trace follows.
+            said = str(error).partition("\n")[0].partition(": ")[2] or type(error).__name__
             raise FormatError(
                 f"{self._path} cannot be read as a file of dgl.save_graphs ({said:.200}); it is damaged or of another "
                 "kind, write it again."
             ) from error
-        wrong = [name for name, values in labels.items() if values.shape[:1] != (len(graphs),)]
-        if wrong:
-            raise FormatError(f"{self._path} has {len(graphs)} graphs, but another number of labels {wrong[0]!r:.200}.")
+        for name, values in labels.items():
+            if values.shape[:1] != (len(graphs),):
+                number = len(values) if values.ndim else 1
+                raise FormatError(
+                    f"{self._path} has {len(graphs)} graphs, but {number} labels {name!r:.200}; write it again."
+                )
         if len(labels) < 2:
             return list(zip(graphs, next(iter(labels.values())), strict=True)) if labels else graphs
         return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +14,7 @@ from dgl_tuplepack.graphs.blocks import components_of
 from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.graphs.named import by_name, check_types, is_pyg, key_of, names_of, types_in
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
-from dgl_tuplepack.sources.kind import Source
-from dgl_tuplepack.sources.sizes_cache import cached_sizes, sample_ids
+from dgl_tuplepack.sources.kind import Source, sample_ids
 
 _PROGRESS_FROM = 50_000
 
@@ -43,7 +40,7 @@ class Items(Source):
         can_be = is_iterable(given) and not isinstance(given, Mapping)
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the attribute `sizes`, if there is one, or the sizes of all items, which are fetched."""
         if self._known is not None:
             return self._known
@@ -54,10 +51,7 @@ class Items(Source):
             )
         if not self._number:
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        read = functools.partial(_read_sizes, self.levels)
-        if cache is None:
-            return read(self._given, self._number)
-        return cached_sizes(cache, self._given, self._number, read)
+        return _read_sizes(self.levels, self._given, self._number)
 
     def num_graphs(self) -> int | None:
         """Return the length, if there is one."""
@@ -124,14 +118,11 @@ def _sized(item: Any, where: str, levels: Mapping[str, str | None] | None) -> An
     return PygGraph(graph, where, levels)
 
 
-def _read_sizes(
-    levels: Mapping[str, str | None] | None, source: Any, number: int, ids: Sequence[int] | None = None
-) -> GraphSizes:
-    """Return the sizes of all items of a dataset, or of the items `ids`."""
+def _read_sizes(levels: Mapping[str, str | None] | None, source: Any, number: int) -> GraphSizes:
+    """Return the sizes of all items of a dataset."""
     size_of = SizeReader(source[0], "item 0", levels)
-    chosen = range(number) if ids is None else ids
-    rows = np.empty((len(chosen), len(size_of.components)), dtype=np.int64)
-    items = progress_bar(chosen, desc="sizes", unit=" graphs", hidden=len(chosen) < _PROGRESS_FROM)
+    rows = np.empty((number, len(size_of.components)), dtype=np.int64)
+    items = progress_bar(range(number), desc="sizes", unit=" graphs", hidden=number < _PROGRESS_FROM)
     for row, index in enumerate(items):
         rows[row] = size_of(source[index], f"item {index}")
     return GraphSizes(rows, size_of.components)

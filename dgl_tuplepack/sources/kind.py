@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import importlib
 import itertools
 import os
@@ -20,7 +21,9 @@ from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources.sizes_cache import FIRST_ITEMS, sample_ids
+
+# Items of a sample: the first ones if they can only be iterated, else in addition to the first and the last.
+_SAMPLES = 16
 
 
 class Source(ABC):
@@ -93,11 +96,8 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
-        """Return the sizes of all graphs.
-
-        A kind that must fetch each graph for that keeps them in the file `cache`, by `sizes_cache.cached_sizes`.
-        """
+    def sizes(self) -> GraphSizes:
+        """Return the sizes of all graphs."""
 
     def histogram(self) -> SizeHistogram:
         """Return the histogram of the sizes."""
@@ -144,7 +144,13 @@ class Source(ABC):
         items = self.items()
         if isinstance(items, Sequence):
             return {i: items[i] for i in sample_ids(len(items))}
-        return dict(enumerate(itertools.islice(items, FIRST_ITEMS)))
+        return dict(enumerate(itertools.islice(items, _SAMPLES)))
+
+
+def sample_ids(number: int) -> list[int]:
+    """Return the first and the last item, and some that depend on the number of items alone, in ascending order."""
+    digests = (hashlib.sha256(f"{number} {i}".encode()).digest() for i in range(_SAMPLES))
+    return sorted({0, number - 1, *(int.from_bytes(digest[:8], "little") % number for digest in digests)})
 
 
 class SizedSource(Source):
@@ -156,7 +162,7 @@ class SizedSource(Source):
         super().__init__(title)
         self._given = given
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the attribute `sizes`."""
         sizes: GraphSizes = self._given.sizes
         return sizes

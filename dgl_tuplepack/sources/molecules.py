@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ class Molecules(Source):
             raise SizesError(f"graph {impossible[0]} has edges but no nodes; give it at least one node.")
         self._sizes, self._seed = sizes, seed
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the sizes."""
         return self._sizes
 

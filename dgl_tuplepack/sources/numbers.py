@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ class Numbers(Source):
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Return the checked numbers; `GraphSizes` are returned as they are."""
         if isinstance(self._given, GraphSizes):
             return self._given
@@ -61,7 +60,7 @@ class Counted(Source):
         """Return the histogram."""
         return self._load()
 
-    def sizes(self, cache: Path | None = None) -> GraphSizes:
+    def sizes(self) -> GraphSizes:
         """Refuse: a histogram has counts only."""
         raise SizesError(f"{self.title} does not know single graphs; give the sizes or the dataset itself.")
 

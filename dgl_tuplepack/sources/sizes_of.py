@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
-from dgl_tuplepack._checks import as_path
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import resolve
 
 
-def sizes_of(
-    source: Any,
-    *,
-    cache: str | os.PathLike[str] | None = None,
-    levels: Mapping[str, str | None] | None = None,
-) -> GraphSizes:
+def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> GraphSizes:
     """Return the sizes of all graphs of a source, in its order.
 
     Parameters
@@ -30,9 +23,6 @@ def sizes_of(
         `OgbFolder`; the path of one of these three, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
         ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
         returned as it is.
-    cache
-        File that keeps the sizes of a dataset whose graphs are fetched one by one; it is written if it does not exist.
-        Sources that know their sizes neither read nor write it. See Notes.
     levels
         Of graphs of PyG: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
         `edge_label_index`, have a component unless it says otherwise.
@@ -51,16 +41,11 @@ def sizes_of(
     SchemaError
         An item is not a graph, or graphs differ in their node or edge types.
     FormatError
-        The path does not exist, cannot be read as graphs or sizes, or is damaged; or the cache is damaged, cannot be
-        written, or belongs to another dataset.
+        The path does not exist, cannot be read as graphs or sizes, or is damaged.
 
     Notes
     -----
     Time O(N); every item is fetched once, features are never copied.
-
-    With a cache, 18 items are fetched instead: the first, the last, and 16 that a hash of the length chooses. Their
-    sizes, the types of the graphs, the number of items, the class of the dataset, and its attribute ``name`` if that is
-    text, are compared with the file. A change of other items alone is not noticed: remove the file then.
 
     Examples
     --------
@@ -72,7 +57,7 @@ def sizes_of(
         from dgl_tuplepack.graphs.pyg_attributes import checked_levels
 
         found = found.with_levels(checked_levels(levels))
-    return found.sizes(None if cache is None else as_path(cache))
+    return found.sizes()
 
 
 def histogram_of(source: Any) -> SizeHistogram:
