@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown, whole_number
-from dgl_tuplepack._files import JsonFormat, open_file, parse_json, write_bytes
+from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
@@ -21,10 +17,6 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 HOMOGENEOUS = ("nodes", "edges")
-
-_FILE = JsonFormat("dgl_tuplepack.sizes", 1, "sizes", "count them again")
-# Bytes of the JSON text that a file of sizes begins with.
-_LONGEST_LINE = 2**20
 
 
 def node_component(node_type: str) -> str:
@@ -141,53 +133,6 @@ class GraphSizes:
             The ids are not integers, or one is not in 0..N-1.
         """
         return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the sizes to a file, which is complete or not there at all.
-
-        Parameters
-        ----------
-        path
-            The file; docs/format.md describes it.
-
-        Raises
-        ------
-        FormatError
-            The file cannot be written.
-        """
-        rows = np.ascontiguousarray(self.array, "<i8").tobytes()
-        document = _FILE.document({
-            "components": list(self.components), "num_graphs": len(self),
-            "sha256": hashlib.sha256(rows).hexdigest(),
-        })  # fmt: skip
-        write_bytes(path, json.dumps(document).encode() + b"\n" + rows)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> GraphSizes:
-        """Read what `save` wrote.
-
-        Parameters
-        ----------
-        path
-            The file.
-
-        Raises
-        ------
-        FormatError
-            The file is missing, foreign, newer or altered.
-        """
-        with open_file(path) as file:
-            line = file.readline(_LONGEST_LINE)
-            with _FILE.checking(parse_json(line, path), path) as document:
-                names, number = tuple(document["components"]), whole_number("graphs", document["num_graphs"], 0)
-                length = 8 * number * len(names)
-                # Nothing is read, and no memory taken, by a length that the file does not have.
-                whole = length == os.fstat(file.fileno()).st_size - len(line)
-                rows = file.read(length) if whole else b""
-                if len(rows) != length or document["sha256"] != hashlib.sha256(rows).hexdigest():
-                    raise SizesError("its content does not match its checksum")
-                sizes = cls(np.frombuffer(rows, "<i8").reshape(number, len(names)), names)
-        return sizes
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class BinFile(Source):
         open_file(self._path).close()
         try:
             graphs, labels = dgl.load_graphs(str(self._path))
-        except dgl.DGLError as error:
+        except Exception as error:
             raise FormatError(
                 f"{self._path} cannot be read as a file of dgl.save_graphs; it is damaged or of another kind, write it "
                 "again."
@@ -52,8 +52,6 @@ class BinFile(Source):
                     f"{self._path} has {len(graphs)} graphs, but labels {name!r:.200} of the shape "
                     f"{list(values.shape)}; write it again."
                 )
-        if not labels:
-            return list(graphs)
-        if len(labels) == 1:
-            return list(zip(graphs, next(iter(labels.values())), strict=True))
+        if len(labels) < 2:
+            return list(zip(graphs, next(iter(labels.values())), strict=True)) if labels else list(graphs)
         return [(graph, {name: values[i] for name, values in labels.items()}) for i, graph in enumerate(graphs)]

@@ -10,11 +10,7 @@ from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import resolve
 
 
-def sizes_of(
-    source: Any,
-    *,
-    levels: Mapping[str, str | None] | None = None,
-) -> GraphSizes:
+def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> GraphSizes:
     """Return the sizes of all graphs of a source, in its order.
 
     Parameters
@@ -49,8 +45,7 @@ def sizes_of(
 
     Notes
     -----
-    Time O(N); every item is fetched once, features are never copied. If items are slow to read, keep the sizes in a
-    file, by `GraphSizes.save` and `GraphSizes.load`.
+    Time O(N); every item is fetched once, features are never copied.
 
     Examples
     --------
