@@ -198,14 +198,6 @@ class JsonFormat:
         if not intact:
             raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
 
-    def recognises(self, path: Path) -> bool:
-        """Whether a file says that it is of this kind, in whatever version; False if it cannot be read."""
-        try:
-            document = read_json(path)
-        except FormatError:
-            return False
-        return isinstance(document, dict) and document.get("format") == self.kind
-
 
 def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
     """Return the message for a path that cannot be read or written."""

@@ -17,7 +17,7 @@ from dgl_tuplepack.preprocessing import write_plans
 from dgl_tuplepack.sharding.shard import Shard
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
-from dgl_tuplepack.store.format import MANIFEST, METADATA, PreTransform, other_transform
+from dgl_tuplepack.store.format import MANIFEST, PreTransform, other_transform
 from dgl_tuplepack.store.graph_store import StoredGraphs, write_graphs
 from dgl_tuplepack.store.manifest import ShardEntry, check_unchanged
 from dgl_tuplepack.store.plans import load_plans, plan_file
@@ -54,7 +54,7 @@ def write_shard(
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
     `asked` identifies `pre_transform`; `declared` are the ties, indices and levels that are given. Errors are those of
-    `GraphStore.write`; an earlier store stays. The manifest goes before an earlier store is replaced.
+    `GraphStore.write`; an earlier store stays.
     """
     folder, identity = out / shard.name, shard.identity()
     declared = dict(declared or {})
@@ -69,8 +69,6 @@ def write_shard(
         if shard.identity() != identity:
             raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
-        if (folder / METADATA).exists():
-            (out / MANIFEST).unlink(missing_ok=True)
 
     relations = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
