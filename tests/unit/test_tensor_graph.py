@@ -321,6 +321,8 @@ def test_batches_know_the_graph_of_each_node_and_edge() -> None:
     assert graph.batch_num_edges().tolist() == [1, 0, 2]
     assert path().node_graph_slots().tolist() == [0, 0, 0]
     assert path().batch_num_edges().tolist() == [2]
+    # As in DGL, the part of an edge type is one graph.
+    assert graph["_E"].batch_size == dgl.batch([dgl.graph(([0], [1]))] * 2)["_E"].batch_size == 1
     given = TensorGraph(*ends, 4, **numbers, node_graph_slots=torch.tensor([0, 0, 2, 2]))
     assert torch.equal(given.node_graph_slots(), graph.node_graph_slots())
 
