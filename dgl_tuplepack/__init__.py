@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from dgl_tuplepack.preprocessing import preprocess as preprocess
     from dgl_tuplepack.ranks import in_step as in_step
     from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
-    from dgl_tuplepack.search import LadderSearch as LadderSearch
     from dgl_tuplepack.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.search import search_limits as search_limits
     from dgl_tuplepack.sharding import preprocess_shards as preprocess_shards
@@ -68,7 +67,6 @@ _PUBLIC = {
     "lower_bound": "bounds",
     "search_limits": "search",
     "LimitsSearch": "search",
-    "LadderSearch": "search",
     "PackBatchSampler": "sampler",
     "StreamPacker": "stream",
     "TensorGraph": "tensor_graph",

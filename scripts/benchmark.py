@@ -7,7 +7,6 @@ from benchmarks import (
     ablation,
     fusion,
     jax_batches,
-    limits,
     loading,
     norm,
     packing,
@@ -16,11 +15,10 @@ from benchmarks import (
     scaling,
     shards,
     training,
-    zoo,
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, fusion, norm, pyg, jax_batches):
+for part in (packing, ablation, loading, scaling, shards, training, ranks, fusion, norm, pyg, jax_batches):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

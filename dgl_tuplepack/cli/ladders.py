@@ -11,7 +11,7 @@ from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_table, say
 from dgl_tuplepack.ladder import FEWEST, MOST, Ladder, as_shapes
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.search import LadderSearch
+from dgl_tuplepack.search import LimitsSearch
 
 GivenLimits = Annotated[
     list[str] | None,
@@ -73,21 +73,21 @@ def show_plan(summary: dict[str, Any]) -> None:
     print_table("Slots of one epoch", ["component", "efficiency", "empty slots"], slots)
 
 
-def show_search(search: LadderSearch, rows: int) -> None:
+def show_search(search: LimitsSearch, rows: int) -> None:
     """Print the best ladder, and the candidates that come next."""
     names, best = list(search.best.totals), search.best
     chosen = [best, *[each for each in search if each is not best][: rows - 1]]
     table = [
         [
             " | ".join("/".join(map(str, limits.values)) for limits in each.limits),
-            " | ".join(map(str, each.packs)), each.graphs_per_batch, *map(percent, each.efficiency.values()),
+            " | ".join(map(str, each.packs_of_shapes)), each.graphs_per_batch, *map(percent, each.efficiency.values()),
             each.padded_slots,
         ]
         for each in chosen
     ]  # fmt: skip
     headings = [f"limits ({'/'.join(names)})", "packs", "graphs/batch", *(f"eff. {name}" for name in names), "slots"]
-    print_table(f"{len(search):,} ladders tried (by {search.method}); the best first", headings, table, 0)
-    for limits, packs in zip(best.limits, best.packs, strict=True):
+    print_table(f"{len(search):,} ladders tried; the best first", headings, table, 0)
+    for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
         say(f"{packs:,} packs of {limits!r}")
     number = search.packs_per_batch
     say(f"batches of {best.graphs_per_batch:.1f} graphs on average: {number} pack{'s' if number > 1 else ''} each")

@@ -81,7 +81,7 @@ def find(
 
     `advance` is called after each of these three steps.
     """
-    search = _search(histogram, graphs_per_batch, seed)
+    search = _search(histogram, graphs_per_batch)
     advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
@@ -96,13 +96,13 @@ def find(
     return Findings(histogram, figures, search, chosen, plans, ways, dropped)
 
 
-def _search(histogram: SizeHistogram, graphs_per_batch: int, seed: int) -> LimitsSearch:
+def _search(histogram: SizeHistogram, graphs_per_batch: int) -> LimitsSearch:
     """Search limits for a number of graphs in a batch; where the largest graph rules it out, the smallest full ones."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
-        return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto", seed=seed)
+        return search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
     except SearchError:
-        return search_limits(histogram, seed=seed)
+        return search_limits(histogram)
 
 
 def padded_shape(limits: Limits) -> dict[str, int]:

@@ -72,7 +72,7 @@ def use(findings: Findings, seed: int) -> str:
 
 def _front(search: LimitsSearch) -> list[tuple[int, bool]]:
     """Return some rows of the Pareto front, always the best, and whether each is the best."""
-    front = search.pareto_indices.tolist()
+    front = search.pareto_indices
     step = max(1, -(-len(front) // _MOST_ROWS))
-    chosen = sorted({*front[::step], search.best_index}, key=lambda row: (search.slots[row], row))
+    chosen = sorted({*front[::step], search.best_index}, key=lambda row: (search[row].slots, row))
     return [(row, row == search.best_index) for row in chosen]

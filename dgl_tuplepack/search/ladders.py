@@ -18,7 +18,7 @@ from dgl_tuplepack.packing import pack_shapes
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
-from dgl_tuplepack.search.ladder_result import LadderCandidate, LadderSearch
+from dgl_tuplepack.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.search.space import Row, Space
 
 # Ladders that are planned at first, by default, and those of them that are planned thoroughly in the end.
@@ -42,15 +42,13 @@ class LadderTask:
     histogram: SizeHistogram
     cap: int | None
     packs_per_batch: int
-    method: str
-    settings: Settings
 
-    def __call__(self, rows: Rows, thorough: bool = False) -> LadderCandidate:
+    def __call__(self, rows: Rows, thorough: bool = False) -> Candidate:
         """Return the packs of each shape, one for each of `rows`."""
         ladder = Ladder([self._limits(row) for row in rows])
-        plan = pack_shapes(self.histogram, ladder, self.method, self.settings, thorough)
+        plan = pack_shapes(self.histogram, ladder, "auto", Settings(effort=0.0), thorough)
         totals = self.histogram.totals()
-        return LadderCandidate(ladder, plan.packs_of_shapes, self.histogram.num_graphs, totals, self.packs_per_batch)
+        return Candidate(ladder, plan.packs_of_shapes, self.histogram.num_graphs, totals, self.packs_per_batch)
 
     def _limits(self, row: Row) -> Limits:
         return Limits.from_components(dict(zip(self.histogram.components, row, strict=True)), self.cap)
@@ -61,10 +59,8 @@ def search_ladders(
     shapes: int,
     graphs_per_batch: int,
     task: LadderTask,
-    plans: int,
-    executor: Executor | None,
     multiple_of: int,
-) -> LadderSearch:
+) -> LimitsSearch:
     """Return ladders of so many shapes, the best being the one with the fewest slots for that many graphs.
 
     The largest shape is the smallest that holds every graph. The smallest shape grows along the mean size, the others
@@ -82,31 +78,30 @@ def search_ladders(
             f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes would save nothing; leave "
             "shapes= (--shapes) out, ask for smaller batches, or for more packs_per_batch."
         )
-    step = max(1, math.ceil(len(first) / max(2, int(_SPREAD * plans))))
-    found: dict[Rows, LadderCandidate] = {}
+    step = max(1, math.ceil(len(first) / max(2, int(_SPREAD * PLANS))))
+    found: dict[Rows, Candidate] = {}
     with ThreadPoolExecutor(available_cores()) as threads:
-        run = partial(_planned, task, executor or threads)
+        run = partial(_planned, task, threads)
         run(found, first[::step])
         order = _order(graphs_per_batch)
-        while len(found) < plans:
+        while len(found) < PLANS:
             best = min(found, key=lambda rows: order(found[rows]))
             near = [rows for rows in _around(free, best, scale) if rows not in found]
             if not near and scale <= space.finest:
                 break
-            run(found, near[: plans - len(found)])
+            run(found, near[: PLANS - len(found)])
             scale = max(scale / 2, space.finest)
         leaders = sorted(found, key=lambda rows: order(found[rows]))[:_THOROUGH]
-        done: dict[Rows, LadderCandidate] = {}
-        _planned(partial(task, thorough=True), executor or threads, done, leaders)
+        done: dict[Rows, Candidate] = {}
+        _planned(partial(task, thorough=True), threads, done, leaders)
     candidates = sorted({**found, **done}.values(), key=order)
     best_one = min(done.values(), key=order)
     _check_reached(best_one, graphs_per_batch, shapes)
-    return LadderSearch(
-        graphs_per_batch, tuple(candidates), candidates.index(best_one), task.method, task.settings.seed, multiple_of
-    )
+    aim = {"graphs_per_batch": graphs_per_batch, "packs_per_batch": task.packs_per_batch, "shapes": shapes}
+    return LimitsSearch("graphs_per_batch", aim, tuple(candidates), candidates.index(best_one), multiple_of)
 
 
-def _check_reached(best: LadderCandidate, asked: int, shapes: int) -> None:
+def _check_reached(best: Candidate, asked: int, shapes: int) -> None:
     """Refuse (SearchError) batches of another number of graphs: off by more than the tolerance and half a graph."""
     mean, graphs = best.graphs_per_batch, best.num_graphs
     # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
@@ -126,17 +121,17 @@ def check_shapes(shapes: object) -> int:
 
 
 def _planned(
-    task: Callable[[Rows], LadderCandidate], executor: Executor, found: dict[Rows, LadderCandidate], new: list[Rows]
+    task: Callable[[Rows], Candidate], executor: Executor, found: dict[Rows, Candidate], new: list[Rows]
 ) -> None:
     """Plan ladders and add them to those found."""
     for rows, future in [(rows, executor.submit(task, rows)) for rows in new]:
         found[rows] = future.result()
 
 
-def _order(graphs_per_batch: int) -> Callable[[LadderCandidate], tuple[float, int]]:
+def _order(graphs_per_batch: int) -> Callable[[Candidate], tuple[float, int]]:
     """Return what candidates are sorted by: those within the tolerance first, by slots; the others by distance."""
 
-    def key(candidate: LadderCandidate) -> tuple[float, int]:
+    def key(candidate: Candidate) -> tuple[float, int]:
         return max(TOLERANCE, abs(candidate.graphs_per_batch / graphs_per_batch - 1)), candidate.padded_slots
 
     return key

@@ -39,7 +39,6 @@ SPECIMENS = (
     Specimen("histogram", "histogram.json", is_dataset=False),
     Specimen("histogram as CSV", "histogram.csv", is_dataset=False),
     Specimen("plan", "plan.json", is_dataset=False),
-    Specimen("search", "search.json", is_dataset=False),
     Specimen("graphs of DGL", "graphs.bin", is_dataset=True),
     Specimen("archive", "archive.zip", is_dataset=False),
 )
@@ -59,7 +58,6 @@ def make_specimens(folder: Path) -> None:
         "histogram.json": lambda: histogram.save(folder / "histogram.json"),
         "histogram.csv": lambda: histogram.save(folder / "histogram.csv"),
         "plan.json": lambda: tp.pack(histogram, LIMITS).save(folder / "plan.json"),
-        "search.json": lambda: tp.search_limits(histogram, plans=5).save(folder / "search.json"),
         "graphs.bin": lambda: write_bin(folder / "graphs.bin", molecules(4, 3)),
         "archive.zip": lambda: _archive(folder / "archive.zip", folder / "csv" / "ogbg_molhiv"),
     }

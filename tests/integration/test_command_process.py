@@ -16,7 +16,7 @@ from pathlib import Path
 import dgl
 import pytest
 
-from dgl_tuplepack import GraphStore, LimitsSearch
+from dgl_tuplepack import GraphStore
 from dgl_tuplepack.errors import FormatError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here")
@@ -190,14 +190,12 @@ def _check_whole(folder: Path) -> None:
     """What a command writes is absent or whole; a store may be refused instead, and another run writes it."""
     with contextlib.suppress(FormatError):
         GraphStore(folder / "out").verify()
-    if (folder / "search.json").exists():
-        LimitsSearch.load(folder / "search.json")
     if (folder / "report.html").exists():
         assert (folder / "report.html").read_text(encoding="utf-8").endswith("</html>")
 
 
 INTERRUPTED: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "limits": (_nothing, ["limits", EXAMPLE, "--effort", "0.02", "--save", "search.json"]),
+    "limits": (_nothing, ["limits", EXAMPLE]),
     "report": (_nothing, ["report", EXAMPLE, "--out", "report.html"]),
     "preprocess": (_bin_file, ["preprocess", "graphs.bin", "out"]),
     "shards": (_shards, ["preprocess", "0.bin", "1.bin", "2.bin", "out", "--workers", "2"]),

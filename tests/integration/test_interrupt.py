@@ -34,12 +34,15 @@ def test_an_interrupt_ends_a_long_search_cleanly(choice, expected):
 COMMAND = """
 import _thread, sys, threading
 from dgl_tuplepack.cli import main
-sys.argv = ["dgl-tuplepack", "limits", "example:ogbg-molhiv", "--effort", "0.2", "--plans", "100000"]
+from scripts.benchmarks.shapes import uniform
+uniform(20_000).save({path!r})
+sys.argv = ["dgl-tuplepack", "limits", {path!r}]
 threading.Timer(1.5, _thread.interrupt_main).start()
 main()
 """
 
 
-def test_an_interrupted_command_says_so_in_one_line():
-    found = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, timeout=120, check=False)
+def test_an_interrupted_command_says_so_in_one_line(tmp_path):
+    command = [sys.executable, "-c", COMMAND.format(path=str(tmp_path / "sizes.json"))]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (found.returncode, found.stdout, found.stderr) == (130, "", "dgl-tuplepack: interrupted\n")

@@ -190,7 +190,7 @@ def test_other_json_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, v
 
 def load(kind: str, path: Path) -> object:
     load = {
-        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load, "search.json": tp.LimitsSearch.load,
+        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load,
         "metadata.json": lambda file: tp.GraphStore(file.parent),
         "manifest.json": lambda file: tp.MultiStore(file.parent),
     }  # fmt: skip
@@ -204,7 +204,6 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sizes = tp.GraphSizes([[3, 4], [2, 2], [2, 2]])
     tp.pack(sizes, tp.Limits(5, 6)).save(folder / "plan.json")
     tp.SizeHistogram.from_sizes(sizes).save(folder / "histogram.json")
-    tp.search_limits(sizes).save(folder / "search.json")
     write_shards(folder / "shards", [molecules(2), molecules(3)])
     files = {file.name: file for file in folder.glob("*.json")}
     return {
@@ -214,7 +213,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-KINDS = ["plan.json", "histogram.json", "search.json", "metadata.json", "manifest.json"]
+KINDS = ["plan.json", "histogram.json", "metadata.json", "manifest.json"]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

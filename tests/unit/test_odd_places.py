@@ -66,7 +66,6 @@ def odd(folder: Path, kind: str, suffix: str) -> Path:
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "plan": (".json", tp.PackPlan.load),
     "histogram": (".csv", tp.SizeHistogram.load),
-    "search": (".json", tp.LimitsSearch.load),
     "store": ("", tp.GraphStore),
     "shards": ("", tp.MultiStore),
     "sizes of a folder": ("", tp.sizes_of),
