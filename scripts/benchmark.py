@@ -6,7 +6,6 @@ import typer
 from benchmarks import (
     ablation,
     jax_batches,
-    limits,
     loading,
     packing,
     pyg,
@@ -18,7 +17,7 @@ from benchmarks import (
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, pyg, jax_batches):
+for part in (packing, ablation, loading, scaling, shards, training, zoo, ranks, pyg, jax_batches):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from dgl_tuplepack.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import say
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.search.buckets import BucketSearch
+from dgl_tuplepack.search import LimitsSearch
 
 GivenLimits = Annotated[
     list[str] | None,
@@ -51,12 +51,12 @@ def bounds(limits: Any) -> str:
     return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)
 
 
-def show_search(search: BucketSearch) -> None:
+def show_search(search: LimitsSearch) -> None:
     """Print the best shape buckets."""
     best, number = search.best, search.packs_per_batch
-    for limits, packs in zip(best.limits, best.plan.packs_of_shapes, strict=True):
+    for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
         say(f"{packs:,} packs of {limits!r}")
     say(f"batches of {best.graphs_per_batch:.1f} graphs on average: {number} pack{'s' if number > 1 else ''} each")
-    say(f"node and edge slots of an epoch: {best.plan.padded_slots:,} (tried: {len(search.candidates)})")
+    say(f"node and edge slots of an epoch: {best.padded_slots:,} (tried: {len(search)})")
     more = f", packs_per_batch={number}" if number > 1 else ""
     say(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")

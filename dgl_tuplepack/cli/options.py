@@ -148,16 +148,6 @@ def real(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number.") from None
 
 
-def value_range(text: str) -> Sequence[int]:
-    """Parse ``20:59`` or ``54:160:2`` (both ends inclusive), ``256,512`` or ``256``."""
-    if ":" not in text:
-        return [whole(part) for part in text.split(",")]
-    parts = [whole(part) for part in text.split(":")]
-    if len(parts) > 3 or parts[0] > parts[1]:
-        raise typer.BadParameter(f"{text!r} is not a range; write FIRST:LAST or FIRST:LAST:STEP, with FIRST <= LAST.")
-    return range(parts[0], parts[1] + 1, *parts[2:])
-
-
 def heuristic(text: str | None) -> str | tuple[float, ...] | None:
     """Parse a name, or weights separated by commas."""
     if text is None or text in NAMES:

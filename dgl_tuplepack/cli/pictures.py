@@ -39,7 +39,7 @@ class _Subject:
 
     @cached_property
     def search(self) -> LimitsSearch:
-        return search_limits(self.histogram, seed=self.seed)
+        return search_limits(self.histogram)
 
     @cached_property
     def limits(self) -> Limits:

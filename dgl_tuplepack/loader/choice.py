@@ -17,7 +17,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.plan import PackPlan, settled
-from dgl_tuplepack.search import BucketSearch, LimitsSearch, search_limits
+from dgl_tuplepack.search import LimitsSearch, search_limits
 from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.sizes import GraphSizes
 
@@ -70,13 +70,13 @@ class Choice:
     limits: Limits | Buckets
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
-    search: LimitsSearch | BucketSearch | None
+    search: LimitsSearch | None
 
 
 def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked) -> Choice:
     """Choose one shape for all parts; the number of graphs in a batch is met by the parts `leading`."""
     histograms = {name: SizeHistogram.from_sizes(of_part) for name, of_part in sizes.items()}
-    search: LimitsSearch | BucketSearch | None = None
+    search: LimitsSearch | None = None
     limits: Limits | Buckets
     if asked.limits is not None:
         limits = as_shapes(asked.limits)
@@ -110,9 +110,7 @@ def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:
     return first.made_for
 
 
-def _search(
-    histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked
-) -> LimitsSearch | BucketSearch:
+def _search(histograms: Mapping[str, SizeHistogram], leading: Sequence[str], asked: Asked) -> LimitsSearch:
     """Search limits for the leading parts that hold the graphs of all parts."""
     packed = functools.reduce(SizeHistogram.__add__, (histograms[name] for name in leading))
     rest = [histogram for name, histogram in histograms.items() if name not in leading]
@@ -123,18 +121,14 @@ def _search(
         "graphs_per_batch": min(asked.graphs_per_batch, packed.num_graphs),
         "packs_per_batch": asked.packs_per_batch or "auto",
         "multiple_of": asked.multiple_of,
-        "seed": asked.seed,
+        "shapes": asked.shapes,
         "oversize": asked.oversize,
         "holding": holding,
     }
     with warnings.catch_warnings():
         # The sampler tells of graphs that are dropped, once the limits are known.
         warnings.filterwarnings("ignore", message=".* graphs exceed .* and are left out")
-        if asked.shapes is None:
-            found: LimitsSearch | BucketSearch = search_limits(packed, **settings)
-        else:
-            found = search_limits(packed, shapes=asked.shapes, **settings)
-    return found
+        return search_limits(packed, **settings)
 
 
 def _kept(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> SizeHistogram:

@@ -15,7 +15,7 @@ from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
-from dgl_tuplepack.search import BucketSearch, LimitsSearch
+from dgl_tuplepack.search import LimitsSearch
 from dgl_tuplepack.store.batched import is_one_id
 from dgl_tuplepack.store.graph_store import StoredGraphs
 
@@ -78,7 +78,7 @@ class PackedLoader(DataLoader[Any]):
         sampler: PackBatchSampler,
         *,
         padded: bool = True,
-        search: LimitsSearch | BucketSearch | None = None,
+        search: LimitsSearch | None = None,
         collate_fn: Callable[[Any], Any] = _as_it_is,
         batch_size: None = None,
         **settings: Any,

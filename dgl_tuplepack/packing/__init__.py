@@ -28,11 +28,8 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 # Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
 # "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# `patterns.as_plan` makes such a plan from patterns. A method that searches of limits may use is also listed in
-# `search.evaluation`: in PACKERS, and in FITS only if the kernel `count_packs` counts its packs without a plan; a
-# setting for searches is also an argument of `search_limits`, passed on by `_planning`, and of `cli.limits.limits`.
-# The report (`report/findings.py`), the demo (`demo/comparison.py`) and the picture of methods (`cli/pictures.py`) name
-# the methods that they compare.
+# `patterns.as_plan` makes such a plan from patterns. The report (`report/findings.py`), the demo (`demo/comparison.py`)
+# and the picture of methods (`cli/pictures.py`) name the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

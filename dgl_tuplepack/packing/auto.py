@@ -23,7 +23,6 @@ from dgl_tuplepack.packing.stages import (
     closing_work,
     fill_levels,
     raise_bound,
-    repack,
     round_lp,
     search_longer,
     set_pace,
@@ -43,7 +42,6 @@ STAGES: tuple[Stage, ...] = (
     round_lp,
     split_exactly,
     set_pace,
-    repack,
 )
 
 

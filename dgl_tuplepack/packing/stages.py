@@ -21,7 +21,6 @@ from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
 from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.packing.relaxed import merged, spread
-from dgl_tuplepack.packing.repacking import repacked
 from dgl_tuplepack.packing.rounds import MOST_TURNS, Round
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.packing.subproblems import closed_by_subproblems
@@ -217,31 +216,3 @@ _PATIENCE = 0.8
 def set_pace(current: Round) -> None:
     """Every turn: how much longer the next search may be."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))
-
-
-# Below this growth, a longer search would not come to its end.
-_LEAST_GROWTH = 1.3
-_NEAR = 20
-_REPACK_SHARE = 0.1
-_WORK_PER_TRIAL = 20_000
-_REPACKED = "+repacking"
-
-
-def repack(current: Round) -> None:
-    """Every turn: repack. Near the bound, spend as much as the last search; after the last one, all that is left."""
-    best, effort = current.best, current.effort
-    least = effort.left - current.spent if best.packs - best.bound <= _NEAR else effort.left
-    if current.growth < _LEAST_GROWTH:
-        least = 0
-    trial = current.trial * MOST_TURNS
-    while effort.left > least and not current.done:
-        tuning = Tuning(steps=2 * current.steps, kept=_KEPT[trial % len(_KEPT)], turn=current.start + trial)
-        portion = effort.portion(int(_REPACK_SHARE * effort.left))
-        patterns = repacked(current.instance, best.patterns, tuning, trial, portion)
-        effort.spend(_WORK_PER_TRIAL + _WORK_PER_PATTERN * len(best.patterns) + len(best.patterns.classes) // 2)
-        if patterns is not None:
-            if patterns.num_packs < best.packs:
-                best.method = best.method.removesuffix(_REPACKED) + _REPACKED
-            # Other packs are kept even where they are as many: the next trial finds other room.
-            best.patterns = patterns
-        trial += 1

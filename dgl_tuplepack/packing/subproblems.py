@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from dgl_tuplepack._random import key_of, shuffled
@@ -20,26 +18,6 @@ _DIVES = 2
 _PURPOSE = 6
 _WORK_PER_PATTERN = 30
 
-# Packs an instance again, from its packs so far, towards a number of packs; None if that failed.
-PackAgain = Callable[[Instance, Patterns, int], Patterns | None]
-
-
-def packed_again(instance: Instance, patterns: Patterns, chosen: IntArray, pack_again: PackAgain) -> Patterns | None:
-    """The patterns with `chosen` packs of each, int64 ``[Q]``, packed again; None where that needs more packs.
-
-    None as well where the chosen packs cannot become fewer.
-    """
-    rows = np.flatnonzero(chosen)
-    taken = patterns.take(rows, chosen[rows])
-    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
-    target = needed_packs(subproblem)
-    if target >= taken.num_packs:
-        return None
-    fresh = pack_again(subproblem, taken.with_classes(np.searchsorted(classes, taken.classes)), target)
-    if fresh is None or fresh.num_packs > taken.num_packs:
-        return None
-    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
-
 
 def closed_by_subproblems(
     instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
@@ -55,16 +33,29 @@ def closed_by_subproblems(
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
         chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
         effort.spend(_WORK_PER_PATTERN * len(patterns))
-
-        def close(subproblem: Instance, inside: Patterns, target: int, seed: int = seed + trial) -> Patterns:
-            return closed(subproblem, inside, target, seed, _DIVES, effort)[1]
-
-        again = packed_again(instance, patterns, chosen, close)
+        fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
         failures += 1
-        if again is not None and again.num_packs < patterns.num_packs:
-            patterns, failures = again, 0
+        if fewer is not None:
+            patterns, failures = fewer, 0
         trial += 1
     return patterns
+
+
+def _closed_again(
+    instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
+) -> Patterns | None:
+    """Pack `chosen` packs of each pattern, int64 ``[Q]``, into fewer; None if that fails."""
+    rows = np.flatnonzero(chosen)
+    taken = patterns.take(rows, chosen[rows])
+    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+    target = needed_packs(subproblem)
+    if target >= taken.num_packs:
+        return None
+    inside = taken.with_classes(np.searchsorted(classes, taken.classes))
+    fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
+    if fresh.num_packs >= taken.num_packs:
+        return None
+    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:

@@ -59,7 +59,7 @@ class Findings:
     @property
     def advised(self) -> bool:
         """Whether the limits are those that were searched."""
-        return self.limits == self.search.best.limits
+        return bool(self.limits == self.search.best.limits)
 
     @property
     def shape(self) -> dict[str, int]:
@@ -82,10 +82,10 @@ def find(
     """
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
-        search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto", seed=seed)
+        search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
     except SearchError:
         # The largest graph rules the number out.
-        search = search_limits(histogram, seed=seed)
+        search = search_limits(histogram)
     advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}

@@ -10,7 +10,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import PLANS, Way
+from dgl_tuplepack.search.way import Way
 from dgl_tuplepack.sizes import IntArray, components_of_kind
 
 # Smallest limits along the mean size, as a fraction of those that spend the whole budget.
@@ -26,11 +26,10 @@ class Budget(Way):
     budget: float
     # Component -> cost of one slot, for every component; None: 1 for each.
     cost: Mapping[str, float] | None = None
-    plans: int = PLANS
 
-    def smallest(self, space: Space, drop: bool) -> Row | None:
-        """Return limits along the mean size that spend the budget, if larger graphs may be dropped."""
-        return space.rounded_down(self._scale(space) * mean for mean in space.mean) if drop else None
+    def largest_wanted(self, space: Space) -> Row:
+        """Return limits along the mean size that spend the budget."""
+        return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
         """Explore limits that spend most of the budget."""
@@ -43,7 +42,7 @@ class Budget(Way):
                 "graphs (oversize='drop', --oversize drop)."
             )
         starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest))
-        explore(evaluation, space, self, _FIRST * scale, scale, self.plans, starts)
+        explore(evaluation, space, self, _FIRST * scale, scale, starts)
 
     def order(self, evaluation: Evaluation) -> IntArray:
         """Sort candidates by packs, then by slots per pack."""

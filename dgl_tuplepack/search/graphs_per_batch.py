@@ -11,11 +11,11 @@ import numpy as np
 from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.search.evaluation import Evaluation
+from dgl_tuplepack.search.evaluation import Evaluation, harmonic_means
 from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.settings import AUTO
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import PLANS, Way
+from dgl_tuplepack.search.way import Way
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Mean graphs of a batch may differ from the batch size by this fraction of it.
@@ -32,7 +32,6 @@ class GraphsPerBatch(Way):
     graphs_per_batch: int
     # Packs of a batch; AUTO until the way is `settled`.
     packs_per_batch: int | str = 1
-    plans: int = PLANS
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
         """Return the way; refuse more graphs than the histogram has."""
@@ -52,35 +51,36 @@ class GraphsPerBatch(Way):
         return replace(self, packs_per_batch=max(1 + several, -(-number // cap)))
 
     @property
-    def _packs(self) -> int:
-        return int(self.packs_per_batch)
+    def packs(self) -> int:
+        """Packs of a batch; 1 until the way is `settled`."""
+        return 1 if self.packs_per_batch == AUTO else int(self.packs_per_batch)
 
     @property
     def _graphs_per_pack(self) -> float:
-        return self.graphs_per_batch / self._packs
+        return self.graphs_per_batch / self.packs
 
-    def smallest(self, space: Space, drop: bool) -> Row | None:
-        """Return limits that hold so many mean graphs, if larger graphs may be dropped."""
-        return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean) if drop else None
+    def largest_wanted(self, space: Space) -> Row:
+        """Return limits that hold that many mean graphs."""
+        return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
         """Explore limits around so many mean graphs."""
         number, cap = self._graphs_per_pack, evaluation.cap
-        batches = f" in {self._packs} packs" if self._packs > 1 else ""
+        batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
             raise SearchError(
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach with at most {cap} graphs in a "
                 f"pack; raise graphs= to {math.ceil(number)} or more, leave it out, or lower graphs_per_batch."
             )
         smallest = space.rounded(space.smallest)
-        explore(evaluation, space, self, _FIRST * number, _LAST * number, self.plans, (smallest,))
+        explore(evaluation, space, self, _FIRST * number, _LAST * number, (smallest,))
         candidate = evaluation.candidate(smallest)
         # The smallest limits need fewer batches than batches of this size would.
         fewest = evaluation.histogram.num_graphs // ((1 + TOLERANCE) * self.graphs_per_batch)
-        if -(-candidate.packs // self._packs) < fewest:
+        if -(-candidate.packs // self.packs) < fewest:
             raise SearchError(
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
-                f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self._packs:.1f} graphs on "
+                f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self.packs:.1f} graphs on "
                 "average; ask for that many, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
                 "(graphs=, --graphs), or search several shapes (search_limits(..., shapes=2), --shapes 2)."
             )
@@ -96,9 +96,9 @@ class GraphsPerBatch(Way):
         if self._off(evaluation)[first] > TOLERANCE:
             return super().may_improve(evaluation, rows)
         best = float(evaluation.harmonic_means[first])
-        return evaluation.bounds_on_harmonic_means(rows) >= best
+        return harmonic_means(evaluation.bounds(rows)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
         """Return how far the mean graphs of a batch are from the batch size, as a fraction of it, ``[M]``."""
-        graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self._packs)
+        graphs = evaluation.histogram.num_graphs / -(-evaluation.packs // self.packs)
         return np.asarray(np.abs(graphs / self.graphs_per_batch - 1), dtype=np.float64)

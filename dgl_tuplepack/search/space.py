@@ -36,8 +36,6 @@ class Space:
     # Limit plus reserve is a multiple of the step, in each component.
     steps: Row
     reserve: Row
-    # The multiples that were asked for: 1, or the same as the steps.
-    multiples: Row
 
     @property
     def scale(self) -> float:
@@ -128,5 +126,4 @@ def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram |
         largest,
         steps,
         reserve,
-        (multiple_of,) * len(components),
     )

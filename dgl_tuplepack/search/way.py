@@ -1,4 +1,4 @@
-"""What all ways to search limits share: the interface, and the defaults of their settings."""
+"""What all ways to search limits share: the interface, and constants."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from itertools import compress
 from typing import Any, ClassVar
 
 from dgl_tuplepack.histogram import SizeHistogram
-from dgl_tuplepack.search.evaluation import Evaluation, Objective
+from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.settings import CHECKS, in_order
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.sizes import FloatArray, IntArray
+from dgl_tuplepack.sizes import IntArray
 
-# Defaults that several ways share: most candidates, and largest limits as a multiple of what the largest graph needs.
-PLANS, REACH = 200, 3.0
+# Largest limits of a search without batches or budget, as a multiple of what the largest graph needs.
+REACH = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,24 +26,27 @@ class Way(ABC):
     """
 
     name: ClassVar[str]
+    # Most candidates.
+    plans: ClassVar[int] = 200
 
     def __post_init__(self) -> None:
-        for name, value in self._given().items():
+        for name, value in self.aim.items():
             object.__setattr__(self, name, CHECKS[name](value))
-
-    def _given(self) -> dict[str, Any]:
-        """Return the settings that are not None, by name."""
-        settings = {name: getattr(self, name) for name in sorted(field.name for field in fields(self))}
-        return {name: value for name, value in settings.items() if value is not None}
 
     @property
     def aim(self) -> dict[str, Any]:
         """Settings that are not None, by name, as plain data."""
-        return self._given()
+        settings = {name: getattr(self, name) for name in sorted(field.name for field in fields(self))}
+        return {name: value for name, value in settings.items() if value is not None}
+
+    @property
+    def packs(self) -> int:
+        """Packs of a batch."""
+        return 1
 
     def for_histogram(self, histogram: SizeHistogram) -> Way:
         """Return the way with settings in the order of the components of `histogram`; refuse settings for others."""
-        by_component = {name: value for name, value in self._given().items() if isinstance(value, Mapping)}
+        by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
 
@@ -51,11 +54,8 @@ class Way(ABC):
         """Return the way with settings that depend on the graphs, and on the cap on graphs of a pack."""
         return self
 
-    def smallest(self, space: Space, drop: bool) -> Row | None:
-        """Return limits beyond which graphs are oversize; None if all limits of the search hold every graph.
-
-        Oversize graphs are left out before the search if `drop` is True, and are an error otherwise.
-        """
+    def largest_wanted(self, space: Space) -> Row | None:
+        """Return limits beyond which graphs are dropped if the caller allows it; None if all limits hold all graphs."""
         return None
 
     @abstractmethod
@@ -77,37 +77,3 @@ class Way(ABC):
     def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
         """Return limits around `row`, some of them `scale` mean graphs away."""
         return space.neighbours(row, scale)
-
-    def scores(self, evaluation: Evaluation) -> FloatArray:
-        """Return the score of every candidate, float64 ``[M]``."""
-        return evaluation.harmonic_means
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scored(Way):
-    """A way that advises the fewest slots per pack among the candidates whose score is close to the highest."""
-
-    # Score of a candidate, larger being better; None: the harmonic mean of its efficiencies.
-    objective: Objective | None = None
-    # How far the score may stay below the highest, as a fraction of it.
-    tolerance: float = 0.005
-
-    @property
-    def aim(self) -> dict[str, Any]:
-        """Settings that are not None, by name; for an objective its name."""
-        name = getattr(self.objective, "__name__", type(self.objective).__name__)
-        return super().aim | ({} if self.objective is None else {"objective": name})
-
-    def scores(self, evaluation: Evaluation) -> FloatArray:
-        """Return the score of every candidate, float64 ``[M]``."""
-        return evaluation.harmonic_means if self.objective is None else evaluation.values_of(self.objective)
-
-    def least(self, scores: FloatArray) -> float:
-        """Return the lowest score within the tolerance of the highest."""
-        highest = float(scores.max())
-        return highest - self.tolerance * abs(highest)
-
-    def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates within the tolerance first; then by slots, and by score from the highest."""
-        scores = self.scores(evaluation)
-        return evaluation.sorted_by(scores < self.least(scores), evaluation.slots, -scores)

@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks import buckets, shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
 from benchmarks.tables import show
-from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
 
@@ -52,8 +52,6 @@ CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "uniform 10^4": ("uniform 10000", (1000, 2200), None),
     "uniform 10^5": ("uniform 100000", (1000, 2200), None),
 }
-# Seconds after which the plain-Python reference is given up.
-REFERENCE_S = 60
 # For docs/complexity.md: random sizes, more and more of them.
 SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
 
@@ -88,9 +86,6 @@ def peak_mib() -> float:
 def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None:
     """Measure one case in this process and print JSON; a process of its own makes peak memory meaningful."""
     histogram, limits, optimum = instance(name, seed)
-    if method == "reference":
-        print(json.dumps({"case": name, "optimum": optimum, **_reference(histogram, limits, heuristic)}))
-        return
     small = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3})
     for warm in ("auto", "best_fit", "first_fit"):
         pack(small, Limits(9, 9), warm)
@@ -113,41 +108,10 @@ def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None
     print(json.dumps(result))
 
 
-def _reference(histogram: SizeHistogram, limits: Limits, heuristic: str) -> dict[str, Any]:
-    """Measure the plain-Python best fit of the tests, the base of the speed-up."""
-    # The checkout's tests are no package that is installed.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from tests.reference import histogram_packs, named_heuristic
-
-    counts, rule = histogram.to_counts(), named_heuristic(heuristic, histogram.components)
-    start = time.perf_counter()
-    made = histogram_packs(counts, limits.values, limits.graphs, rule, fullest_first=True)
-    seconds = time.perf_counter() - start
-    packs = sum(repeats * times for (_, repeats), times in made.items())
-    totals = histogram.totals()
-    efficiency = {name: totals[name] / (packs * limit) for name, limit in limits.maxima.items()}
-    return {
-        "classes": len(histogram),
-        "method": "plain Python best_fit",
-        "heuristic": heuristic,
-        "packs": packs,
-        "lower_bound": lower_bound(histogram, limits, effort=0),
-        "efficiency": efficiency,
-        "effective_efficiency": {},
-        "median_s": seconds,
-        "peak_MiB": peak_mib(),
-    }
-
-
-def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any] | None:
-    """Result of `one` in a fresh process; None where plain Python does not end in time."""
+def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any]:
+    """Result of `one` in a fresh process."""
     command = [sys.executable, _ENTRY, "one", name, method, heuristic, str(repeats), str(seed)]
-    try:
-        patience = REFERENCE_S if method == "reference" else None
-        found = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
-    except subprocess.TimeoutExpired:
-        typer.echo(f"{name}: plain Python took over {REFERENCE_S} s and was stopped", err=True)
-        return None
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     if found.returncode:
         typer.echo(found.stderr, err=True)
         raise typer.Exit(1)
@@ -166,13 +130,10 @@ def _heuristics(name: str, method: str) -> Sequence[str]:
 @app.command()
 def packing(
     only: Annotated[str, typer.Option(help="Measure only cases whose name contains this.")] = "",
-    methods: Annotated[
-        str, typer.Option(help="Of auto, best_fit, first_fit, reference (plain Python); separated by commas.")
-    ] = "auto,best_fit,reference",
+    methods: Annotated[str, typer.Option(help="Of auto, best_fit, first_fit; separated by commas.")] = "auto,best_fit",
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a plot of gap and time here (PNG or SVG).")] = None,
     literature: Annotated[
         bool, typer.Option("--literature", help="Measure 'auto' on the small instances of Caprara & Toth 2001 instead.")
     ] = False,
@@ -198,9 +159,7 @@ def packing(
         for method in methods.split(","):
             for heuristic in _heuristics(name, method):
                 typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
-                result = measured(name, method, heuristic, repeats, seed)
-                if result is not None:
-                    results.append(result)
+                results.append(measured(name, method, heuristic, repeats, seed))
     if results:
         _show(results)
     several = buckets.measured() if only in buckets.CASE else []
@@ -208,33 +167,6 @@ def packing(
         buckets.show(several)
     if json_path is not None:
         json_path.write_text(json.dumps([*results, *several], indent=1) + "\n", encoding="utf-8")
-    if plot is not None:
-        _plot_cases(results, plot)
-
-
-@app.command()
-def best_fit(
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 31,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """Time one best-fit plan of ogbg-molhiv's training sizes at 222 nodes and 502 edges, each heuristic."""
-    histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502)
-    rows: list[dict[str, Any]] = []
-    for heuristic in NAMES:
-        seconds = []
-        for _ in range(repeats + 1):
-            begin = time.perf_counter()
-            plan = pack(histogram, limits, "best_fit", heuristic=heuristic)
-            seconds.append(time.perf_counter() - begin)
-        rows.append({"heuristic": heuristic, "packs": plan.num_packs, "median_s": statistics.median(seconds[1:])})
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    table = Table("heuristic", "packs", "median, ms", title=f"best fit, {len(histogram)} size classes")
-    for row in rows:
-        table.add_row(row["heuristic"], f"{row['packs']:,}", f"{1e3 * row['median_s']:.2f}")
-    table.add_row("all six", "", f"{1e3 * sum(row['median_s'] for row in rows):.2f}")
-    Console().print(table)
 
 
 @app.command()
@@ -248,19 +180,12 @@ def complexity(
     for classes in SCALING:
         for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
             typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
-            result = measured(f"uniform {classes}", method, heuristic, repeats, 0)
-            assert result is not None
-            results.append(result)
-    _report(results, json_path)
-    if plot is not None:
-        _plot_scaling(results, plot)
-
-
-def _report(results: list[dict[str, Any]], json_path: Path | None) -> None:
-    """Show a table, and write all results where asked."""
+            results.append(measured(f"uniform {classes}", method, heuristic, repeats, 0))
     _show(results)
     if json_path is not None:
         json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if plot is not None:
+        _plot_scaling(results, plot)
 
 
 def _label(result: dict[str, Any]) -> str:
@@ -284,20 +209,6 @@ def _show(results: list[dict[str, Any]]) -> None:
             f"{100 * gap / bound:.3f}", *shares, f"{result['median_s']:.3f}", f"{result['peak_MiB']:.0f}",
         )  # fmt: skip
     Console(width=None if sys.stdout.isatty() else 170).print(table)
-
-
-def _plot_cases(results: list[dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    axes = figure.add_subplot()
-    for ours, marker in ((True, "o"), (False, "x")):
-        chosen = [r for r in results if str(r["method"]).startswith("auto") == ours]
-        gaps = [100 * (r["packs"] / r["lower_bound"] - 1) + 1e-3 for r in chosen]
-        axes.scatter([r["median_s"] for r in chosen], gaps, marker=marker, label="auto" if ours else "the paper's two")
-    axes.set(xscale="log", yscale="log", xlabel="median seconds", ylabel="packs above the bound in % (plus 0.001)")
-    axes.legend()
-    figure.savefig(path)
 
 
 def _plot_scaling(results: list[dict[str, Any]], path: Path) -> None:

@@ -1,29 +1,22 @@
-"""More graphs and more processes: the sampler's time and memory, even work among ranks, and streams."""
+"""Even work among ranks, and streams."""
 
 from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks import shapes
-from benchmarks.packing import peak_mib
 from benchmarks.tables import show
 from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, SizeHistogram, StreamPacker, load_example, pack
 from dgl_tuplepack.sampler import Balance
 from dgl_tuplepack.sampler.dealing import NONE, deal
 
 app = typer.Typer()
-# What runs a command in a process of its own.
-_ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 
 MOLHIV = Limits(222, 502)
 RANKS = (2, 4, 8)
@@ -35,37 +28,6 @@ def graphs_of(histogram: SizeHistogram, seed: int = 0) -> GraphSizes:
     """Graphs of these sizes, in random order."""
     rows = np.repeat(histogram.sizes, histogram.counts, axis=0)
     return GraphSizes(np.random.default_rng(seed).permutation(rows), histogram.components)
-
-
-@app.command("sampler-once", hidden=True)
-def sampler_once() -> None:
-    """Measure the sampler in this process and print JSON; a process of its own makes peak memory meaningful."""
-    histogram, limits = shapes.pcqm4mv2(), Limits(160, 432)
-    sizes, plan = graphs_of(histogram), pack(histogram, limits)
-    next(iter(PackBatchSampler(GraphSizes([[1, 1]]), Limits(1, 1))))
-    # From here on the peak counts, not that of making up the sizes.
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    before = peak_mib()
-    begin = time.perf_counter()
-    sampler = PackBatchSampler(sizes, limits, plan=plan, num_replicas=4, rank=0)
-    made = time.perf_counter()
-    next(iter(sampler))
-    ordered = time.perf_counter()
-    print(
-        json.dumps({
-            "graphs": len(sizes), "packs": plan.num_packs, "construction_s": made - begin,
-            "epoch_order_s": ordered - made, "peak_growth_MiB": peak_mib() - before,
-        })
-    )  # fmt: skip
-
-
-def sampler_rows(repeats: int) -> list[Row]:
-    """Medians of the sampler for 3.4 million graphs, 4 ranks."""
-    runs = []
-    for _ in range(repeats):
-        done = subprocess.run([sys.executable, _ENTRY, "sampler-once"], capture_output=True, text=True, check=True)
-        runs.append(json.loads(done.stdout))
-    return [{name: statistics.median(run[name] for run in runs) for name in runs[0]}]
 
 
 def balance_rows(_: int) -> list[Row]:
@@ -129,7 +91,6 @@ def _next_fit(items: list[tuple[int, ...]]) -> int:
 
 
 PARTS: dict[str, tuple[str, Callable[[int], list[Row]]]] = {
-    "sampler": ("PackBatchSampler, pcqm4mv2-shaped sizes, plan given, 4 ranks", sampler_rows),
     "balance": ("Work of ranks in a step, ogbg-molhiv at 222/502 (fractions of a batch's mean)", balance_rows),
     "stream": ("StreamPacker, ogbg-molhiv in random order at 222/502", stream_rows),
 }
@@ -141,7 +102,7 @@ def scaling(
     repeats: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Time and memory of the sampler for millions of graphs, even work among ranks, efficiency and speed of streams."""
+    """Even work among ranks, efficiency and speed of streams."""
     if only and only not in PARTS:
         raise typer.BadParameter(f"{only!r} is unknown; choose one of {', '.join(PARTS)}.", param_hint="--only")
     results = {}

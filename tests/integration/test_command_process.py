@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import dgl
+import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphStore
+from dgl_tuplepack import GraphSizes, GraphStore, SizeHistogram
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here")
 
@@ -116,13 +117,16 @@ def interrupted(arguments: list[str], folder: Path, delay_s: float) -> tuple[int
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["limits", EXAMPLE, "--effort", "0.2", "--plans", "100000", "--save", "search.json"],
+        ["plan", "sizes.json", "--limits", "64,160,8", "--effort", "100", "--save", "plan.json"],
         ["preprocess", "0.bin", "1.bin", "2.bin", "out", "--workers", "2"],
     ],
 )
 def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
     arguments: list[str], delay_s: float, tmp_path: Path
 ) -> None:
+    numbers = np.random.default_rng(1)
+    sizes = np.stack([numbers.integers(1, 60, 3000), np.minimum(numbers.integers(0, 200, 3000), 150)], axis=1)
+    SizeHistogram.from_sizes(GraphSizes(sizes)).save(tmp_path / "sizes.json")
     for number in range(3):
         graphs = [dgl.rand_graph(4 + i % 5, 6 + i % 7) for i in range(9000)]
         dgl.save_graphs(str(tmp_path / f"{number}.bin"), graphs)
@@ -130,7 +134,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_half_written(
     # Python itself ends by the signal if C code runs Python code when it comes; shells show 130 for both.
     assert code in (130, -signal.SIGINT)
     assert err == "dgl-tuplepack: interrupted\n"
-    assert not (tmp_path / "search.json").exists()
+    assert not (tmp_path / "plan.json").exists()
     assert not (tmp_path / "out" / "manifest.json").exists()
     # Locks are empty, and stay.
     assert [path for path in tmp_path.rglob("*") if path.suffix == ".partial" or path.match(".[!l]*")] == []

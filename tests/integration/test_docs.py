@@ -86,12 +86,10 @@ def keys_in(section: str) -> set[str]:
 def test_the_format_page_names_every_key(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
     sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
-    histogram, plan, search = (tmp_path / f"{name}.json" for name in ("histogram", "plan", "search"))
+    histogram, plan = (tmp_path / f"{name}.json" for name in ("histogram", "plan"))
     tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
     tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
-    tp.search_limits(tp.SizeHistogram.load(histogram)).save(search)
-    titles = ("Histogram, `.json`", "Plan, `.json`", "Search for limits, `.json`")
-    for title, file in zip(titles, (histogram, plan, search), strict=True):
+    for title, file in zip(("Histogram, `.json`", "Plan, `.json`"), (histogram, plan), strict=True):
         assert keys_in(sections[title]) == set(json.loads(file.read_text()))
     of_one = set(json.loads(plan.read_text()))
     tp.pack([[1, 1], [9, 9]], [tp.Limits(2, 2), tp.Limits(9, 9)]).save(plan)

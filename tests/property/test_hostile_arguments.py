@@ -152,12 +152,12 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
     "search_limits": (
         tp.search_limits,
         {
-            "histogram": HISTOGRAM, "ranges": {"nodes": [4, 5], "edges": [4]}, "graphs": 4, "multiple_of": 1,
-            "method": "best_fit", "heuristic": "product", "seed": 0, "effort": 0.0, "oversize": "error",
+            "histogram": HISTOGRAM, "graphs_per_batch": 2, "packs_per_batch": 1, "graphs": 4, "multiple_of": 1,
+            "oversize": "error", "holding": HISTOGRAM, "shapes": None,
         },
     ),
-    "search_limits for a budget": (tp.search_limits, {"histogram": HISTOGRAM, "plans": 3, "tolerance": 0.1}),
-    "LimitsSearch.load": (tp.LimitsSearch.load, {"path": "nowhere"}),
+    "search_limits for a budget": (tp.search_limits, {"histogram": HISTOGRAM, "budget": 90, "cost": None}),
+    "search_limits for a target": (tp.search_limits, {"histogram": HISTOGRAM, "target": 0.5}),
     "PackBatchSampler": (
         tp.PackBatchSampler,
         {

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack import Limits, LimitsSearch, PackPlan, SizeHistogram, pack, search_limits
+from dgl_tuplepack import Limits, PackPlan, SizeHistogram, pack
 from dgl_tuplepack.errors import FormatError
 from tests.strategies import Problem, heuristics, methods, problems
 
-Loaded = TypeVar("Loaded", PackPlan, SizeHistogram, LimitsSearch)
+Loaded = TypeVar("Loaded", PackPlan, SizeHistogram)
 
 PLAN = pack(SizeHistogram.from_counts({(3, 2): 4, (2, 2): 3, (5, 6): 1}), Limits(7, 7, 4))
-SEARCH = search_limits(PLAN.histogram, ranges={"nodes": [5, 7, 9], "edges": [6, 8]}, heuristic="sum")
 JSON = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-2, 9), st.sampled_from([2**63 - 1, 2**63, 2**64, 10**30]),
@@ -87,18 +86,6 @@ def test_no_change_of_a_plan_file_goes_unnoticed_or_breaks_the_reader(folder: Pa
         # Only a change that changes nothing is let in.
         loaded.save(folder / "again.json")
         PLAN.save(path)
-        assert json.loads((folder / "again.json").read_text()) == json.loads(path.read_text())
-
-
-@given(data=st.data())
-def test_no_change_of_a_search_file_goes_unnoticed_or_breaks_the_reader(folder: Path, data: st.DataObject) -> None:
-    path = folder / "search.json"
-    SEARCH.save(path)
-    path.write_text(changed(json.loads(path.read_text()), data))
-    loaded = loaded_or_refused(LimitsSearch, path)
-    if loaded is not None:
-        loaded.save(folder / "again.json")
-        SEARCH.save(path)
         assert json.loads((folder / "again.json").read_text()) == json.loads(path.read_text())
 
 

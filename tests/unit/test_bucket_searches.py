@@ -14,7 +14,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SearchError
 from dgl_tuplepack.preprocessing import verify
-from dgl_tuplepack.search.buckets import BucketCandidate
+from dgl_tuplepack.search import Candidate
 from dgl_tuplepack.sharding import preprocess_shards, verify_shards
 from tests.messages import refused
 from tests.stores import molecules
@@ -29,23 +29,26 @@ def test_a_search_proposes_shapes_for_a_number_of_graphs(graphs: int, shapes: in
     """About as few slots as the best limits that are known."""
     search = tp.search_limits(MOLHIV, graphs_per_batch=graphs, shapes=shapes)
     best = search.best
-    assert len(best.limits) == len(best.plan.packs_of_shapes) == shapes
+    assert len(best.limits) == len(best.packs_of_shapes) == shapes
     assert best.limits[-1] == tp.Limits(222, 502)
     assert abs(search.graphs_per_batch / graphs - 1) <= 0.05
     plan = tp.pack(MOLHIV, best.limits)
-    assert plan.padded_slots <= min(1.01 * before, best.plan.padded_slots)
-    within = [each for each in search.candidates if abs(each.graphs_per_batch / graphs - 1) <= 0.05]
-    assert min(each.plan.padded_slots for each in within) == best.plan.padded_slots
+    assert plan.padded_slots <= min(1.01 * before, best.padded_slots)
+    within = [each for each in search if abs(each.graphs_per_batch / graphs - 1) <= 0.05]
+    assert min(each.padded_slots for each in within) == best.padded_slots
     assert json.loads(json.dumps(search.to_dict()))["best"] == best.to_dict()
 
 
-def test_a_search_is_the_same_again_and_keeps_its_settings() -> None:
+def test_a_search_is_the_same_again_and_a_table() -> None:
     settings: dict[str, Any] = {"graphs_per_batch": 3, "shapes": 2, "multiple_of": 8, "graphs": 5}
     search, again = tp.search_limits(MOLHIV, **settings), tp.search_limits(MOLHIV, **settings)
     assert search.to_dict() == again.to_dict()
     for limits in search.best.limits:
         assert (limits.nodes + 1) % 8 == limits.edges % 8 == 0
         assert limits.graphs == 5
+    rows = list(csv.DictReader(io.StringIO(search.to_csv())))
+    assert len(rows) == len(search)
+    assert [row["best"] for row in rows].count("1") == 1
 
 
 def test_two_packs_a_batch_hold_as_many_graphs_in_smaller_shapes() -> None:
@@ -61,11 +64,9 @@ def test_graphs_of_other_parts_fit_the_largest_shape() -> None:
 
 
 def test_a_search_counts_batches_as_a_sampler_makes_them() -> None:
-    sizes = [[8, 8]] * 5 + [[39, 39]]
-    candidate = BucketCandidate(Buckets(BUCKETS), tp.pack(sizes, BUCKETS), packs_per_batch=2)
-    assert candidate.plan.packs_of_shapes == (5, 1)
+    candidate = Candidate(Buckets(BUCKETS), (5, 1), 30, {"nodes": 90, "edges": 90}, packs_per_batch=2)
     # The small pack that is left over comes in the batch of the large one.
-    assert candidate.graphs_per_batch == 2
+    assert candidate.graphs_per_batch == 10
 
 
 def test_searches_that_no_buckets_answer_are_refused() -> None:
@@ -76,7 +77,7 @@ def test_searches_that_no_buckets_answer_are_refused() -> None:
     for shapes in (1, 5, 2.5, True):
         with refused(SearchError, "shapes must be an integer in 2..4"):
             tp.search_limits(MOLHIV, graphs_per_batch=4, shapes=shapes)
-    with refused(SearchError, "shapes=2 is for batches of a number of graphs", "'auto'", "graphs_per_batch"):
+    with refused(SearchError, "shapes=2 is for batches of a number of graphs", "'smallest'", "graphs_per_batch"):
         tp.search_limits(MOLHIV, shapes=2)
 
 

@@ -94,7 +94,7 @@ def test_another_version_is_refused(version: object) -> None:
 
 def load(kind: str, path: Path) -> object:
     load = {
-        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load, "search.json": tp.LimitsSearch.load,
+        "plan.json": tp.PackPlan.load, "histogram.json": tp.SizeHistogram.load,
         "metadata.json": lambda file: tp.GraphStore(file.parent),
         "manifest.json": lambda file: tp.MultiStore(file.parent),
     }  # fmt: skip
@@ -108,7 +108,6 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sizes = tp.GraphSizes([[3, 4], [2, 2], [2, 2]])
     tp.pack(sizes, tp.Limits(5, 6)).save(folder / "plan.json")
     tp.SizeHistogram.from_sizes(sizes).save(folder / "histogram.json")
-    tp.search_limits(sizes).save(folder / "search.json")
     write_shards(folder / "shards", [molecules(2), molecules(3)])
     files = {file.name: file for file in folder.glob("*.json")}
     return {
@@ -118,7 +117,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-KINDS = ["plan.json", "histogram.json", "search.json", "metadata.json", "manifest.json"]
+KINDS = ["plan.json", "histogram.json", "metadata.json", "manifest.json"]
 
 
 ODD = st.sampled_from([

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, pack, search_limits
+from dgl_tuplepack import GraphSizes, Limits, PackPlan, SizeHistogram, pack
 from dgl_tuplepack.bounds.instance import as_instance
 from dgl_tuplepack.bounds.quick import quick_bound
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, MethodError, SizesError
@@ -236,8 +236,6 @@ def test_next_fit_refuses_more_graphs_than_memory_may_hold(graphs: int) -> None:
     message = (f"{next_fit.MOST_GRAPHS:,}", f"{graphs:,}", "'auto'")
     with refused(MethodError, *message):
         pack(histogram, Limits(5, 5), "next_fit")
-    with refused(MethodError, *message):
-        search_limits(histogram, ranges={"nodes": [5, 7], "edges": [5, 7]}, method="next_fit")
 
 
 SHUFFLED = SizeHistogram([[1, 3], [4, 2], [5, 5], [0, 0]], [40, 30, 20, 10])

@@ -21,7 +21,7 @@ from dgl_tuplepack import (
     pack,
     search_limits,
 )
-from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SizesError
+from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SearchError, SizesError
 from dgl_tuplepack.plots import (
     plot_distributions,
     plot_fill,
@@ -36,7 +36,7 @@ from tests.messages import refused
 HISTOGRAM = load_example("ogbg-molhiv")
 LIMITS = Limits(222, 502, 256)
 PLAN = pack(HISTOGRAM, LIMITS, "best_fit", heuristic="node")
-GRID = search_limits(HISTOGRAM, ranges={"nodes": range(222, 300, 13), "edges": range(502, 640, 17)})
+SEARCH = search_limits(HISTOGRAM)
 THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
 
 
@@ -134,7 +134,7 @@ def test_cells_cover_the_values_and_nothing_else(values: list[int], step: int, l
 
 
 def test_no_tick_is_written_twice() -> None:
-    ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4}), ranges={"nodes": [8], "edges": [16]}))
+    ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4})))
     ax.figure.draw_without_rendering()
     for axis in (ax.xaxis, ax.yaxis):
         low, high = sorted(axis.get_view_interval())
@@ -234,48 +234,48 @@ def test_a_cap_that_others_keep_counts_as_a_limit() -> None:
 # --- searches
 
 
-def test_a_grid_of_limits_is_a_heat_map() -> None:
-    ax = plot_search(GRID)
-    mesh, front, best = ax.collections
-    corners = mesh.get_coordinates()
-    middles = (corners[:-1, :-1] + corners[1:, 1:]) / 2
-    values = mesh.get_array().reshape(middles.shape[:2])
-    shown = {tuple(np.rint(middles[i, j]).astype(int).tolist()): values[i, j] for i, j in np.ndindex(values.shape)}
-    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in GRID}
-    assert front.get_offsets().tolist() == [list(candidate.limits.values) for candidate in GRID.pareto]
-    assert best.get_offsets().tolist() == [list(GRID.best.limits.values)]
+def test_limits_are_dots_and_the_best_and_the_front_are_marked() -> None:
+    ax = plot_search(SEARCH)
+    dots, front, best = ax.collections
+    shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in SEARCH}
+    assert front.get_offsets().tolist() == [list(candidate.limits.values) for candidate in SEARCH.pareto]
+    assert best.get_offsets().tolist() == [list(SEARCH.best.limits.values)]
     texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert f"({GRID.best.harmonic_mean:.2%})" in texts[1]
-    assert f"({len(GRID.pareto)})" in texts[0]
+    assert f"({SEARCH.best.harmonic_mean:.2%})" in texts[1]
+    assert f"({len(SEARCH.pareto)})" in texts[0]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
 
 
 def test_limits_here_and_there_are_dots() -> None:
-    search = search_limits(HISTOGRAM, plans=40)
-    dots = plot_search(search).collections[0]
+    dots = plot_search(SEARCH).collections[0]
     shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
-    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in search}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in SEARCH}
+
+
+def test_no_harmonic_mean_is_beyond_the_possible() -> None:
+    search = search_limits(SizeHistogram.from_counts({(8, 4): 4}))
+    shown = plot_search(search)
+    shown.figure.draw_without_rendering()
+    highest = max(candidate.harmonic_mean for candidate in search)
+    assert shown.collections[0].colorbar.ax.get_ylim()[1] == shown.collections[0].norm.vmax == highest
 
 
 def test_of_more_components_the_best_in_a_place_is_shown() -> None:
-    ranges = {"nodes": [9, 12, 20], "edges": [9, 14, 16], "triplets": [9, 30, 40]}
-    search = search_limits(THREE, ranges=ranges)
-    assert len(search) == 27
-    mesh = plot_search(search, components=("edges", "triplets")).collections[0]
-    for row, triplets in enumerate(ranges["triplets"]):
-        for column, edges in enumerate(ranges["edges"]):
-            here = [c.score for c in search if c.limits.values[1:] == (edges, triplets)]
-            assert mesh.get_array().reshape(3, 3)[row, column] == pytest.approx(max(here))
+    search = search_limits(THREE)
+    dots = plot_search(search, components=("edges", "triplets")).collections[0]
+    places = {tuple(c.limits.values[1:]) for c in search}
+    assert len(places) == len(dots.get_offsets()) < len(search)
+    for place, value in zip(dots.get_offsets().astype(int).tolist(), dots.get_array(), strict=True):
+        assert value == pytest.approx(max(c.harmonic_mean for c in search if c.limits.values[1:] == tuple(place)))
     with refused(SizesError, "two components, but the search has ['nodes', 'edges', 'triplets']"):
         plot_search(search)
 
 
-def test_own_objectives_are_not_called_efficiency() -> None:
-    search = search_limits(
-        HISTOGRAM, ranges={"nodes": [222, 300], "edges": [502, 700]}, objective=lambda candidate: -candidate.packs
-    )
-    legend = [text.get_text() for text in plot_search(search).get_legend().get_texts()]
-    assert any(f"score {-search.best.packs}" in text for text in legend)
+def test_a_search_of_several_shapes_has_no_picture() -> None:
+    search = search_limits([[1, 1], [1, 1], [9, 9]], graphs_per_batch=1, shapes=2)
+    with refused(SearchError, "several", "shapes="):
+        plot_search(search)
 
 
 # --- all of them
@@ -286,7 +286,7 @@ def drawn() -> list[Any]:
     plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
     return [
         plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_methods(plans),
-        plot_search(GRID),
+        plot_search(SEARCH),
     ]  # fmt: skip
 
 
@@ -375,7 +375,7 @@ def test_fill_that_is_equal_in_all_packs_is_drawn_too() -> None:
 def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called() -> None:
     names = ("nodes:user", "nodes:item", "edges:user:follows:user", "edges:user:likes:item")
     histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(4)] for i in range(9)], names))
-    search = search_limits(histogram, plans=9)
+    search = search_limits(histogram)
     for width, height in ((6.4, 4.8), (5.2, 4.1)):
         for draw in (
             lambda ax: plot_distributions(histogram, search.best.limits, ax),
