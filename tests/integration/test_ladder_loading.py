@@ -14,7 +14,6 @@ import torch
 from dgl.dataloading import GraphDataLoader
 from torch._dynamo.utils import counters
 from torch.utils.data import Subset
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, InputError, LimitsError, PlanError, SamplerError, SearchError
@@ -252,14 +251,14 @@ def test_a_compiled_step_compiles_once_for_each_shape(backend: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_stateful_loader_resumes_with_the_shapes(workers: int, tmp_path: Path) -> None:
+def test_a_loader_resumes_with_the_shapes(workers: int, tmp_path: Path) -> None:
     items = items_of("homogeneous")
     store = tp.GraphStore.write(tmp_path / "store", items)
 
     def loader() -> Any:
         sampler = samplers(items)[1]
         view = store.padded(sampler.limits, PACKS)
-        return StatefulDataLoader(view, sampler=sampler, batch_size=None, num_workers=workers)
+        return tp.PackedLoader(view, sampler, num_workers=workers)
 
     whole = list(loader())
 
@@ -282,13 +281,11 @@ def test_states_and_plans_of_another_ladder_are_refused() -> None:
     sizes = tp.GraphSizes([[3, 3], [9, 9], [2, 2], [4, 1]] * 5)
     small, middle, large = (tp.Limits(n, n) for n in (5, 7, 12))
     sampler = tp.PackBatchSampler(sizes, [small, large])
-    state = json.loads(json.dumps(sampler.state_dict()))
-    tp.PackBatchSampler(sizes, [small, large]).load_state_dict(state)
+    state = json.loads(json.dumps(tp.PackedLoader([], sampler).state_dict()))
+    tp.PackedLoader([], tp.PackBatchSampler(sizes, [small, large])).load_state_dict(state)
     for other in ([middle, large], large, [small, middle, large]):
         with refused(SamplerError, "saved with limits"):
-            tp.PackBatchSampler(sizes, other).load_state_dict(state)
-    with refused(SamplerError, "saved with limits"):
-        sampler.load_state_dict(tp.PackBatchSampler(sizes, large).state_dict())
+            tp.PackedLoader([], tp.PackBatchSampler(sizes, other)).load_state_dict(state)
     with refused(PlanError, "one of them is a ladder", "make a plan for these limits"):
         tp.PackBatchSampler(sizes, large, plan=sampler.plan)
     with refused(PlanError, "one of them is a ladder", "make a plan for these limits"):

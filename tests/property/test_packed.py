@@ -17,7 +17,7 @@ from dgl.dataloading import GraphCollator, GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SchemaError, SizesError
@@ -281,18 +281,6 @@ def test_collate_of_dgl_gives_what_the_loader_gives() -> None:
     assert found.values.keys() == {"y", "n"}
     for name, value in labels.values.items():
         assert torch.equal(found.values[name], value)
-
-
-def test_samplers_of_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS)
-    for drop_last in (False, True):
-        with refused(SamplerError, "DistributedSampler", "would repeat packs", "use_ddp=False"):
-            DistributedSampler(packed, num_replicas=2, rank=0, drop_last=drop_last)
-    assert len(list(DistributedSampler(packed, num_replicas=1, rank=0))) == len(packed)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    with refused(SamplerError, "DistributedSampler", "would repeat packs"):
-        GraphDataLoader(packed, batch_size=2, use_ddp=True)
 
 
 def test_a_copy_has_the_same_packs() -> None:

@@ -596,7 +596,7 @@ def test_switches_are_true_or_false(name: str, value: Any) -> None:
 def test_switches_of_numpy() -> None:
     s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
     assert s.content == "fixed"
-    state = s.state_dict()
+    state = tp.PackedLoader([], s).state_dict()
     assert json.loads(json.dumps(state)) == state
 
 
