@@ -6,7 +6,6 @@ import typer
 from benchmarks import (
     ablation,
     fusion,
-    jax_batches,
     limits,
     loading,
     norm,
@@ -20,7 +19,7 @@ from benchmarks import (
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, fusion, norm, pyg, jax_batches):
+for part in (packing, ablation, limits, loading, scaling, shards, training, zoo, ranks, fusion, norm, pyg):
     app.add_typer(part.app)
 
 if __name__ == "__main__":
