@@ -24,7 +24,6 @@ EXTRAS = {
     "fsspec": "torch",
     "distributed": "dask",
     "torch_geometric": "pyg",
-    "jax": "jax",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 from benchmarks import (
     ablation,
-    jax_batches,
     loading,
     packing,
     pyg,
@@ -17,7 +16,7 @@ from benchmarks import (
 )
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, loading, scaling, shards, training, zoo, ranks, pyg, jax_batches):
+for part in (packing, ablation, loading, scaling, shards, training, zoo, ranks, pyg):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

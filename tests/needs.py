@@ -25,7 +25,7 @@ HAS_DGL = find_spec("dgl") is not None
 WITHOUT = (
     "integration/test_without_dgl.py",
     "property/test_assemble.py",
-    "property/test_jax.py",
+    "property/test_jraph.py",
     "property/test_pyg.py",
     "property/test_pyg_models.py",
     "property/test_resume.py",

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from dgl_tuplepack.compiling.modules import buffers_of, modules_kept
+from dgl_tuplepack.compiling.torch_private import hooks_of, version_of
 
 _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
@@ -42,7 +43,7 @@ class Copied(NamedTuple):
 
     def is_written(self) -> bool:
         """Return whether a run in the same precision wrote to the copy, or to its gradient."""
-        if self.copy._version != self.version or (
+        if version_of(self.copy) != self.version or (
             self.copy.is_leaf and _has_gradient(self.copy) != _has_gradient(self.original)
         ):
             return True
@@ -250,10 +251,10 @@ class _Copies(TorchFunctionMode):
             plain = tensor.detach()
             copy = plain.to(_EXACT[plain.dtype]) if self._exact and plain.dtype in _EXACT else self._copy(plain)
         copy.requires_grad_(tensor.requires_grad)
-        self.copies[id(tensor)] = Copied(tensor, copy, copy._version)
+        self.copies[id(tensor)] = Copied(tensor, copy, version_of(copy))
         if tensor.is_leaf and tensor.requires_grad:
             # Hooks that change gradients, and gradients that an optimiser reads.
-            for hook in (tensor._backward_hooks or {}).values():
+            for hook in hooks_of(tensor):
                 copy.register_hook(hook)  # type: ignore[no-untyped-call]
             if tensor.grad is not None:
                 copy.grad = self._copied_tensor(tensor.grad)

@@ -11,12 +11,13 @@ import importlib
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dgl_tuplepack.errors import CompileError
 
@@ -215,3 +216,13 @@ def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
     """Places in Python code that an error of the tracer belongs to, outermost first: file, line number, line."""
     stack = getattr(error, "real_stack", None) or ()
     return [(frame.filename, frame.lineno or 0, frame.line or "") for frame in stack]
+
+
+def version_of(tensor: Tensor) -> int:
+    """Return how often a tensor was written to."""
+    return tensor._version
+
+
+def hooks_of(tensor: Tensor) -> list[Callable[[Tensor], Any]]:
+    """Return the hooks that change the gradient of a leaf."""
+    return [*(tensor._backward_hooks or {}).values()]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from dgl_tuplepack.graphs.blocks import EdgeType
-from dgl_tuplepack.graphs.build import dgl_and_formats, graph_of_types, joined_relations, relation, set_batch
+from dgl_tuplepack.graphs.build import (
+    dgl_and_formats,
+    frame_maker,
+    graph_of_types,
+    joined_relations,
+    relation,
+    set_batch,
+)
 from dgl_tuplepack.graphs.joining import build_batches
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
+from dgl_tuplepack.graphs.schema import Schema, as_label
 
 
 class BatchBuilder:
@@ -22,10 +27,12 @@ class BatchBuilder:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._empty, self._types = graph_of_types(schema.node_types, schema.edge_types)
-        self._node_columns = [_columns(schema.node_features[t]) for t in schema.node_types]
-        self._edge_columns = [_columns(schema.edge_features[e]) for e in schema.edge_types]
-        self._frame = dgl_and_formats()[0].frame.Frame(num_rows=0)
+        self._node_types, self._edge_types = [*schema.node_types], [*schema.edge_types]
+        self._short_types = [e[1] for e in schema.edge_types]
+        self._types = graph_of_types(schema.node_types, schema.edge_types)
+        specs = [*schema.node_features.values(), *schema.edge_features.values()]
+        self._frames = [frame_maker({name: (each.shape, each.dtype) for name, each in of.items()}) for of in specs]
+        self._new = dgl_and_formats()[0].DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Make ``(DGLGraph, labels)``; without labels, the DGLGraph alone. Named graphs are a dict of DGLGraphs.
@@ -34,67 +41,22 @@ class BatchBuilder:
         nodes of each graph, for each node type; edges of each graph, for each edge type; sources and destinations of
         each edge type; features of nodes, of edges, and labels, in the order of ``schema.columns()``.
         """
-        schema, types = self._schema, len(totals) - 1
-        num_nodes = dict(zip(schema.node_types, totals, strict=False))
-        nodes_per_graph = dict(zip(schema.node_types, tensors, strict=False))
-        edges_per_graph = dict(zip(schema.edge_types, tensors[len(num_nodes) : types], strict=True))
-        left = iter(tensors[types:])
-        endpoints = {e: (next(left), next(left)) for e in schema.edge_types}
+        schema, left, number = self._schema, iter(tensors), len(self._node_types)
+        num_nodes = dict(zip(self._node_types, totals, strict=False))
+        # The types come first in zip, which would drop a tensor otherwise.
+        nodes_per_graph = dict(zip(self._node_types, left, strict=False))
+        edges_per_graph = dict(zip(self._edge_types, left, strict=False))
         if schema.graph_names:
-            graph = self._named(num_nodes, nodes_per_graph, edges_per_graph, endpoints, left)
+            ends = {e: (next(left), next(left)) for e in self._edge_types}
+            nodes = {t: {name: next(left) for name in names} for t, names in schema.node_features.items()}
+            edges = {e: {name: next(left) for name in names} for e, names in schema.edge_features.items()}
+            per_graph = nodes_per_graph, edges_per_graph
+            graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
-            graph = self._graph(totals, num_nodes, endpoints, left)
+            relations = [relation((next(left), next(left)), e, num_nodes) for e in self._edge_types]
+            frames = [make(left, rows) for make, rows in zip(self._frames, totals, strict=False)]
+            index = joined_relations(relations, self._types, num_nodes)
+            graph = self._new(index, [*self._node_types], [*self._short_types], frames[:number], frames[number:])
             set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
         labels = dict(zip(schema.labels, left, strict=True))
         return (graph, as_label(labels)) if labels else graph
-
-    def _graph(
-        self,
-        totals: list[int],
-        num_nodes: dict[str, int],
-        endpoints: dict[EdgeType, tuple[Tensor, Tensor]],
-        left: Iterator[Tensor],
-    ) -> Any:
-        relations = [relation(ends, e, num_nodes) for e, ends in endpoints.items()]
-        frames = [
-            self._filled(columns, left, number)
-            for columns, number in zip(self._node_columns + self._edge_columns, totals, strict=False)
-        ]
-        inside = {
-            "_graph": joined_relations(relations, self._types, num_nodes),
-            "_node_frames": frames[: len(num_nodes)],
-            "_edge_frames": frames[len(num_nodes) :],
-        }
-        return _copy(self._empty, inside)
-
-    def _filled(self, columns: Mapping[str, Any], features: Iterator[Tensor], num_rows: int) -> Any:
-        """Frame of the next features, of as many rows."""
-        filled = {name: _copy(column, {"storage": next(features)}) for name, column in columns.items()}
-        return _copy(self._frame, {"_columns": filled, "_num_rows": num_rows, "_initializers": {}})
-
-    def _named(
-        self,
-        num_nodes: dict[str, int],
-        nodes_per_graph: dict[str, Tensor],
-        edges_per_graph: dict[EdgeType, Tensor],
-        endpoints: dict[EdgeType, tuple[Tensor, Tensor]],
-        left: Iterator[Tensor],
-    ) -> Any:
-        schema = self._schema
-        nodes = {t: {name: next(left) for name in names} for t, names in schema.node_features.items()}
-        edges = {e: {name: next(left) for name in names} for e, names in schema.edge_features.items()}
-        return build_batches(schema.graph_names, endpoints, nodes, edges, nodes_per_graph, edges_per_graph, num_nodes)
-
-
-def _columns(specs: Mapping[str, ArraySpec]) -> dict[str, Any]:
-    """Columns of features of no rows."""
-    dgl, _ = dgl_and_formats()
-    empty = {name: torch.empty((0, *spec.shape), dtype=spec.dtype, device="cpu") for name, spec in specs.items()}
-    return {name: dgl.frame.Column(tensor) for name, tensor in empty.items()}
-
-
-def _copy(template: Any, changed: dict[str, Any]) -> Any:
-    """Shallow copy with other attributes, as ``DGLGraph.__copy__`` makes it; calling the class takes twice as long."""
-    new = object.__new__(type(template))
-    new.__dict__ = template.__dict__ | changed
-    return new

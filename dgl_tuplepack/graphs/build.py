@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.graphs.blocks import EdgeType
@@ -17,23 +15,18 @@ from dgl_tuplepack.graphs.blocks import EdgeType
 
 @functools.cache
 def dgl_and_formats() -> tuple[Any, Any]:
-    """Return DGL, and all sparse formats as its objects, which are converted once, not at each batch."""
+    """Return DGL, and all sparse formats as its objects, which it would convert for half of the time of a graph."""
     dgl = load("dgl")
-    return dgl, dgl._ffi.object_generic.convert_to_object(["coo", "csr", "csc"])
+    return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
 
 
 @functools.lru_cache(maxsize=64)
-def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> tuple[Any, Any]:
-    """Return an empty graph of these types, and the graph of the types themselves; None for one type of each."""
-    dgl, _ = dgl_and_formats()
-    none, num_nodes = torch.empty(0, dtype=torch.int64, device="cpu"), dict.fromkeys(node_types, 0)
-    relations = [relation((none, none), edge_type, num_nodes) for edge_type in edge_types]
-    types = None
-    if len(node_types) > 1 or len(edge_types) > 1:
-        ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
-        types = dgl.graph_index.from_coo(len(node_types), *ends, True)
-    index = joined_relations(relations, types, num_nodes)
-    return dgl.DGLGraph(index, list(node_types), [e[1] for e in edge_types]), types
+def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
+    """Return the graph whose nodes and edges are these types; None for one type of each."""
+    if len(node_types) == len(edge_types) == 1:
+        return None
+    ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
+    return load("dgl").graph_index.from_coo(len(node_types), *ends, True)
 
 
 def build_graph(
@@ -50,19 +43,20 @@ def build_graph(
 
     The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would check the endpoints again,
     which takes as long as all the rest and waits for the device, and would sort the types. So the graph is put together
-    as they do it; what depends on the types alone is copied from a graph of them, as ``DGLGraph.local_var`` does.
+    as they do it.
     """
-    empty, types = graph_of_types(tuple(num_nodes), tuple(endpoints))
+    dgl, _ = dgl_and_formats()
+    types = graph_of_types(tuple(num_nodes), tuple(endpoints))
     relations = [
         relation(ends, edge_type, num_nodes, None if row_pointers is None else row_pointers[edge_type])
         for edge_type, ends in endpoints.items()
     ]
-    graph = copy.copy(empty)
-    graph._graph = joined_relations(relations, types, num_nodes)
-    dgl, _ = dgl_and_formats()
-    graph._node_frames = [dgl.frame.Frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
-    graph._edge_frames = [dgl.frame.Frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
-    return graph
+    frame = dgl.frame.Frame
+    nodes = [frame(node_features[t], num_rows=number) for t, number in num_nodes.items()]
+    edges = [frame(edge_features[e], num_rows=len(src)) for e, (src, _) in endpoints.items()]
+    return dgl.DGLGraph(
+        joined_relations(relations, types, num_nodes), list(num_nodes), [e[1] for e in endpoints], nodes, edges
+    )
 
 
 def relation(
@@ -73,10 +67,7 @@ def relation(
     (src, dst), (source, _, destination) = ends, edge_type
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
-        # What create_unitgraph_from_coo does, without the layers between; they take longer than DGL's own work.
-        converted, create = dgl.ndarray.from_dlpack, dgl.heterograph_index._CAPI_DGLHeteroCreateUnitGraphFromCOO
-        rows, columns = converted(to_dlpack(src.contiguous())), converted(to_dlpack(dst.contiguous()))
-        return create(*sizes, rows, columns, formats, False, False)
+        return dgl.heterograph_index.create_unitgraph_from_coo(*sizes, src, dst, formats)
     # DGL 1.1 fails in sums with edge features without ids of edges, although it says that they are optional.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
     return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
@@ -89,6 +80,25 @@ def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, i
     dgl, _ = dgl_and_formats()
     numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
     return dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
+
+
+def frame_maker(
+    specs: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
+) -> Callable[[Iterator[Tensor], int], Any]:
+    """Return a function from the next tensors, of these shapes of rows and types, and a number of rows to a frame."""
+    module = load("dgl").frame
+    new, column = module.Frame, module.Column
+    schemes = [(name, module.Scheme(*spec)) for name, spec in specs.items()]
+
+    def make(tensors: Iterator[Tensor], num_rows: int) -> Any:
+        frame = new(num_rows=num_rows)
+        # To set columns by their names would find out shapes and types anew, which takes as long as all the rest.
+        columns = frame._columns
+        for name, scheme in schemes:
+            columns[name] = column(next(tensors), scheme)
+        return frame
+
+    return make
 
 
 def build_batch(
@@ -113,5 +123,5 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
     if idtype != torch.int64:
         nodes = {t: number.to(idtype) for t, number in nodes.items()}
         edges = {e: number.to(idtype) for e, number in edges.items()}
-    # What set_batch_num_nodes and set_batch_num_edges do, without looking at the dicts first.
-    graph._batch_num_nodes, graph._batch_num_edges = nodes, edges
+    graph.set_batch_num_nodes(nodes)
+    graph.set_batch_num_edges(edges)

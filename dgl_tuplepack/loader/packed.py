@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.loader.state import Position, position_of, state_of
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
@@ -44,11 +46,27 @@ class _WholeBatches(Dataset[Any]):
         return self.view[ids]
 
 
+class _Delivery(Iterator[Any]):
+    """One iteration of a `PackedLoader`, which begins with its first batch and counts batches as the loop gets them."""
+
+    def __init__(self, loader: PackedLoader) -> None:
+        self._loader = loader
+        self._batches: Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        if self._batches is None:
+            # Lightning sets the epoch after iter(), and workers take batches long before they deliver them.
+            self._position, self._batches = self._loader._begun()
+        batch = next(self._batches)
+        self._position.batches += 1
+        return batch
+
+
 class PackedLoader(DataLoader[Any]):
     """A loader of whole batches, made by `packed_loader` and `packed_loaders`.
 
     It is a torch DataLoader without batches of its own: the sampler gives lists of ids, and the dataset a batch for
-    each.
+    each. An iteration, and so its workers, begin with its first batch.
 
     Attributes
     ----------
@@ -84,6 +102,8 @@ class PackedLoader(DataLoader[Any]):
         **settings: Any,
     ) -> None:
         self.padded, self.search = padded, search
+        # Of the latest iteration, or of a state that was loaded since.
+        self._position = Position(0)
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
@@ -125,6 +145,51 @@ class PackedLoader(DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
         self.sampler.set_epoch(epoch)
+        if self._position.epoch != epoch:
+            self._position = Position(epoch)
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        return _Delivery(self)
+
+    def _begun(self) -> tuple[Position, Iterator[Any]]:
+        """Begin an iteration; after the batches of a state, if one was loaded."""
+        epoch, latest = self.sampler.epoch, self._position
+        if latest.in_middle and latest.epoch != epoch:
+            warnings.warn(
+                f"the loader resumes in the middle of epoch {latest.epoch}, but epoch {epoch} was set since, as "
+                "Lightning does with a checkpoint saved after a fit that max_steps ended; the batches left of epoch "
+                f"{latest.epoch} come first. To begin epoch {epoch} instead, call set_epoch of the loader.",
+                UserWarning,
+                stacklevel=3,
+            )
+            epoch = latest.epoch
+        done = latest.batches if latest.length and latest.epoch == epoch else 0
+        self._position = Position(epoch, done)
+        self.sampler.set_epoch(epoch, skip=done)
+        return self._position, super().__iter__()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the current epoch stands: plain values, a few hundred bytes, equal on all ranks.
+
+        It counts the batches that the loop got in the latest iteration, whatever workers have taken. Lightning saves
+        and restores it with its checkpoints.
+        """
+        epoch, latest = self.sampler.epoch, self._position
+        return state_of(self.sampler, latest if latest.in_middle or latest.epoch == epoch else Position(epoch))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration continue after the batches that the loop got before the state was saved.
+
+        The epoch becomes that of the state; after its end, there is nothing left of it. `set_epoch` with another epoch
+        forgets the state. `len` stays the length of the whole epoch.
+
+        Raises
+        ------
+        SamplerError
+            The state comes from a loader with other settings or graphs; names both values.
+        """
+        self._position = position_of(state, self.sampler)
+        self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:
         packs = f"{self.packs_per_batch} pack{'s' if self.packs_per_batch > 1 else ''}"

@@ -23,7 +23,6 @@ from dgl_tuplepack.padding.shape import Fill
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.sampler import PackBatchSampler
-from dgl_tuplepack.sampler.callers import in_distributed_sampler
 from dgl_tuplepack.sampler.dealing import EpochBatches
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
@@ -56,7 +55,8 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
     limits
         Inclusive maxima of one pack.
     plan, content, shuffle, seed, num_replicas, rank, oversize, replan_every
-        As in `PackBatchSampler`. Each rank has packs of its own, equally many, so a loader must not split them again.
+        As in `PackBatchSampler`. Each rank has packs of its own, equally many, so a loader must not split them again:
+        with ``use_ddp=True``, or Lightning's ``use_distributed_sampler=True``, graphs would be lost without an error.
         With `shuffle` packs come in random order by themselves.
     multiple_of
         Packs in a batch of the loader: the last packs are followed by empty ones, so that there is a multiple of this
@@ -191,12 +191,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """Packs of this rank in the epoch, with the empty ones that make it a multiple of `multiple_of`."""
-        if in_distributed_sampler():
-            raise SamplerError(
-                "a DistributedSampler (use_ddp=True in GraphDataLoader) would repeat packs, and each rank of a "
-                "PackedDataset has packs of its own already; leave it out: use_ddp=False, or in Lightning "
-                "use_distributed_sampler=False, and call set_epoch of the dataset."
-            )
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:

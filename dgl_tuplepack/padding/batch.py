@@ -25,7 +25,6 @@ from dgl_tuplepack.padding.tensors import BatchTensors
 if TYPE_CHECKING:
     from dgl import DGLGraph
 
-    from dgl_tuplepack.padding.jax_graphs import JaxGraphs
 
 Labels = Tensor | dict[str, Tensor] | None
 
@@ -166,19 +165,20 @@ class PaddedBatch:
         return BatchTensors(**values)
 
     @property
-    def jraph(self) -> JaxGraphs:
-        """The batch as JAX arrays in a named tuple, a ``jraph.GraphsTuple`` where jraph is installed.
+    def jraph(self) -> Any:
+        """The batch as arrays of numpy in a ``jraph.GraphsTuple``, or a named tuple of its fields without jraph.
 
-        Large arrays share the memory of the batch where JAX allows it, so do not write into the batch afterwards.
-        Arrays of a batch on the CPU are on JAX's default device, others where the batch is.
+        `nodes` and `edges` are dicts of features; `globals` is a dict with ``"labels"`` and ``"graph_ids"``. For
+        heterographs and named graphs, fields are dicts by type. The padding graph stands directly behind the real
+        graphs, as jraph pads, and empty graphs come last; `n_node` and `n_edge` are int32. Nodes, edges and masks are
+        in the order of the batch. Arrays share its memory; those of a batch on a device are copied.
 
-        Without JAX's 64 bits, numbers of 64 bits become numbers of 32 bits; a SchemaError names one that these cannot
-        hold, where JAX itself would change it silently.
+        JAX takes the tuple as an argument of compiled functions. It narrows numbers of 64 bits without a word, unless
+        ``jax_enable_x64`` is set.
         """
-        load("jax")
-        from dgl_tuplepack.padding.jax_graphs import jax_graphs
+        from dgl_tuplepack.padding.jraph_graphs import graphs_tuple
 
-        return jax_graphs(self)
+        return graphs_tuple(self)
 
     @property
     def device(self) -> torch.device:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,12 @@ from dgl_tuplepack.sampler.checks import (
     check_plan,
     chosen_content,
     chosen_period,
-    default_period,
     planning_versions,
     split_oversize,
 )
 from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches
 from dgl_tuplepack.sampler.epochs import Epochs
-from dgl_tuplepack.sampler.iterator import BatchIterator
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.position import Progress
-from dgl_tuplepack.sampler.state import as_state, check_same, epoch_of
 from dgl_tuplepack.sampler.weights import labels_of_graphs
 from dgl_tuplepack.sizes import FloatArray, GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
@@ -144,7 +141,9 @@ class PackBatchSampler(Sampler[list[int]]):
             self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
-            self._progress = Progress(self.content)
+            self._epoch, self._skip = 0, 0
+            # The latest iteration: how many there were, its epoch, and whether a repeated epoch was warned of.
+            self._iterations, self._iterated, self._warned = 0, -1, False
             # Epoch and `graphs_per_batch` of it, where counting takes time.
             self._counted: tuple[int, float] = (-1, 0.0)
             sizes, shapes = sizes_of(sizes), as_shapes(limits)
@@ -190,11 +189,7 @@ class PackBatchSampler(Sampler[list[int]]):
     @property
     def epoch(self) -> int:
         """The current epoch, 0 at first; see `set_epoch`."""
-        return self._progress.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self._progress.epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        return self._epoch
 
     @property
     def plan(self) -> PackPlan:
@@ -206,9 +201,21 @@ class PackBatchSampler(Sampler[list[int]]):
         """The sampler itself: where frameworks look for `set_epoch`."""
         return self
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
-        self.epoch = epoch
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """Choose the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` of its batches.
+
+        So does a training resume that saved its epoch and how many batches the loop got from a loader. `packed_loader`
+        counts by itself: see `PackedLoader.state_dict`.
+
+        Raises
+        ------
+        SamplerError
+            `epoch` is out of range, or the epoch has fewer batches than `skip`.
+        """
+        epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        # Counting the batches may need a plan, which takes time.
+        self._skip = whole_number("skip", skip, 0, self._length(epoch), SamplerError) if skip != 0 else 0
+        self._epoch = epoch
 
     def __len__(self) -> int:
         """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
@@ -217,9 +224,34 @@ class PackBatchSampler(Sampler[list[int]]):
     def _length(self, epoch: int) -> int:
         return self._epochs.length(epoch)
 
-    def __iter__(self) -> BatchIterator:
-        # The epoch begins with the first batch: loaders call iter() more than once an epoch.
-        return BatchIterator(self)
+    def __iter__(self) -> Iterator[list[int]]:
+        # A generator, so the epoch begins with its first batch: loaders call iter() more often than they use it.
+        epoch, first = self.epoch, self._skip
+        self._warn_of_repetition()
+        batches = self._batches_of(epoch)
+        self._epochs.plans.prepare(epoch)
+        self._iterations, self._iterated = self._iterations + 1, epoch
+        this = self._iterations
+        for step in range(first, len(batches)):
+            if self.epoch != epoch and self._iterations == this:
+                raise SamplerError(
+                    f"the epoch was set to {self.epoch} when this iteration of epoch {epoch} had begun and {step} of "
+                    "its batches were taken, so a loop would continue with those of another epoch; call set_epoch "
+                    "before iter(loader): a loader with workers takes its first batches there. The loader of "
+                    "packed_loader waits for the first batch."
+                )
+            yield batches[step]
+
+    def _warn_of_repetition(self) -> None:
+        """Warn, once, if an epoch begins again whose batches ought to be others; only "fixed" repeats batches."""
+        if self._iterated == self.epoch and not self._skip and self.content != "fixed" and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
+                f"is {self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     def _batches_of(self, epoch: int) -> EpochBatches:
         """Batches of this rank in an epoch."""
@@ -302,53 +334,9 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         return self._epochs.delivered(self.epoch).weights(self._num_ids)
 
-    def state_dict(self, delivered: int | None = None) -> dict[str, Any]:
-        """Where the current epoch stands, in a few hundred bytes; equal on all ranks.
-
-        Parameters
-        ----------
-        delivered
-            Batches that the loop got in the latest iteration; those before an iteration that was resumed are added.
-            None: all batches taken from the sampler. A plain DataLoader with workers takes batches long before it
-            delivers them, so None is then refused in mid-epoch.
-
-        Returns
-        -------
-        dict
-            Plain values, for `load_state_dict` of a sampler with the same settings; see ``docs/training.md``.
-
-        Raises
-        ------
-        SamplerError
-            `delivered` exceeds the batches of the epoch, or is None where batches are taken early.
-        """
-        position = self._progress.delivered(delivered, self._length(self.epoch))
-        return as_state(self._settings(), self.plan.fingerprint, self.epoch, position)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration resume the epoch of a state, after the batches delivered before it was saved.
-
-        The epoch becomes the one of the state. A state from the end of its epoch has nothing left to deliver and
-        keeps a later epoch. `set_epoch` to another epoch begins that epoch at its start.
-
-        Raises
-        ------
-        SamplerError
-            The state comes from a sampler with other settings or graphs; names both values.
-        """
-        self._progress.load(*self._read(state))
-
-    def _read(self, state: Any) -> tuple[int, int, int]:
-        """Epoch and position of a state of this sampler, and the length of that epoch."""
-        epoch = epoch_of(state, self._settings())
-        # Last, since the plan of that epoch may have to be made.
-        check_same("plan", state["plan"], self._epochs.plans.of(epoch).plan.fingerprint)
-        length = self._length(epoch)
-        return epoch, whole_number("position of a state", state["position"], 0, length, SamplerError), length
-
     def _settings(self) -> dict[str, Any]:
         """Settings that, together with the plan, decide which graphs a batch holds; plain values."""
-        settings = {
+        return {
             "seed": self.seed,
             "content": self.content,
             "shuffle": self.shuffle,
@@ -358,8 +346,5 @@ class PackBatchSampler(Sampler[list[int]]):
             "num_graphs": self._histogram.num_graphs,
             "limits": self._asked_limits.to_dict(),
             "sizes": self._sizes_checksum,
+            "replan_every": self.replan_every,
         }
-        # Left out where the content implies it, so that states of earlier releases stay valid.
-        if self.replan_every != default_period(self.content):
-            settings["replan_every"] = self.replan_every
-        return settings

@@ -334,7 +334,7 @@ def _with_progress(blocks: Iterable[GraphBlock], total: int | None) -> Iterator[
 def refuse_those_of_stores(settings: Iterable[str]) -> None:
     """Refuse (InputError) settings of views that copy whole stretches of a store."""
     for name in settings:
-        if name in ("as_stored", "ring", "separate"):
+        if name in ("as_stored", "separate"):
             raise InputError(
                 f"{name} is for batches that are copied from a store, not for a dataset, a transform of graphs or a "
                 "collate_fn; leave it out, or write a store (GraphStore.write, also with pre_transform=)."

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
 from dgl_tuplepack.errors import UnsupportedError
-from dgl_tuplepack.tensor_graph.dispatch import is_traced
 
 _STRUCTURE = (
     "its structure does not change: shapes would depend on data, which compiled code cannot have. Change the DGLGraphs "
@@ -60,22 +57,10 @@ INSTEAD = {name: remedy for remedy, names in _INSTEAD.items() for name in names.
 def refusal(name: str) -> AttributeError:
     """Error for an attribute that a TensorGraph does not have."""
     if name in _INSIDE:
-        return UnsupportedError(f"{_caller()} reads the inside of a DGLGraph and does not take a TensorGraph: {_FREE}")
+        return UnsupportedError(f"a function of DGL reads {name!r} of a DGLGraph, which no TensorGraph has: {_FREE}")
     if name in INSTEAD:
         return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
     return AttributeError(
         f"a TensorGraph has no attribute {name!r}; it offers features, message passing and counts of a DGLGraph, "
         "listed in docs/compiling.md."
     )
-
-
-def _caller() -> str:
-    """Name of the function of DGL that was called, as far as a tracer lets it be seen."""
-    frame = None if is_traced() else sys._getframe(3)
-    name = "this function"
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] != "dgl" or module.startswith("dgl.nn."):
-            break
-        name, frame = f"{module}.{frame.f_code.co_name}", frame.f_back
-    return name

@@ -235,17 +235,42 @@ def test_a_compiled_step_compiles_once_for_each_shape(backend: str, tmp_path: Pa
     assert counters["stats"]["unique_graphs"] == 2
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_resumes_with_the_shapes(workers: int, tmp_path: Path) -> None:
+    items = items_of("homogeneous")
+    store = tp.GraphStore.write(tmp_path / "store", items)
+
+    def loader() -> Any:
+        sampler = samplers(items)[1]
+        view = store.padded(sampler.limits, PACKS)
+        return tp.PackedLoader(view, sampler, num_workers=workers)
+
+    whole = list(loader())
+
+    def state_after(done: int) -> Any:
+        first = loader()
+        for _, _ in zip(range(done), first, strict=False):
+            state = copy.deepcopy(first.state_dict())
+        return state
+
+    for done in (1, 2, len(whole)):
+        again = loader()
+        again.load_state_dict(state_after(done))
+        rest = list(again)
+        assert len(rest) == len(whole) - done
+        for found, right in zip(rest, whole[done:], strict=True):
+            assert_same_batch(found, right)
+
+
 def test_states_and_plans_of_other_shapes_are_refused() -> None:
     sizes = tp.GraphSizes([[3, 3], [9, 9], [2, 2], [4, 1]] * 5)
     small, middle, large = (tp.Limits(n, n) for n in (5, 7, 12))
     sampler = tp.PackBatchSampler(sizes, [small, large])
-    state = json.loads(json.dumps(sampler.state_dict()))
-    tp.PackBatchSampler(sizes, [small, large]).load_state_dict(state)
+    state = json.loads(json.dumps(tp.PackedLoader([], sampler).state_dict()))
+    tp.PackedLoader([], tp.PackBatchSampler(sizes, [small, large])).load_state_dict(state)
     for other in ([middle, large], large, [small, middle, large]):
         with refused(SamplerError, "saved with limits"):
-            tp.PackBatchSampler(sizes, other).load_state_dict(state)
-    with refused(SamplerError, "saved with limits"):
-        sampler.load_state_dict(tp.PackBatchSampler(sizes, large).state_dict())
+            tp.PackedLoader([], tp.PackBatchSampler(sizes, other)).load_state_dict(state)
     with refused(PlanError, "one of them has several shapes", "make a plan for these limits"):
         tp.PackBatchSampler(sizes, large, plan=sampler.plan)
     with refused(PlanError, "one of them has several shapes", "make a plan for these limits"):

@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def run_blocks(page: Path) -> dict[str, Any]:
     """Run the blocks of a page one after another, as a reader would; return what they define.
 
-    Those of JAX are left out where it is absent; without DGL, `tests/property/test_jax.py` runs them.
+    Those of JAX are left out where it is absent; without DGL, `tests/property/test_jraph.py` runs them.
     """
     namespace: dict[str, Any] = {}
     for block in BLOCK.findall(page.read_text(encoding="utf-8")):

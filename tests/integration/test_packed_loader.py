@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import json
 import tempfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -440,16 +441,36 @@ def test_the_loader_tells_what_it_is_made_of() -> None:
     assert isinstance(first, tp.PaddedBatch)
 
 
-def test_a_resumed_loader_goes_on_where_the_state_was_saved() -> None:
-    arguments: dict[str, Any] = {"graphs_per_batch": 6, "seed": 4, "num_workers": 2}
-    whole = [batch.graph_ids.tolist() for batch in tp.packed_loader(tp.with_ids(ITEMS), **arguments)]
-    loader = tp.packed_loader(tp.with_ids(ITEMS), **arguments)
-    batches: Iterator[Any] = iter(loader)
-    begun = [next(batches).graph_ids.tolist() for _ in range(3)]
-    state = loader.sampler.state_dict(delivered=3)
-    resumed = tp.packed_loader(tp.with_ids(ITEMS), **arguments)
-    resumed.sampler.load_state_dict(state)
-    assert begun + [batch.graph_ids.tolist() for batch in resumed] == whole
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_resumed_loader_goes_on_where_the_state_was_saved(workers: int) -> None:
+    """In another object or the same, and twice; batches that workers have taken count only once the loop gets them."""
+    arguments: dict[str, Any] = {"graphs_per_batch": 6, "seed": 4, "num_workers": workers}
+
+    def loader_of() -> Any:
+        return tp.packed_loader(tp.with_ids(ITEMS), **arguments)
+
+    def some(loader: Any, number: int | None) -> list[Any]:
+        return [batch.graph_ids.tolist() for batch in itertools.islice(loader, number)]
+
+    first = loader_of()
+    whole = some(first, None)
+    assert first.state_dict()["position"] == len(whole)
+    first.set_epoch(1)
+    next_epoch = some(first, None)
+    assert next_epoch != whole
+    first.set_epoch(0)
+    begun = some(first, 3)
+    state = json.loads(json.dumps(first.state_dict()))
+    for resumed in (first, loader_of()):
+        resumed.load_state_dict(state)
+        assert (resumed.sampler.epoch, len(resumed), resumed.state_dict()) == (0, len(whole), state)
+        iter(resumed)
+        rest = some(resumed, 2)
+        again = loader_of()
+        again.load_state_dict(resumed.state_dict())
+        assert begun + rest + some(again, None) == whole
+        again.set_epoch(1)
+        assert some(again, None) == next_epoch
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -93,7 +93,7 @@ def steps_of(folder: Path, kind: str, steps: int) -> list[str]:
     return printed
 
 
-@pytest.mark.parametrize("kind", ["stateful", "plain"])
+@pytest.mark.parametrize("kind", ["stateful", "packed"])
 def test_a_killed_training_sees_every_graph_once(tmp_path: Path, kind: str) -> None:
     """Killed behind a checkpoint in mid-epoch, then behind that of an epoch's end: no graph is missing or twice."""
     length = len(training.sampler())

@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader resumes with exactly the batches not yet delivered."""
+"""torchdata resumes with exactly the batches not yet delivered."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torchdata.nodes import IterableWrapper, Loader, Prefetcher
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
 from tests.messages import refused
+from tests.samplers import Ids
 
 # A machine with one core makes torch remark on two workers.
 pytestmark = [
@@ -21,44 +23,46 @@ pytestmark = [
 ]
 
 ROWS = np.random.default_rng(0).integers(1, 9, (70, 2))
-CONTENTS = ("fixed", "resample", "repack")
 
 
-def loader_of(workers: int, content: str = "resample", seed: int = 4, **settings: Any) -> Any:
-    sampler = tp.PackBatchSampler(tp.GraphSizes(ROWS), tp.Limits(20, 22), content=content, seed=seed)
-    return StatefulDataLoader(
-        range(len(ROWS)),  # type: ignore[arg-type]
-        batch_sampler=sampler,
-        collate_fn=list,
-        num_workers=workers,
-        **settings,
-    )
+def sampler_of(content: str = "resample", seed: int = 4) -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(tp.GraphSizes(ROWS), tp.Limits(20, 22), content=content, seed=seed)
+
+
+def loader_of(workers: int, content: str = "resample", **settings: Any) -> Any:
+    dataset: Any = range(len(ROWS))
+    sampler = sampler_of(content)
+    return StatefulDataLoader(dataset, batch_sampler=sampler, collate_fn=list, num_workers=workers, **settings)
 
 
 def expected(epoch: int, content: str = "resample") -> list[list[int]]:
-    sampler = loader_of(0, content).batch_sampler
+    sampler = sampler_of(content)
     sampler.set_epoch(epoch)
     return list(sampler)
 
 
-def stopped(loader: Any, epoch: int, batches: int | None) -> dict[str, Any]:
-    """State after some batches of an epoch; None: after its end was noticed."""
+def stopped(loader: Any, epoch: int, batches: int) -> dict[str, Any]:
+    """State after some batches of an epoch."""
     loader.batch_sampler.set_epoch(epoch)
     iterator = iter(loader)
-    for _ in range(batches) if batches is not None else iterator:
-        if batches is not None:
-            next(iterator)
+    for _ in range(batches):
+        next(iterator)
     state: dict[str, Any] = copy.deepcopy(loader.state_dict())
     return state
 
 
-@pytest.mark.parametrize("content", CONTENTS)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_the_rest_of_an_epoch_and_the_next(workers: int, content: str) -> None:
+@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+@pytest.mark.parametrize(
+    "settings",
+    [{"workers": 0}, {"workers": 2}, {"workers": 2, "snapshot_every_n_steps": 3, "persistent_workers": True}],
+    ids=str,
+)
+def test_the_rest_of_an_epoch_and_the_next(settings: dict[str, Any], content: str) -> None:
+    """The sampler has no state: the loop sets the epoch, and the loader leaves out the batches that it delivered."""
     whole, following = expected(1, content), expected(2, content)
     for batches in (0, 1, 5, len(whole) - 1, len(whole)):
-        state = stopped(loader_of(workers, content), 1, batches)
-        loader = loader_of(workers, content)
+        state = stopped(loader_of(content=content, **settings), 1, batches)
+        loader = loader_of(content=content, **settings)
         loader.load_state_dict(state)
         loader.batch_sampler.set_epoch(1)
         assert list(loader) == whole[batches:]
@@ -67,59 +71,21 @@ def test_the_rest_of_an_epoch_and_the_next(workers: int, content: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("ended", [True, False], ids=["end noticed", "last batch"])
-def test_the_end_of_an_epoch_skips_nothing(workers: int, ended: bool) -> None:
-    """A loop that goes on with the next epoch gets all of it."""
-    whole = expected(1)
-    state = stopped(loader_of(workers), 1, None if ended else len(whole))
-    loader = loader_of(workers)
-    loader.load_state_dict(state)
-    for epoch in (2, 3):
-        loader.batch_sampler.set_epoch(epoch)
-        assert list(loader) == expected(epoch)
+def test_nodes_save_and_restore_a_packed_loader(workers: int) -> None:
+    """Also behind a node that takes batches early."""
 
+    def nodes(seed: int = 4) -> Any:
+        loader = tp.PackedLoader(Ids(), sampler_of(seed=seed), num_workers=workers)
+        return Loader(Prefetcher(IterableWrapper(loader), 3))
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_that_has_ended_is_not_repeated_silently(workers: int) -> None:
-    """The loop should have gone on with the next epoch."""
-    state = stopped(loader_of(workers), 1, None)
-    loader = loader_of(workers)
-    loader.load_state_dict(state)
-    loader.batch_sampler.set_epoch(1)
-    with pytest.warns(UserWarning, match="epoch 1 is iterated again.*call sampler.set_epoch.*the next epoch"):
-        assert list(loader) == expected(1)
-
-
-def test_the_epoch_comes_with_the_state() -> None:
-    loader = loader_of(2)
-    loader.load_state_dict(stopped(loader_of(2), 5, 3))
-    assert list(loader) == expected(5)[3:]
-    assert loader.batch_sampler.epoch == 5
-
-
-def test_interrupted_twice() -> None:
-    whole = expected(0)
-    loader = loader_of(2)
-    loader.load_state_dict(stopped(loader_of(2), 0, 4))
-    iterator = iter(loader)
-    assert [next(iterator) for _ in range(3)] == whole[4:7]
-    again = loader_of(2)
-    again.load_state_dict(loader.state_dict())
-    assert list(again) == whole[7:]
-
-
-def test_rare_snapshots_and_persistent_workers() -> None:
-    whole = expected(1)
-    settings: dict[str, Any] = {"snapshot_every_n_steps": 3, "persistent_workers": True}
-    loader = loader_of(2, **settings)
-    loader.load_state_dict(stopped(loader_of(2, **settings), 1, 5))
-    assert list(loader) == whole[5:]
-    loader.batch_sampler.set_epoch(2)
-    assert list(loader) == expected(2)
-
-
-def test_other_settings_are_refused() -> None:
-    loader = loader_of(0, seed=5)
-    loader.load_state_dict(stopped(loader_of(0), 0, 2))
+    whole, first = expected(0), nodes()
+    iterator = iter(first)
+    assert [next(iterator) for _ in range(4)] == whole[:4]
+    state = copy.deepcopy(first.state_dict())
+    second = nodes()
+    second.load_state_dict(state)
+    assert list(second) == whole[4:]
+    other = nodes(seed=5)
+    other.load_state_dict(state)
     with refused(SamplerError, "seed 4", "has 5"):
-        list(loader)
+        list(other)

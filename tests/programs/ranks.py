@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from dgl.dataloading import GraphDataLoader
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
@@ -331,8 +330,6 @@ def packed_datasets_have_packs_of_their_own(rank: int, ranks: int) -> None:
     dist.all_gather_object(found, [labels.graph_ids[labels.graph_mask].tolist() for _, labels in packed])
     assert sorted(i for packs in found for pack in packs for i in pack) == list(range(len(items)))
     assert len({len(packs) for packs in found}) == 1
-    with pytest.raises(SamplerError, match="would repeat packs"):
-        GraphDataLoader(packed, batch_size=2, use_ddp=True)
     with pytest.raises(SamplerError, match="multiple_of"):
         tp.PackedDataset(items, limits, multiple_of=1 + rank)
 

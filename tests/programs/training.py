@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
+from tests.samplers import Ids
 
 GRAPHS, EPOCHS, EVERY = 90, 3, 4
 ROWS = np.random.default_rng(0).integers(1, 9, (GRAPHS, 2))
@@ -36,31 +36,33 @@ class Model(torch.nn.Module):
 def main() -> None:
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     batches, model = sampler(), Model()
-    of_kind: Any = StatefulDataLoader if kind == "stateful" else DataLoader
-    loader = of_kind(range(GRAPHS), batch_sampler=batches, num_workers=2)
+    loader: Any
+    if kind == "stateful":
+        loader = StatefulDataLoader(range(GRAPHS), batch_sampler=batches, num_workers=2)  # type: ignore[arg-type]
+    else:
+        loader = tp.PackedLoader(Ids(), batches, num_workers=2)
     file, epoch = folder / "checkpoint.pt", 0
     if file.exists():
         saved = torch.load(file, weights_only=True)
         model.load_state_dict(saved["model"])
-        (loader if kind == "stateful" else batches).load_state_dict(saved["data"])
+        loader.load_state_dict(saved["data"])
         epoch = saved["epoch"]
 
-    def save(epoch: int, delivered: int) -> None:
-        data = loader.state_dict() if kind == "stateful" else batches.state_dict(delivered)
-        torch.save({"model": model.state_dict(), "data": data, "epoch": epoch}, folder / "new.pt")
+    def save(epoch: int) -> None:
+        state = {"model": model.state_dict(), "data": loader.state_dict(), "epoch": epoch}
+        torch.save(state, folder / "new.pt")
         os.replace(folder / "new.pt", file)
 
     for now in range(epoch, EPOCHS):
         batches.set_epoch(now)
-        step = 0
         for step, ids in enumerate(loader, start=1):
             if not sys.stdin.readline():
                 return
             model.seen[now, ids] += 1
             if step % EVERY == 0:
-                save(now, step)
+                save(now)
             print(now, step, flush=True)
-        save(now + 1, step)
+        save(now + 1)
 
 
 if __name__ == "__main__":

@@ -178,9 +178,8 @@ CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
         tp.packed_loaders,
         {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plans": {}},
     ),
-    "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1}),
-    "PackBatchSampler.state_dict": (tp.PackBatchSampler(SIZES, LIMITS).state_dict, {"delivered": None}),
-    "PackBatchSampler.load_state_dict": (tp.PackBatchSampler(SIZES, LIMITS).load_state_dict, {"state": {}}),
+    "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1, "skip": 0}),
+    "PackedLoader.load_state_dict": (tp.packed_loader(GRAPHS, 2).load_state_dict, {"state": {}}),
     "StreamPacker": (
         lambda **settings: list(tp.StreamPacker(**settings)), {"source": GRAPHS, "limits": LIMITS, "lookahead": 4},
     ),

@@ -17,7 +17,6 @@ from dgl.dataloading import GraphDataLoader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.utils.data import DistributedSampler
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SchemaError, SizesError
@@ -244,18 +243,6 @@ def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(batch_size: 
         assert graph.num_nodes() == 41 * (batch_size or 1)
         number += int(labels.graph_mask.sum())
     assert number == 64
-
-
-def test_samplers_of_several_processes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS)
-    for drop_last in (False, True):
-        with refused(SamplerError, "DistributedSampler", "would repeat packs", "use_ddp=False"):
-            DistributedSampler(packed, num_replicas=2, rank=0, drop_last=drop_last)
-    assert len(list(DistributedSampler(packed, num_replicas=1, rank=0))) == len(packed)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    with refused(SamplerError, "DistributedSampler", "would repeat packs"):
-        GraphDataLoader(packed, batch_size=2, use_ddp=True)
 
 
 def test_a_copy_has_the_same_packs() -> None:

@@ -192,8 +192,7 @@ def test_every_module_can_be_imported() -> None:
             except ImportError as error:
                 print(module.name, error.name)
     """
-    absent = {"dgl_tuplepack.padding.jax_graphs": "jax"}
-    absent |= dict.fromkeys(
+    absent = dict.fromkeys(
         ("dgl_tuplepack.padding.pyg_batch", "dgl_tuplepack.pyg", "dgl_tuplepack.store.pyg"), "torch_geometric"
     )
     assert dict(line.split() for line in output_of(program)).items() <= absent.items()

@@ -502,5 +502,5 @@ def test_limits_that_do_not_fit() -> None:
 def test_switches_of_numpy() -> None:
     s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
     assert s.content == "fixed"
-    state = s.state_dict()
+    state = tp.PackedLoader([], s).state_dict()
     assert json.loads(json.dumps(state)) == state
