@@ -212,7 +212,8 @@ def plain_view(graphs: Any, collate: Callable[[Any], Any] | None, settings: Mapp
             raise InputError("the store has a transform already; give it one of both, such as dgl.transforms.Compose.")
         graphs, transform = graphs.with_transform(transform, settings.get("transform_seed", 0)), None
     if collate is None and isinstance(graphs, _Stored):
-        return graphs.batched(**others)
+        framework = "dgl" if graphs.schema.pyg is None or isinstance(graphs, TransformedStore) else "pyg"
+        return graphs.batched(framework=framework, **others)
     if transform is None:
         return CollatedView(graphs, PlainCollate(graphs[0]) if collate is None else collate)
     applied = GraphTransform(transform, settings.get("transform_seed", 0))

@@ -128,13 +128,26 @@ def _read_sizes(
     levels: Mapping[str, str | None] | None, source: Any, number: int, ids: Sequence[int] | None = None
 ) -> GraphSizes:
     """Return the sizes of all items of a dataset, or of the items `ids`."""
-    size_of = SizeReader(source[0], "item 0", levels)
     chosen = range(number) if ids is None else ids
-    rows = np.empty((len(chosen), len(size_of.components)), dtype=np.int64)
     items = progress_bar(chosen, desc="sizes", unit=" graphs", hidden=len(chosen) < _PROGRESS_FROM)
-    for row, index in enumerate(items):
-        rows[row] = size_of(source[index], f"item {index}")
-    return GraphSizes(rows, size_of.components)
+    return sizes_of_items(source[0], ((source[index], f"item {index}") for index in items), levels)
+
+
+def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
+    """Return the sizes of items, which come with what messages call them; `first` is the first of the dataset.
+
+    Of graphs of PyG, all of them tell the types, unless these are plain to see.
+    """
+    graph = parts_of(first, "item 0").graph
+    if is_pyg(graph):
+        from dgl_tuplepack.graphs.pyg_items import is_usual, sizes_of_graphs
+
+        if not is_usual(graph, levels or {}):
+            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in items), levels or {})
+            return GraphSizes(found, components)
+    size_of = SizeReader(first, "item 0", levels)
+    rows = [size_of(item, where) for item, where in items]
+    return GraphSizes(np.array(rows, dtype=np.int64), size_of.components)
 
 
 def _length(given: Any) -> int | None:

@@ -69,7 +69,7 @@ def sizes_of(
     """
     found = resolve(source)
     if levels is not None:
-        from dgl_tuplepack.graphs.pyg_attributes import checked_levels
+        from dgl_tuplepack.graphs.pyg_layout import checked_levels
 
         found = found.with_levels(checked_levels(levels))
     return found.sizes(None if cache is None else as_path(cache))

@@ -127,7 +127,8 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
 
     good = molecules[0]
     adjacent = Data(x=torch.ones(2, 1), adj_t=torch.eye(2).to_sparse())
-    refuses([adjacent], "no edge_index", "torch.stack(adj_t.coo()[:2][::-1])")
+    refuses([adjacent], "'adj_t' of item 0", "torch.stack(adj_t.coo()[:2][::-1])")
+    refuses([Data(x=torch.ones(2, 1))], "item 0 has no edge_index", "torch.empty(2, 0")
     refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is not known", "set num_nodes")
     refuses([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 3))], "float32 [2, 3]", "[2, E]")
     wrong = molecules[1].clone()
@@ -181,11 +182,13 @@ def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_p
     graphs = [ring(3, w=torch.rand(3)), molecule(2, 4)]
     graphs = [Data(edge_index=g.edge_index, num_nodes=g.num_nodes, w=torch.rand(3)) for g in graphs]
     many = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), num_nodes=3, w=torch.rand(3)) for _ in range(40)]
-    with refused(SchemaError, "item 40", "'w'", "levels"):
-        tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]))
-    store = tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]), levels={"w": "graph"})
-    found = store.batched(framework="pyg")[[0, 40]]
-    assert torch.equal(found.w, torch.cat([many[0].w, graphs[1].w]))
+    collate = tp.PaddedCollate(LIMITS, many[0])
+    with refused(SchemaError, "item 1", "'w'", "levels"):
+        collate([many[1], graphs[1]])
+    # A store is written from all graphs, and so knows it, however late such a graph comes.
+    store = tp.GraphStore.write(tmp_path / "store", iter([*(many * 20), graphs[1]]))
+    assert [*store.schema.labels] == ["w"]
+    assert_same(store.batched(framework="pyg")[[0, 800]], batch_of([many[0], graphs[1]]))
 
 
 class Turned(Data):
