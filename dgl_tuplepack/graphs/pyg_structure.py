@@ -140,7 +140,7 @@ def _node_type(
     if not chunk.is_flat:
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
-        if own in types or types:
+        if types:
             return str(own) if own in types else types[0]
         _check_counted(place, shifts, fits, ends, chunk)
         return None
@@ -150,6 +150,15 @@ def _node_type(
     usable = declared or [k for k in names if EDGE not in k and not (shifts == 1).all()]
     if alike := [k for k in usable if _is_alike(k, key)]:
         return _first(alike)
+    other_ends = [p for p, a in ends.items() if p != place and np.array_equal(a.rows, shifts)]
+    if key != ENDPOINTS and (counted or usable) and other_ends:
+        # With sorted edges, it makes a difference.
+        arrow = f"{NODE} {_ARROW} {NODE}" if counted else f"{_first(usable)} {_ARROW} {_first(usable)}"
+        raise SchemaError(
+            f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {other_ends[0][1]!r}: each "
+            f'fits the {len(chunk.where)} graphs that were read; say levels={{"{key}": "{arrow}"}} if it is edges '
+            f'between nodes, or levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
+        )
     if counted:
         return NODE_TYPE
     if usable:
@@ -395,8 +404,8 @@ def _home(
         fitting = [home for home in fitting if home in hinted] or fitting
     if len(fitting) > 1:
         raise SchemaError(
-            f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each fits "
-            f'the {len(chunk.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
+            f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each "
+            f'fits the {len(chunk.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
             '"graph", or by the name of the attribute that counts its nodes or is endpoints of its edges, such as '
             '"edge_index_s".'
         )
