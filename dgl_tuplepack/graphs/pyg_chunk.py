@@ -17,7 +17,19 @@ from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.named import is_pyg
-from dgl_tuplepack.graphs.pyg_layout import ENDPOINTS, NUMBER, RESERVED, Levels, Place, Types
+from dgl_tuplepack.graphs.pyg_layout import (
+    ENDPOINTS,
+    NUMBER,
+    RESERVED,
+    Levels,
+    Place,
+    Types,
+    named,
+    named_attribute,
+    or_left_out,
+    refuse_unknown,
+    refuse_without_ends,
+)
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, check_specs, differing_names
 from dgl_tuplepack.sizes import IntArray
@@ -93,8 +105,9 @@ def merged(chunks: Sequence[Chunk]) -> Chunk:
     """Return chunks, which were compared with the first one, as one without values."""
     first = chunks[0]
 
-    def joined(arrays: list[IntArray | None], like: IntArray) -> IntArray:
-        return np.concatenate([like[:0], *(a for a in arrays if a is not None)])
+    def joined(arrays: list[IntArray | None]) -> IntArray | None:
+        known = [array for array in arrays if array is not None]
+        return np.concatenate(known) if len(known) == len(arrays) else None
 
     def attribute(place: Place) -> Joined:
         each = [chunk.attributes[place] for chunk in chunks]
@@ -111,7 +124,7 @@ def merged(chunks: Sequence[Chunk]) -> Chunk:
             dtype=dtype if each[0].dtype in INDEX_TYPES else each[0].dtype,
         )  # fmt: skip
 
-    nodes = {t: None if n is None else joined([c.nodes[t] for c in chunks], n) for t, n in first.nodes.items()}
+    nodes = {t: joined([c.nodes[t] for c in chunks]) for t in first.nodes}
     where = [name for chunk in chunks for name in chunk.where]
     return replace(
         first, attributes={p: attribute(p) for p in first.attributes}, nodes=nodes, where=where,
@@ -162,28 +175,6 @@ def known_nodes(storage: Any, what: str) -> int | None:
     return None if number is None else int(number)
 
 
-def refuse_without_ends(what: str) -> NoReturn:
-    """Raise the error for graphs without endpoints."""
-    raise SchemaError(
-        f"{what} has no edge_index; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
-        "torch.stack(adj_t.coo()[:2][::-1])."
-    )
-
-
-def refuse_unknown(what: str) -> NoReturn:
-    """Raise the error for graphs whose number of nodes PyG would guess."""
-    raise SchemaError(
-        f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
-        "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
-        "a class whose __inc__ tells which nodes each of them counts, as in PyG's guide, or one HeteroData."
-    )
-
-
-def named(where: str, t: GraphType | None) -> str:
-    """Return what messages call a graph, or a type of it."""
-    return where if t is None else f"{where}, type {t!r}"
-
-
 def chunk_of(
     graphs: Sequence[Any], where: Sequence[str], levels: Levels, like: Chunk | Mapping[Place, ArraySpec] | None = None
 ) -> Chunk:
@@ -227,11 +218,6 @@ def chunk_of(
         own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
         attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
     return Chunk(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
-
-
-def named_attribute(key: str, where: str, t: GraphType | None) -> str:
-    """Return what messages call an attribute."""
-    return f"the {key} of {named(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {named(where, t)}"
 
 
 def _types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
@@ -387,11 +373,6 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
                 f"PyG cannot join {where[0]} and those after it: {type(error).__name__}: {error!s:.200}; correct "
                 "__inc__ and __cat_dim__ of the class, which must return the same kind of value for every graph."
             ) from error
-
-
-def or_left_out(key: str) -> str:
-    """Return the end of a remedy; edges need their endpoints."""
-    return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
 def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:

@@ -26,15 +26,24 @@ from dgl_tuplepack.graphs.pyg_chunk import (
     follows_pyg,
     known_nodes,
     merged,
-    named,
-    refuse_unknown,
-    refuse_without_ends,
     storages_of,
 )
-from dgl_tuplepack.graphs.pyg_layout import EDGE, ENDPOINTS, GRAPH, NODE, Levels, Place, Types, names_of
+from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE,
+    ENDPOINTS,
+    GRAPH,
+    NODE,
+    Levels,
+    Place,
+    Types,
+    named,
+    names_of,
+    refuse_unknown,
+    refuse_without_ends,
+)
+from dgl_tuplepack.graphs.pyg_levels import learnt
 from dgl_tuplepack.graphs.pyg_structure import (
     check_shifts,
-    learnt,
     plain_types,
     refuse_without_types,
     types_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from torch import Tensor
 
@@ -170,6 +170,38 @@ def _number(value: Any, least: int) -> int:
     if number is None or not least <= number < 2**63:
         raise ValueError(f"a number in the layout of PyG is {value!r:.200}")
     return number
+
+
+def refuse_without_ends(what: str) -> NoReturn:
+    """Raise the error for graphs without endpoints."""
+    raise SchemaError(
+        f"{what} has no edge_index; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
+        "torch.stack(adj_t.coo()[:2][::-1])."
+    )
+
+
+def refuse_unknown(what: str) -> NoReturn:
+    """Raise the error for graphs whose number of nodes PyG would guess."""
+    raise SchemaError(
+        f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
+        "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
+        "a class whose __inc__ tells which nodes each of them counts, as in PyG's guide, or one HeteroData."
+    )
+
+
+def named(where: str, t: GraphType | None) -> str:
+    """Return what messages call a graph, or a type of it."""
+    return where if t is None else f"{where}, type {t!r}"
+
+
+def named_attribute(key: str, where: str, t: GraphType | None) -> str:
+    """Return what messages call an attribute."""
+    return f"the {key} of {named(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {named(where, t)}"
+
+
+def or_left_out(key: str) -> str:
+    """Return the end of a remedy; edges need their endpoints."""
+    return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
 class NodePlace(NamedTuple):

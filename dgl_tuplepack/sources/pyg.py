@@ -227,7 +227,7 @@ class _Collated:
     def schema(self, indices: Mapping[str, str]) -> Schema:
         """Return the schema; all graphs tell the levels of attributes."""
         from dgl_tuplepack.graphs.pyg_items import block_of
-        from dgl_tuplepack.graphs.pyg_structure import learnt
+        from dgl_tuplepack.graphs.pyg_levels import learnt
 
         schema = learnt(self._structure, self._levels, True, indices).with_declared(None, indices)
         # Refuses a sample that PyG shifts otherwise.
