@@ -140,8 +140,9 @@ def _node_type(
         arrow = f"{NODE} {_ARROW} {NODE}" if counted else f"{_first(usable)} {_ARROW} {_first(usable)}"
         raise SchemaError(
             f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {other_ends[0][1]!r}: each "
-            f'fits the {len(chunk.where)} graphs that were read; say which, by levels={{"{key}": "{arrow}"}} if it '
-            f'is edges between nodes, or levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
+            f"fits the {len(chunk.where)} graphs that were read; say which, by "
+            f'levels={{"{key}": "{arrow}"}} if it is edges between nodes, or by '
+            f'levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
         )
     if counted:
         return NODE_TYPE
