@@ -14,8 +14,7 @@ from typing import Any
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import FormatError, InputError, SearchError
-from dgl_tuplepack.graphs.pyg_attributes import checked_levels
-from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits

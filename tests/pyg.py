@@ -203,8 +203,8 @@ def hetero_lists(draw: st.DrawFn) -> list[Any]:
 
 
 @st.composite
-def told_lists(draw: st.DrawFn) -> tuple[list[Any], dict[str, str]]:
-    """Graphs of a class that joins them in a way of its own, and the levels of their attributes."""
+def told_lists(draw: st.DrawFn) -> tuple[list[Any], dict[str, str], dict[str, Any]]:
+    """Graphs of a class that joins them in a way of its own, the levels of their attributes, and all else of these."""
     gen, few = generator(draw(st.integers(0, 2**31))), st.integers(1, 4)
     groups = draw(st.lists(st.sampled_from(["num_nodes", "x_a", "x_b"]), min_size=1, unique=True))
     of_groups = st.sampled_from(groups)
@@ -245,7 +245,15 @@ def told_lists(draw: st.DrawFn) -> tuple[list[Any], dict[str, str]]:
             data[key] = value if axis is None else value.movedim(0, axis)
         graphs.append(data)
     levels = {name: name for name in groups if name != "num_nodes"}
-    return graphs, levels | {key: home for key, (home, *_) in attributes.items()}
+    levels |= {key: home for key, (home, *_) in attributes.items()}
+    called = {name: "_N" if name == "num_nodes" else name for name in groups}
+    components = {name: f"nodes:{called[name]}" for name in groups}
+    components |= {key: f"edges:{called[s]}:{key}:{called[t]}" for key, (s, t) in edges.items()}
+    if len(groups) == len(edges) == 1:
+        components = {groups[0]: "nodes", next(iter(edges)): "edges"}
+    indices = {key: components[target] for key, (*_, target, _) in attributes.items() if target is not None}
+    arrows = {key: " -> ".join(ends) for key, ends in edges.items()}
+    return graphs, levels, {"levels": levels | arrows, "indices": indices}
 
 
 def contents(data: Any, without: set[str] | frozenset[str] = frozenset()) -> dict[Any, Any]:

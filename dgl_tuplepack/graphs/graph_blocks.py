@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
-from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
+from dgl_tuplepack.graphs.items import begins_with_pyg, check_position, parts_of
 from dgl_tuplepack.graphs.joining import edges_by_id
 from dgl_tuplepack.graphs.merge import batch_of, labels_of
 from dgl_tuplepack.graphs.pyg_layout import Levels
@@ -28,7 +28,7 @@ def graph_blocks(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    Named graphs may stand for the graph. For graphs of PyG it is the schema of as many items as tell what their
+    Named graphs may stand for the graph. For graphs of PyG it is the schema of all items, which tell what their
     attributes belong to; `levels` tell it too.
     SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
     """
@@ -38,10 +38,9 @@ def graph_blocks(
     except StopIteration:
         raise SizesError("the source has no graphs; at least one is needed.") from None
     if begins_with_pyg(first):
-        from dgl_tuplepack.graphs.pyg_items import settled
+        from dgl_tuplepack.graphs.pyg_items import read
 
-        schema, every = settled(first, iterator, levels or {})
-        return (schema := schema.with_declared(ties, indices)), _blocks(every, schema)
+        return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = Schema.of(first, ties, indices, levels)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 
@@ -58,11 +57,7 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
     where = [f"item {begin + i}" for i in range(len(items))]
     parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
     for i, part in enumerate(parts):
-        if part.id is not None and part.id != begin + i:
-            raise SchemaError(
-                f"{where[i]} has the id {part.id}, but ids in a store are positions; keep other ids as a label, "
-                "(graph, {'y': label, 'id': id}), or return (graph, label)."
-            )
+        check_position(part.id, begin + i, where[i])
     batch = batch_of(schema, [part.graph for part in parts], where)
     labels = labels_of(batch, schema, parts, where)
     nodes = {t: batch.batch_num_nodes(t).cpu().numpy().astype(np.int64) for t in schema.node_types}

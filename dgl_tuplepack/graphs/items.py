@@ -106,6 +106,15 @@ def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]
     return checked_graphs(graphs, where)
 
 
+def check_position(graph_id: int | None, position: int, where: str) -> None:
+    """Refuse an item whose id is not its position, which ids in a store are."""
+    if graph_id is not None and graph_id != position:
+        raise SchemaError(
+            f"{where} has the id {graph_id}, but ids in a store are positions; keep other ids as a label, "
+            "(graph, {'y': label, 'id': id}), or return (graph, label)."
+        )
+
+
 def begins_with_pyg(item: Any) -> bool:
     """Whether an item is a graph of PyG, or begins with one or with named ones, which `parts_of` refuses."""
     inner = item.item if isinstance(item, Identified) else item

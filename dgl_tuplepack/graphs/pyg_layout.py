@@ -1,22 +1,85 @@
-"""What a schema knows of the attributes of PyG's graphs beyond features and labels, so that they come out again."""
+"""Where the graphs of PyG of a schema have their types, features and labels, as attributes of storages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
-from dgl_tuplepack._checks import as_integer
+from torch import Tensor
+
+from dgl_tuplepack._checks import as_integer, shown
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
 # Name of an attribute -> what it belongs to: "node", "edge", "graph", an attribute that counts nodes or is endpoints of
-# edges, or None to leave it out.
+# edges, or None to leave it out; or, of endpoints, the attributes that count the nodes of both: "x_s -> x_t".
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute.
 Place = tuple[GraphType | None, str]
-# The attribute that is a single label, and the one that is the endpoints.
-LABEL, ENDPOINTS = "y", "edge_index"
+# The attributes that are a single label, the endpoints, and the number of nodes.
+LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
+NODE, EDGE, GRAPH = "node", "edge", "graph"
+LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
+# PyG takes the number of nodes, or edges, from these attributes.
+NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
+EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
+# Attributes of batches besides those of their graphs.
+RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
+# What PyG calls the features that DGL's datasets call "feat".
+_FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
+# PyG counts nodes, or edges, by these attributes of a `Data`.
+_NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
+
+
+def checked_levels(levels: Any) -> Levels:
+    """Return the setting `levels`; SchemaError if it is not a dict of names to texts or None."""
+    good = isinstance(levels, Mapping) and all(
+        isinstance(key, str) and (level is None or (isinstance(level, str) and level)) for key, level in levels.items()
+    )
+    if not good:
+        raise SchemaError(
+            'levels must be a dict of names of attributes to "node", "edge", "graph", the name of an attribute that '
+            f"counts nodes or is endpoints of edges, or None to leave one out, but is {shown(levels)}; give one, such "
+            'as {"w": "edge"}.'
+        )
+    return dict(levels)
+
+
+@dataclass(frozen=True)
+class Types:
+    """The types of graphs of PyG, and where they are.
+
+    A `Data` is flat: one storage, whose key is None, has the attributes of all types. A node type of it has the name
+    of the attribute that counts its nodes, apart from the type that `num_nodes` counts.
+    """
+
+    is_flat: bool
+    nodes: tuple[str, ...]
+    # Storage and attribute of the endpoints of each edge type.
+    edges: Mapping[EdgeType, Place]
+
+    @property
+    def all(self) -> tuple[GraphType, ...]:
+        """Node types, then edge types."""
+        return (*self.nodes, *self.edges)
+
+    def storage_of(self, t: GraphType | None) -> GraphType | None:
+        """Return the key of the storage of a type; None for what belongs to the graph."""
+        return None if self.is_flat or t is None else t if isinstance(t, str) else self.edges[t][0]
+
+    def place_of(self, t: GraphType) -> Place:
+        """Return the storage and the attribute that count the nodes or edges of a type."""
+        if not isinstance(t, str):
+            return self.edges[t]
+        return self.storage_of(t), NUMBER if not self.is_flat or t == NODE_TYPE else t
+
+    @property
+    def ends(self) -> dict[EdgeType, Place]:
+        """Edge types whose endpoints are not the `edge_index` of a storage of their own, or of a plain `Data`."""
+        return {e: place for e, place in self.edges.items() if place != (None if e == EDGE_TYPE else e, ENDPOINTS)}
 
 
 @dataclass(frozen=True)
@@ -30,11 +93,9 @@ class PygLayout:
     rows
         Number of rows that each graph has of an attribute of graphs, where it is not 1.
     counted
-        Node types whose graphs tell `num_nodes`.
+        Node types whose graphs have `num_nodes`.
     ends
-        Storage and attribute of the endpoints of edge types, where it is not `edge_index` of a storage of their own. If
-        that storage is the one of a `Data`, whose key is None, the node types are named by the attributes that count
-        them, apart from the one that `num_nodes` counts.
+        `Types.ends`.
     left_out
         Attributes that were left out.
     shifted
@@ -52,23 +113,18 @@ class PygLayout:
         """Return the axis along which an attribute is joined."""
         return self.dims.get(column, 0)
 
-    def is_flat(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> bool:
-        """Whether graphs of these types are `Data`, with one storage for all types."""
+    def types(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> Types:
+        """Return these types and where they are."""
         is_plain = [*node_types, *edge_types] == [NODE_TYPE, EDGE_TYPE]
-        return is_plain or any(storage is None for storage, _ in self.ends.values())
-
-    def storage_of(self, t: GraphType, is_flat: bool) -> GraphType | None:
-        """Return the key of the storage of a type."""
-        return None if is_flat else t if isinstance(t, str) else self.place_of(t, is_flat)[0]
-
-    def place_of(self, edge_type: EdgeType, is_flat: bool) -> Place:
-        """Return where the endpoints of an edge type are."""
-        return self.ends.get(edge_type, (None if is_flat else edge_type, ENDPOINTS))
+        is_flat = is_plain or any(storage is None for storage, _ in self.ends.values())
+        edges = {e: self.ends.get(e, (None if is_flat else e, ENDPOINTS)) for e in edge_types}
+        return Types(is_flat, tuple(node_types), edges)
 
     def check_types(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> None:
         """Refuse (ValueError) endpoints of other types, or in other storages, than graphs of these types have."""
-        storages = {None} if self.is_flat(node_types, edge_types) else {*node_types, *edge_types, None}
-        places = [self.place_of(e, storages == {None}) for e in edge_types]
+        types = self.types(node_types, edge_types)
+        storages = {None} if types.is_flat else {*node_types, *edge_types, None}
+        places = [*types.edges.values()]
         known = {*self.ends} <= {*edge_types} and {storage for storage, _ in places} <= storages
         if not known or len(set(places)) != len(places):
             raise ValueError(f"the endpoints in the layout of PyG are {dict(self.ends)!r:.200}")
@@ -80,26 +136,22 @@ class PygLayout:
             "rows": [[*column, rows] for column, rows in self.rows.items()],
             "counted": list(self.counted),
         }
-        # Left out where there are none, so that stores of earlier releases keep their checksum.
         return document | ({"ends": [[e, *place] for e, place in self.ends.items()]} if self.ends else {})
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
         """Check a layout from a file; ValueError, KeyError or TypeError if it is not one."""
-        dims = {_column(entry): _number(entry[3], or_none=True) for entry in document["dims"]}
-        rows = {_column(entry): _number(entry[3]) for entry in document["rows"]}
+        dims = {_column(entry): None if entry[3] is None else _number(entry[3], -64) for entry in document["dims"]}
+        rows = {_column(entry): _number(entry[3], 0) for entry in document["rows"]}
         counted = tuple(document["counted"])
-        ends = dict(map(_ends, document.get("ends", ())))
-        if not all(isinstance(t, str) for t in counted) or any(
-            number is None or number < 0 for number in rows.values()
-        ):
+        if not all(isinstance(t, str) for t in counted):
             raise ValueError(f"the layout of PyG is {document!r:.200}")
-        return cls(dims, {column: int(number or 0) for column, number in rows.items()}, counted, ends)
+        return cls(dims, rows, counted, dict(map(_ends, document.get("ends", ()))))
 
 
 def _column(entry: Any) -> Column:
     content, t, name, _ = entry
-    if content not in ("node_feature", "edge_feature", "label") or not isinstance(name, str):
+    if content not in LEVELS or not isinstance(name, str):
         raise ValueError(f"an attribute of PyG is {entry!r:.200}")
     return content, tuple(t) if isinstance(t, list) else t, name
 
@@ -113,10 +165,150 @@ def _ends(entry: Any) -> tuple[EdgeType, Place]:
     return (source, relation, target), (storage, key)
 
 
-def _number(value: Any, or_none: bool = False) -> int | None:
-    if or_none and value is None:
-        return None
+def _number(value: Any, least: int) -> int:
     number = as_integer(value)
-    if number is None or not -64 <= number < 2**63:
+    if number is None or not least <= number < 2**63:
         raise ValueError(f"a number in the layout of PyG is {value!r:.200}")
     return number
+
+
+def refuse_without_ends(what: str) -> NoReturn:
+    """Raise the error for graphs without endpoints."""
+    raise SchemaError(
+        f"{what} has no edge_index; set one, for no edges torch.empty(2, 0, dtype=torch.long), from a sparse adj_t "
+        "torch.stack(adj_t.coo()[:2][::-1])."
+    )
+
+
+def refuse_unknown(what: str) -> NoReturn:
+    """Raise the error for graphs whose number of nodes PyG would guess."""
+    raise SchemaError(
+        f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
+        "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
+        "a class whose __inc__ tells which nodes each of them counts, as in PyG's guide, or one HeteroData."
+    )
+
+
+def named(where: str, t: GraphType | None) -> str:
+    """Return what messages call a graph, or a type of it."""
+    return where if t is None else f"{where}, type {t!r}"
+
+
+def named_attribute(key: str, where: str, t: GraphType | None) -> str:
+    """Return what messages call an attribute."""
+    return f"the {key} of {named(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {named(where, t)}"
+
+
+def or_left_out(key: str) -> str:
+    """Return the end of a remedy; edges need their endpoints."""
+    return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
+
+
+class NodePlace(NamedTuple):
+    """Number of the storage of a node type, and what `batch`, `ptr`, the mask and `num_nodes` of it are called."""
+
+    storage: int
+    batch: str
+    pointers: str
+    mask: str
+    # None where the rows of an attribute are the number.
+    number: str | None
+
+
+class EdgePlace(NamedTuple):
+    """Number of the storage of an edge type, and what its endpoints and its mask are called."""
+
+    storage: int
+    ends: str
+    mask: str
+
+
+@dataclass(frozen=True)
+class Names:
+    """The columns of a batch as attributes of PyG: the storage and the name of each."""
+
+    types: Types
+    columns: tuple[tuple[Column, GraphType | None, str], ...]
+    layout: PygLayout
+
+    @functools.cached_property
+    def storages(self) -> tuple[GraphType | None, ...]:
+        """Keys of all storages; None is that of the graph."""
+        return tuple(dict.fromkeys((None, *map(self.types.storage_of, self.types.all))))
+
+    @functools.cached_property
+    def node_places(self) -> tuple[NodePlace, ...]:
+        """Where each node type has what is added to batches."""
+        made = []
+        for t in self.types.nodes:
+            storage, key = self.types.place_of(t)
+            named = "" if key == NUMBER else f"{t}_"
+            mask = f"{named}mask" if named else "node_mask"
+            number = None if named else NUMBER
+            made.append(NodePlace(self.storages.index(storage), f"{named}batch", f"{named}ptr", mask, number))
+        return tuple(made)
+
+    @functools.cached_property
+    def edge_places(self) -> tuple[EdgePlace, ...]:
+        """Where each edge type has its endpoints and its mask."""
+        return tuple(
+            EdgePlace(self.storages.index(t), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
+            for t, key in self.types.edges.values()
+        )
+
+    @functools.cached_property
+    def places(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
+        """For each column: the number of its storage, its name, and what lays it out as PyG joins it; None if it is."""
+        return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
+
+    @functools.cached_property
+    def counted(self) -> frozenset[str]:
+        """Node types whose graphs have `num_nodes`: those of the layout, and those that nothing else counts."""
+        types = (t for t, place in zip(self.types.nodes, self.node_places, strict=True) if place.number is not None)
+        return frozenset(t for t in types if t in self.layout.counted or not self._is_counted(t))
+
+    def _is_counted(self, node_type: str) -> bool:
+        """Whether PyG takes the number of nodes from a node feature."""
+        found = {key: column[0] for column, t, key in self.columns if t == self.types.storage_of(node_type)}
+        named = [key for key in found if key in NODE_KEYS] or [key for key in found if "node" in key]
+        return bool(named) and found[named[0]] == "node_feature"
+
+
+def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:
+    """Return what changes a feature or label ``[rows, ...]`` to the form in which PyG joins it."""
+    dim, has_rows = layout.dim(column) or 0, column in layout.rows
+    return functools.partial(_laid_out, dim=dim, has_rows=has_rows) if dim or has_rows else None
+
+
+def _laid_out(value: Tensor, dim: int, has_rows: bool) -> Tensor:
+    return (value.flatten(0, 1) if has_rows else value).movedim(0, dim)
+
+
+def names_of(
+    node_types: Sequence[str], edge_types: Sequence[EdgeType], columns: Sequence[Column], layout: PygLayout | None
+) -> Names:
+    """Return the names of attributes; SchemaError if two columns would have the same one."""
+    found = layout or PygLayout()
+    types = found.types(node_types, edge_types)
+    bare = Names(types, (), found)
+    added = {str(name) for place in (*bare.node_places, *bare.edge_places) for name in place[1:]}
+    taken: dict[GraphType | None, set[str]] = {}
+    named = []
+    for content, t, name in columns:
+        storage = types.storage_of(t)
+        used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
+        key = name or LABEL
+        if layout is None:
+            same = {n for c, other, n in columns if (c, other) == (content, t)}
+            if name == "feat" and content in _FEATURES and _FEATURES[content] not in same:
+                key = _FEATURES[content]
+            if key in used or (types.is_flat and key in _NOT_FOR[content]):
+                key = f"{LEVELS[content]}_{key}"
+        if key in used:
+            raise SchemaError(
+                f"the {content.replace('_', ' ')} {name!r} would be the attribute {key!r} of a batch of PyG, which is "
+                "another one already; rename it in the dataset."
+            )
+        used.add(key)
+        named.append(((content, t, name), storage, key))
+    return Names(types, tuple(named), found)

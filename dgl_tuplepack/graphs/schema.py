@@ -91,7 +91,7 @@ class Schema:
         if is_pyg(graphs):
             from dgl_tuplepack.graphs.pyg_items import example_schema
 
-            return example_schema(graphs, levels or {}, graph_id is not None).with_declared(ties, indices)
+            return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
         refuse_levels(levels, "the example")
         graph, labels = joined(graphs, "the example"), as_tensors(label)
         return cls(

@@ -154,7 +154,7 @@ def plain_view(graphs: Any, collate: Callable[[Any], Any] | None, settings: Mapp
     if transform is not None or not isinstance(graphs, StoredGraphs) or collate is not None:
         refuse_those_of_stores(others)
     if transform is None and collate is None and isinstance(graphs, StoredGraphs):
-        return graphs.batched(**others)
+        return graphs.batched(framework="dgl" if graphs.schema.pyg is None else "pyg", **others)
     if collate is None and isinstance(graphs, StoredGraphs) and (graphs.schema.indices or graphs.schema.ties):
         raise SchemaError(
             "ties and indices of a store are not heeded in batches of transformed graphs without padding; give the "

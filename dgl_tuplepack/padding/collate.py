@@ -14,8 +14,7 @@ from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.graphs.items import Identified, Parts, as_item, is_iterable, parts_of, shape_of
 from dgl_tuplepack.graphs.merge import batch_of, labels_of
-from dgl_tuplepack.graphs.pyg_attributes import checked_levels
-from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform

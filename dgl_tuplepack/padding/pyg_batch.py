@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-import weakref
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -13,19 +14,19 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import key_of
-from dgl_tuplepack.graphs.pyg_form import NUMBER
-from dgl_tuplepack.graphs.pyg_layout import Column, PygLayout
+from dgl_tuplepack.graphs.pyg_chunk import storages_of
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, names_of
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.pyg_data import Joining, joining_of, new_graph
-from dgl_tuplepack.padding.pyg_names import Names, names_of
 from dgl_tuplepack.sizes import IntArray
 
 
@@ -83,6 +84,10 @@ class PygBatch(Batch):  # type: ignore[misc]
         number: int = super().num_graphs if origin is None else origin.num_real_graphs
         return number
 
+    def __init_subclass__(cls) -> None:
+        # PyG makes a subclass for each kind of graph. The name is that of its own.
+        cls.__name__ = cls.__qualname__ = f"{cls.__bases__[-1].__name__}Batch"
+
     def __len__(self) -> int:
         return self.num_real_graphs
 
@@ -97,10 +102,11 @@ class PygBatch(Batch):  # type: ignore[misc]
         if not origin.is_padded:
             return {}
         names = origin.names
-        edge_types: Any = list(map(key_of, names.edge_types)) if origin.is_named else names.edge_types
-        rows = components_of(names.node_types, edge_types, origin.is_named)
+        types, storages = names.types, dict(storages_of(self))
+        edge_types: Any = list(map(key_of, types.edges)) if origin.is_named else [*types.edges]
+        rows = components_of(types.nodes, edge_types, origin.is_named)
         places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
-        masks = [_storage(self, names, t)[mask] for t, mask in (*places, (None, "graph_mask"))]
+        masks = [storages[t][mask] for t, mask in (*places, (None, "graph_mask"))]
         return {name: RowMask(mask, None) for name, mask in zip((*rows, "graphs"), masks, strict=True)}
 
     def get_example(self, idx: Any) -> Any:
@@ -130,42 +136,46 @@ class PygBatch(Batch):  # type: ignore[misc]
         return Batch.from_data_list(*args, **settings)
 
 
+class _Value:
+    """Stands for value `number` of a batch in its template; the deep copy of it is that value."""
+
+    given = threading.local()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.given.values[self.number]
+
+
 class Template:
-    """An empty batch. Copies take a fraction of the time of PyG's own, which go through each attribute in Python."""
+    """A batch of placeholders, which PyG's `collate` has made. Batches are deep copies of it.
 
-    def __init__(self, names: Names) -> None:
-        empty = PygBatch(_base_cls=Data if names.is_flat else HeteroData)
+    To set the attributes of each batch one by one takes three times as long.
+    """
+
+    def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
+        self.names, graph = names, Data() if names.types.is_flat else HeteroData()
         for t in names.storages[1:]:
-            empty[t]  # makes the storage
-        self.names, self._class = names, type(empty)
-        self._is_flat, self._number = names.is_flat, len(names.node_types)
-        found = [storage.__dict__ for storage in empty.stores]
-        kinds = [type(storage) for storage in empty.stores]
-        own = [{key: value for key, value in inside.items() if key not in ("_mapping", "_parent")} for inside in found]
-        self._storages = list(zip(names.storages, kinds, own, strict=True))
-        stores = ("_store", "_global_store", "_node_store_dict", "_edge_store_dict")
-        self._inside = {key: value for key, value in empty.__dict__.items() if key not in stores}
+            graph[t]  # makes the storage
+        self._empty = collate(PygBatch, [graph], add_batch=False)[0]
+        places = [(number, key) for number, key, _ in names.places] + [(at, ends) for at, ends, _ in names.edge_places]
+        for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_places, strict=True):
+            is_counted = number is not None and (is_padded or t in names.counted)
+            places += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
+        if is_padded:
+            places += [(at, mask) for at, _, mask in names.edge_places] + [(0, "graph_mask")]
+        for position, (at, key) in enumerate([*places, *[(0, "graph_ids")] * has_ids]):
+            self._empty.stores[at][key] = _Value(position)
 
-    def new(self, origin: Origin) -> tuple[Any, list[dict[str, Any]]]:
-        """Return a new batch, and the attributes of its storages, which are empty."""
-        made = object.__new__(self._class)
-        inside, parent = made.__dict__, weakref.ref(made)
-        inside.update(self._inside)
-        inside["_origin"] = origin
-        storages, attributes = {}, []
-        for t, kind, own in self._storages:
-            storages[t] = storage = object.__new__(kind)
-            mapping: dict[str, Any] = {}
-            storage.__dict__.update(own, _mapping=mapping, _parent=parent)
-            attributes.append(mapping)
-        if self._is_flat:
-            inside["_store"] = storages[None]
-        else:
-            inside["_global_store"] = storages.pop(None)
-            items = list(storages.items())
-            inside["_node_store_dict"] = dict(items[: self._number])
-            inside["_edge_store_dict"] = dict(items[self._number :])
-        return made, attributes
+    def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
+        """Return a new batch of its columns, and of all else in the order of the template."""
+        laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.places, columns, strict=True)]
+        _Value.given.values = (*laid_out, *others)
+        made = copy.deepcopy(self._empty)
+        _Value.given.values = ()
+        made.__dict__["_origin"] = origin
+        return made
 
 
 def pyg_batch(batch: PaddedBatch) -> Any:
@@ -181,28 +191,20 @@ def pyg_batch(batch: PaddedBatch) -> Any:
     labels = batch._labels_by_name()
     columns += [("label", None, name) for name in labels]
     values += labels.values()
-    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), _Same(batch._pyg))
-    orders, graph_mask = batch._edge_orders or {}, batch.graph_mask
+    ids, graph_mask = batch.graph_ids, batch.graph_mask
+    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), _Same(batch._pyg), ids is not None)
     origin = Origin(
         template.names, graph_mask.shape[0], batch.num_real_graphs,
-        (batch._nodes_per_graph, batch._edges_per_graph), orders, batch._ties, batch._indices, True,
+        (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
         bool(batch.graph_names),
     )  # fmt: skip
-    made, storages = template.new(origin)
-    _set_columns(template.names, storages, values)
-    for (at, ends, mask), e in zip(template.names.edge_places, batch.edge_types, strict=True):
-        storages[at][ends] = joined_ends(batch._src[e], batch._dst[e])
-        storages[at][mask] = batch._edge_masks[e]
-    for (at, slots, pointers, mask, number), t in zip(template.names.node_places, batch.node_types, strict=True):
-        storage, nodes = storages[at], batch._node_masks[t].shape[0]
-        storage[slots], storage[pointers] = _batch_and_pointers(batch._nodes_per_graph[t], nodes)
-        storage[mask] = batch._node_masks[t]
-        if number is not None:
-            storage[number] = nodes
-    storages[0]["graph_mask"] = graph_mask
-    if batch.graph_ids is not None:
-        storages[0]["graph_ids"] = batch.graph_ids
-    return made
+    others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
+    for t, place in zip(batch.node_types, template.names.node_places, strict=True):
+        mask = batch._node_masks[t]
+        others += _batch_and_pointers(batch._nodes_per_graph[t], mask.shape[0])
+        others += [mask] if place.number is None else [mask.shape[0], mask]
+    others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
+    return template.new(origin, values, others if ids is None else [*others, ids])
 
 
 def plain_batch(
@@ -214,19 +216,15 @@ def plain_batch(
     `counts` and `totals` are nodes, then edges, of each type in each graph and in all, and `totals` ends with the
     number of graphs. `ends`, ``[2, E]``, are those of each edge type, and `values` the columns.
     """
-    names = template.names
-    nodes = len(names.node_types)
-    of_nodes = dict(zip(names.node_types, counts, strict=False))
-    of_edges = dict(zip(names.edge_types, counts[nodes:], strict=True))
-    made, storages = template.new(Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices))
-    _set_columns(names, storages, values)
-    for number, (at, key, _) in enumerate(names.edge_places):
-        storages[at][key] = ends[number]
-    for number, (at, slots, pointers, _, _) in enumerate(names.node_places):
-        storages[at][slots], storages[at][pointers] = _slots_and_pointers(counts[number], totals[number])
-        if names.node_types[number] in names.counted:
-            storages[at][NUMBER] = totals[number]
-    return made
+    names, types = template.names, template.names.types
+    of_nodes = dict(zip(types.nodes, counts, strict=False))
+    of_edges = dict(zip(types.edges, counts[len(types.nodes) :], strict=True))
+    others: list[Any] = [*ends]
+    for number, t in enumerate(types.nodes):
+        others += _slots_and_pointers(counts[number], totals[number])
+        others += [totals[number]] if t in names.counted else []
+    origin = Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices)
+    return template.new(origin, values, others)
 
 
 def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
@@ -235,9 +233,9 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
     names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
     rows, number = names.layout.rows, origin.num_graphs
     found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
-    ends = zip(names.edge_types, names.edge_places, strict=True)
-    for t, key, each in (*found, *((names.storage_of(e), place.ends, counts[e]) for e, place in ends)):
-        storage = _storage(batch, names, t)
+    storages = dict(storages_of(batch))
+    for t, key, each in (*found, *((*place, counts[e]) for e, place in names.types.edges.items())):
+        storage = storages[t]
         if key in exclude:
             del storage[key]
         elif key in follow:
@@ -246,11 +244,6 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
         for storage in batch.stores:
             storage.pop(NUMBER, None)
     return batch
-
-
-def _set_columns(names: Names, storages: Sequence[dict[str, Any]], values: Sequence[Tensor]) -> None:
-    for (number, key, laid_out), value in zip(names.places, values, strict=True):
-        storages[number][key] = value if laid_out is None else laid_out(value)
 
 
 class _Same:
@@ -267,8 +260,10 @@ class _Same:
 
 
 @functools.lru_cache(maxsize=64)
-def _cached_template(node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same) -> Template:
-    return Template(names_of(node_types, edge_types, columns, layout.layout))
+def _cached_template(
+    node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
+) -> Template:
+    return Template(names_of(node_types, edge_types, columns, layout.layout), True, has_ids)
 
 
 def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
@@ -303,20 +298,13 @@ def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(slots), torch.from_numpy(pointers)
 
 
-def _storage(of: Any, names: Names, t: GraphType | None) -> Any:
-    """Return a storage of a batch; an empty one where a user has removed it, which PyG would make again."""
-    if names.is_flat:
-        return of._store
-    return of._global_store if t is None else of._node_store_dict.get(t, of._edge_store_dict.get(t, {}))
-
-
 def _example(batch: Any, origin: Origin, i: int) -> Any:
     """Return graph `i` of a batch, with those of its attributes that the batch still has."""
     names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
-    data = new_graph(names, origin.joining)
+    data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
 
     def target_of(t: GraphType | None) -> Any:
-        return data._store if names.is_flat else data._global_store if t is None else data[t]
+        return data.stores[0] if t is None else data[t]
 
     # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
     orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
@@ -339,7 +327,7 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
 
     for column, t, key in names.columns:
         content, of_type, _ = column
-        found = _storage(batch, names, t)
+        found = storages.get(t, {})
         if key not in found:
             continue
         dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
@@ -354,18 +342,17 @@ def _example(batch: Any, origin: Origin, i: int) -> Any:
         if target is not None and value.dtype in INDEX_TYPES:
             value = counted(value, target)
         target_of(t)[key] = value
-    for e, (_, key, _) in zip(names.edge_types, names.edge_places, strict=True):
-        found = _storage(batch, names, names.storage_of(e))
+    for e, (storage, key) in names.types.edges.items():
+        found = storages.get(storage, {})
         if key in found:
             ends = part(found[key], e, key, 1)
             # As many edges as before may be others.
             _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
             ends = torch.stack([counted(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
-            target_of(names.storage_of(e))[key] = in_order(ends, e, 1)
-    for node_type in names.node_types:
-        if node_type in names.counted:
-            span = spans[node_type]
-            target_of(names.storage_of(node_type))[NUMBER] = span.stop - span.start
+            target_of(storage)[key] = in_order(ends, e, 1)
+    for node_type in names.counted:
+        span = spans[node_type]
+        target_of(names.types.storage_of(node_type))[NUMBER] = span.stop - span.start
     return data
 
 

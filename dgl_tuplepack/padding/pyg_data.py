@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,19 +9,16 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.graphs.blocks import NODE_TYPE, GraphType
-from dgl_tuplepack.graphs.pyg_layout import Column, Place
-from dgl_tuplepack.padding.pyg_names import Names
-
-# Storage and attribute that count something; None as the attribute stands for `num_nodes`.
-_Counted = tuple[GraphType | None, str | None]
+from dgl_tuplepack.graphs.blocks import GraphType
+from dgl_tuplepack.graphs.pyg_chunk import storages_of
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, Place
 
 
 class Joining(NamedTuple):
     """How PyG joins attributes: their axes, and what counts the numbers that their rows are shifted by."""
 
     axes: dict[Place, int | None]
-    counted: dict[Place, tuple[_Counted, ...]]
+    counted: dict[Place, tuple[Place, ...]]
 
 
 class _Stored:
@@ -43,7 +39,7 @@ class _Stored:
         return joining.axes[place]
 
     def stores_as(self, data: Any) -> Any:
-        """Take over how attributes are joined, too."""
+        """Keep how attributes are joined, too."""
         if "_joining" in data.__dict__:
             self.__dict__["_joining"] = data.__dict__["_joining"]
         return super().stores_as(data)  # type: ignore[misc]
@@ -58,11 +54,12 @@ class _Stored:
 
     def _joining_at(self, key: str, given: tuple[Any, ...]) -> tuple[Joining | None, Place]:
         """Return how attributes are joined, and the place of one; PyG gives its storage."""
-        return self.__dict__.get("_joining"), (getattr(given[0], "_key", None) if given else None, key)
+        found = (t for t, storage in storages_of(self) if given and storage is given[0])
+        return self.__dict__.get("_joining"), (next(found, None), key)
 
-    def _number(self, t: GraphType | None, key: str | None) -> int:
-        storage: Any = self._store if t is None else self[t]  # type: ignore[attr-defined, index]
-        if key is None:
+    def _number(self, t: GraphType | None, key: str) -> int:
+        storage = dict(storages_of(self))[t]
+        if key == NUMBER:
             return int(storage.num_nodes)
         value = storage[key]
         return int(value.shape[self.__cat_dim__(key, value, storage)])
@@ -79,48 +76,30 @@ class StoredHeteroData(_Stored, HeteroData):  # type: ignore[misc]
 def new_graph(names: Names, joining: Joining | None) -> Any:
     """Return an empty graph."""
     if joining is None:
-        return Data() if names.is_flat else HeteroData()
-    graph = StoredData() if names.is_flat else StoredHeteroData()
+        return Data() if names.types.is_flat else HeteroData()
+    graph = StoredData() if names.types.is_flat else StoredHeteroData()
     graph.__dict__["_joining"] = joining
     return graph
 
 
 def joining_of(names: Names, indices: Mapping[Column, GraphType]) -> Joining | None:
     """Return how PyG joined the graphs of a batch; None if it does so with any `Data` or `HeteroData`."""
-    if not (names.layout.ends or names.layout.dims or indices):
-        return None
-    counts: dict[GraphType, _Counted] = {
-        t: (names.storage_of(t), None if t == NODE_TYPE or not names.is_flat else t) for t in names.node_types
-    }
-    ends = {e: (names.storage_of(e), p.ends) for e, p in zip(names.edge_types, names.edge_places, strict=True)}
-    counts.update((e, place) for e, place in ends.items())
+    types = names.types
     axes: dict[Place, int | None] = {(t, key): names.layout.dim(column) for column, t, key in names.columns}
-    counted: dict[Place, tuple[_Counted, ...]] = {
-        (t, key): (counts[indices[column]],) if column in indices else () for column, t, key in names.columns
+    counted: dict[Place, tuple[Place, ...]] = {
+        (t, key): (types.place_of(indices[column]),) if column in indices else () for column, t, key in names.columns
     }
-    for e, place in ends.items():
-        axes[place], counted[place] = -1, (counts[e[0]], counts[e[2]])
-    is_usual = all((axes[place], counted[place]) in _usual(place, names.is_flat) for place in axes)
+    for e, place in types.edges.items():
+        axes[place], counted[place] = -1, (types.place_of(e[0]), types.place_of(e[2]))
+    is_usual = all(_is_usual(place, axes[place], counted[place], types.is_flat) for place in axes)
     return None if is_usual else Joining(axes, counted)
 
 
-@functools.lru_cache(maxsize=256)
-def _usual(place: Place, is_flat: bool) -> list[tuple[int | None, tuple[_Counted, ...]]]:
-    """Return how any `Data` or `HeteroData` joins an attribute, in the ways of writing it."""
+def _is_usual(place: Place, axis: int | None, counted: tuple[Place, ...], is_flat: bool) -> bool:
+    """Whether any `Data` or `HeteroData` joins an attribute in this way, by the rules that PyG documents."""
     t, key = place
-    graph: Any = Data(num_nodes=7) if is_flat else HeteroData()
-    sources: tuple[_Counted, ...] = ((None, None),)
-    if isinstance(t, tuple):
-        sources = ((t[0], None), (t[2], None))
-        for number, (end, _) in enumerate(sources):
-            graph[end].num_nodes = 7 + number
-    storage = graph._store if is_flat else graph._global_store if t is None else graph[t]
-    # Of zeros, since some increments are values.
-    value = torch.zeros(1, dtype=torch.long)
-    increment = torch.as_tensor(graph.__inc__(key, value, storage)).reshape(-1).tolist()
-    dim = graph.__cat_dim__(key, value, storage)
-    if not any(increment):
-        return [(dim, ())]
-    if min(increment) < 7:
-        return []
-    return [(dim, sources[:1]), (dim, sources[:1] * 2)] if len(set(sources)) == 1 else [(dim, sources)]
+    is_index = "index" in key or (is_flat and key == "face")
+    if "batch" in key or not is_index or not (is_flat or isinstance(t, tuple)):
+        return "batch" not in key and axis == 0 and not counted
+    ends: list[Place] = [(t[0], NUMBER), (t[2], NUMBER)] if isinstance(t, tuple) else [(None, NUMBER)]
+    return axis == -1 and (counted == tuple(ends) or ({*counted} == {*ends} and len({*ends}) == 1))

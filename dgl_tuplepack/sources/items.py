@@ -51,11 +51,8 @@ class Items(Source):
             )
         if not self._number:
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        size_of = SizeReader(self._given[0], "item 0", self.levels)
-        rows = np.empty((self._number, len(size_of.components)), dtype=np.int64)
-        for i in progress_bar(range(self._number), desc="sizes", unit=" graphs", hidden=self._number < _PROGRESS_FROM):
-            rows[i] = size_of(self._given[i], f"item {i}")
-        return GraphSizes(rows, size_of.components)
+        ids = progress_bar(range(self._number), desc="sizes", unit=" graphs", hidden=self._number < _PROGRESS_FROM)
+        return sizes_of_items(self._given[0], ((self._given[i], f"item {i}") for i in ids), self.levels)
 
     def num_graphs(self) -> int | None:
         """Return the length, if there is one."""
@@ -114,6 +111,23 @@ def _sized(item: Any, where: str, levels: Mapping[str, str | None] | None) -> An
     from dgl_tuplepack.graphs.pyg_items import PygGraph
 
     return PygGraph(graph, where, levels)
+
+
+def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
+    """Return the sizes of items, which come with what messages call them; `first` is the first of the dataset.
+
+    Of graphs of PyG, all of them tell the types, unless these are plain to see.
+    """
+    graph = parts_of(first, "item 0").graph
+    if is_pyg(graph):
+        from dgl_tuplepack.graphs.pyg_items import is_usual, sizes_of_graphs
+
+        if not is_usual(graph, levels or {}):
+            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in items), levels or {})
+            return GraphSizes(found, components)
+    size_of = SizeReader(first, "item 0", levels)
+    rows = [size_of(item, where) for item, where in items]
+    return GraphSizes(np.array(rows, dtype=np.int64), size_of.components)
 
 
 def _length(given: Any) -> int | None:

@@ -54,7 +54,7 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     """
     found = resolve(source)
     if levels is not None:
-        from dgl_tuplepack.graphs.pyg_attributes import checked_levels
+        from dgl_tuplepack.graphs.pyg_layout import checked_levels
 
         found = found.with_levels(checked_levels(levels))
     return found.sizes()

@@ -19,8 +19,7 @@ from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.graphs.items import Identified
-from dgl_tuplepack.graphs.pyg_attributes import checked_levels
-from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.padding import PaddedBatch, PaddedCollate
 from dgl_tuplepack.padding.coordinates import Coordinates

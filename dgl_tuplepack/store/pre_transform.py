@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-
-import numpy as np
 
 from dgl_tuplepack.graphs.graph_blocks import items_of
 from dgl_tuplepack.graphs.items import as_item, parts_of
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import Source
-from dgl_tuplepack.sources.items import SizeReader
+from dgl_tuplepack.sources.items import sizes_of_items
 from dgl_tuplepack.store.format import PreTransform
 from dgl_tuplepack.store.sources import blocks_of
 
@@ -56,9 +55,8 @@ class Transformed(Source):
         """Read and transform all graphs, and return their sizes."""
         items = self.items()
         first = next(items)
-        size_of = SizeReader(first, "item 0", self.levels)
-        rows = [size_of(first, "item 0"), *(size_of(item, f"item {1 + i}") for i, item in enumerate(items))]
-        return GraphSizes(np.array(rows), size_of.components)
+        named = ((item, f"item {i}") for i, item in enumerate(itertools.chain([first], items)))
+        return sizes_of_items(first, named, self.levels)
 
     def items(self) -> Iterator[Any]:
         """Return the transformed graphs, with their labels; the ids of pairs are kept."""

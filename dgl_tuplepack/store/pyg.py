@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Dataset
 
+from dgl_tuplepack.graphs.pyg_layout import names_of
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.padding.pyg_batch import Template, plain_batch
-from dgl_tuplepack.padding.pyg_names import names_of
 from dgl_tuplepack.store.batched import BatchedStore, is_one_id, new_tensor, tensors_of
 from dgl_tuplepack.store.format import Key
 from dgl_tuplepack.store.selection import Selection
@@ -32,7 +32,7 @@ class PygBatched(BatchedStore):
 
     def _builder_of(self, schema: Schema) -> Any:
         columns = [column for column, _ in schema.columns()]
-        return Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg))
+        return Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg), False)
 
     def __getitem__(self, ids: Any) -> Any:
         if is_one_id(ids):

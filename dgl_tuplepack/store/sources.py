@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
@@ -23,8 +24,10 @@ def blocks_of(
 
     `ties` and `indices` take the place of those that were declared for the source.
     """
-    blocks = source.blocks()
     ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
+    source = copy.copy(source)
+    source.indices = indices
+    blocks = source.blocks()
     if blocks is None:
         return graph_blocks(source.items(), ties, indices, source.levels)
     if source.schema is None or source.schema.pyg is None:

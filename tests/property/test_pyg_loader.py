@@ -16,7 +16,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.store.pyg import PygBatched
 from tests.messages import refused
-from tests.pyg import LISTS, InMemory, NewAxis, assert_same, few, molecule, pairs_of, stored
+from tests.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
 
 from torch_geometric.loader import DataLoader  # isort: skip
 
@@ -138,6 +138,12 @@ def test_batches_of_packs_and_single_graphs_come_too() -> None:
     assert all(batch.num_nodes <= 20 and batch.num_edges <= 26 for batch in batches)
     for found, expected in zip(tp.pyg.DataLoader(store, batch_size=None), GRAPHS, strict=True):
         assert_same(found, expected)
+
+
+def test_packed_loaders_without_padding_give_batches_of_pyg() -> None:
+    loader = tp.packed_loader(stored(GRAPHS), limits=tp.Limits(nodes=20, edges=26), padded=False, shuffle=False)
+    for found, ids in zip(loader, loader.sampler, strict=True):
+        assert_same(found, batch_of([GRAPHS[i] for i in ids]))
 
 
 def test_other_loaders_and_views_are_refused() -> None:

@@ -17,7 +17,7 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError, TransformError
 from tests.messages import refused
-from tests.pyg import InMemory, NewAxis, assert_same, batch_of, contents, molecule, ring
+from tests.pyg import InMemory, assert_same, batch_of, contents, molecule, ring
 
 from torch_geometric.data import Batch, Data, HeteroData, OnDiskDataset  # isort: skip
 from torch_geometric.loader import DataLoader  # isort: skip
@@ -127,7 +127,8 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
 
     good = molecules[0]
     adjacent = Data(x=torch.ones(2, 1), adj_t=torch.eye(2).to_sparse())
-    refuses([adjacent], "no edge_index", "torch.stack(adj_t.coo()[:2][::-1])")
+    refuses([adjacent], "'adj_t' of item 0", "torch.stack(adj_t.coo()[:2][::-1])")
+    refuses([Data(x=torch.ones(2, 1))], "item 0 has no edge_index", "torch.empty(2, 0")
     refuses([Data(edge_index=torch.tensor([[0], [1]]))], "number of nodes of item 0 is not known", "set num_nodes")
     refuses([Data(x=torch.ones(2, 1), edge_index=torch.ones(2, 3))], "float32 [2, 3]", "[2, E]")
     wrong = molecules[1].clone()
@@ -181,47 +182,13 @@ def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_p
     graphs = [ring(3, w=torch.rand(3)), molecule(2, 4)]
     graphs = [Data(edge_index=g.edge_index, num_nodes=g.num_nodes, w=torch.rand(3)) for g in graphs]
     many = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), num_nodes=3, w=torch.rand(3)) for _ in range(40)]
-    with refused(SchemaError, "item 40", "'w'", "levels"):
-        tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]))
-    store = tp.GraphStore.write(tmp_path / "store", iter([*many, graphs[1]]), levels={"w": "graph"})
-    found = store.batched(framework="pyg")[[0, 40]]
-    assert torch.equal(found.w, torch.cat([many[0].w, graphs[1].w]))
-
-
-class Turned(Data):
-    """A graph whose attribute `bar` has its nodes along the second axis."""
-
-    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        return 1 if key == "bar" else super().__cat_dim__(key, value, *args, **kwargs)
-
-
-@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
-def test_new_batch_dimensions_and_other_axes_are_those_of_pyg(gather: Any, tmp_path: Path) -> None:
-    ends = torch.tensor([[0, 1], [1, 0]])
-    for kind, attribute in ((NewAxis, "foo"), (Turned, "bar")):
-        graphs = [
-            kind(
-                edge_index=ends,
-                num_nodes=n,
-                **{attribute: torch.rand(16 if kind is NewAxis else 2, n if kind is Turned else 3)},
-            )
-            for n in (2, 3, 4)
-        ]
-        store = tp.GraphStore.write(tmp_path / attribute / gather.__name__, gather(graphs))
-        found = store.batched(framework="pyg")[[2, 0]]
-        assert_same(found, batch_of([graphs[2], graphs[0]]))
-        assert torch.equal(found.get_example(0)[attribute], graphs[2][attribute])
-        padded = tp.GraphStore(store.path).batch([2, 0], LIMITS).pyg
-        assert torch.equal(padded.get_example(1)[attribute], graphs[0][attribute])
-
-
-def test_a_label_of_several_rows_is_joined_as_pyg_joins_it(tmp_path: Path) -> None:
-    graphs = [ring(n, y=torch.rand(2)) for n in (3, 5)]
-    store = tp.GraphStore.write(tmp_path / "store", graphs)
-    assert store.batched(framework="pyg")[[0, 1]].y.shape == batch_of(graphs).y.shape == (4,)
-    padded = store.batch([1, 0], LIMITS).pyg
-    assert padded.y.shape == (10,)
-    assert torch.equal(padded[1].y, graphs[0].y)
+    collate = tp.PaddedCollate(LIMITS, many[0])
+    with refused(SchemaError, "item 1", "'w'", "levels"):
+        collate([many[1], graphs[1]])
+    # A store is written from all graphs, and so knows it, however late such a graph comes.
+    store = tp.GraphStore.write(tmp_path / "store", iter([*(many * 20), graphs[1]]))
+    assert [*store.schema.labels] == ["w"]
+    assert_same(store.batched(framework="pyg")[[0, 800]], batch_of([many[0], graphs[1]]))
 
 
 def test_a_padded_batch_has_masks_and_real_graphs_alone(molecules: list[Any], tmp_path: Path) -> None:
@@ -364,14 +331,6 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
 def doubled(data: Any) -> Any:
     data.x *= 2
     return data
-
-
-def test_graphs_with_num_nodes_alone_are_read(tmp_path: Path) -> None:
-    graphs = [ring(3), Data(edge_index=torch.tensor([[0], [1]]), num_nodes=6)]
-    for gather in (list, InMemory):
-        store = tp.GraphStore.write(tmp_path / gather.__name__, gather(graphs))
-        assert store.sizes.array.tolist() == [[3, 3], [6, 1]]
-        assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
 
 
 def test_stores_and_batches_of_pyg_need_no_dgl(tmp_path: Path) -> None:

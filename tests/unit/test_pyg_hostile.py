@@ -14,8 +14,9 @@ import torch
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, SizesError
 from tests.messages import refused
-from tests.pyg import InMemory, assert_same, batch_of, ends, molecule, stored
+from tests.pyg import InMemory, assert_same, batch_of, ends, molecule, ring, stored
 
+from torch_geometric import EdgeIndex, Index  # isort: skip
 from torch_geometric.data import Data, HeteroData, TemporalData  # isort: skip
 from torch_geometric.transforms import RandomLinkSplit  # isort: skip
 
@@ -114,7 +115,7 @@ def test_methods_that_fail_for_one_graph_are_named(gather: Any) -> None:
 
 
 def test_an_increment_that_is_the_value_of_an_attribute_names_what_is_shifted() -> None:
-    with refused(SchemaError, "the attribute 'thing' of item 0", "the value of 'k'"):
+    with refused(SchemaError, "the attribute 'thing' of item 0", "number of rows", 'levels={"thing": None}'):
         stored(things(thing_by(lambda data: data.k), k=3))
 
 
@@ -156,6 +157,54 @@ def test_labels_of_links_of_one_number_belong_to_the_links_of_their_name(gather:
         "edge_index": ["edge_attr"], "pos_edge_label_index": ["pos_edge_label"],
         "neg_edge_label_index": ["neg_edge_label"],
     }  # fmt: skip
+
+
+def test_indices_that_may_count_nodes_or_edges_are_asked_for() -> None:
+    """Graphs with as many edges as nodes do not tell them apart, but sorted edges have other numbers."""
+
+    def rings(kind: type[Any], **more: Any) -> list[Any]:
+        return [kind(**ring(n, **{k: f(n) for k, f in more.items()}).to_dict()) for n in (3, 5)]
+
+    kind = class_of(lambda data, key: data.edge_index.size(1) if key in ("thing", "line") else NotImplemented)
+    graphs = rings(kind, thing=lambda n: torch.tensor([n - 1]))
+    with refused(SchemaError, "may count nodes or edges", "2 graphs", 'indices={"thing": "nodes"}', '"edges"}'):
+        stored(graphs)
+    assert_same(stored(graphs, indices={"thing": "edges"}).batched(framework="pyg")[[0, 1]], batch_of(graphs))
+    lines = rings(kind, line=lambda n: torch.tensor([[0] * 4, [n - 1] * 4]))
+    for graph in lines:
+        graph.edge_index = graph.edge_index.flip(1)
+    kind.__cat_dim__ = lambda self, key, value, *_: -1 if key in ("line", "edge_index") else 0
+    with refused(SchemaError, "may count nodes or the edges of 'edge_index'", 'levels={"line": "node -> node"}'):
+        stored(lines)
+    assert stored(lines, levels={"line": "node -> node"}).sizes.components[1:] == (
+        "edges:_N:edge_index:_N", "edges:_N:line:_N"
+    )  # fmt: skip
+    with refused(SchemaError, "'nodes -> x_s'", "must name what counts the nodes of both ends", "_N"):
+        stored(lines, levels={"line": "nodes -> x_s"})
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_other_classes_are_refused_by_name() -> None:
+    link = torch.tensor([[0], [1]])
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    for key, value, name in (
+        ("edge_index", EdgeIndex(link, sparse_size=(2, 2)), "EdgeIndex"), ("thing", Index([0, 1]), "Index"),
+        ("thing", EdgeIndex(link), "EdgeIndex"), ("thing", nested, "nested_tensor"),
+    ):  # fmt: skip
+        data = Data(x=torch.rand(2, 1), edge_index=link)
+        data[key] = value
+        with refused(SchemaError, key, f"is {name}", "must be a dense tensor", ".as_tensor()"):
+            stored([data, data])
+
+
+def test_endpoints_of_32_bits_are_those_of_pyg() -> None:
+    """PyG keeps them in a Data, and widens them in a HeteroData."""
+    flat, hetero = [Data(x=torch.rand(2, 1), edge_index=torch.tensor([[0], [1]]).int())], [of_hetero()]
+    hetero[0]["a", "to", "b"].edge_index = hetero[0]["a", "to", "b"].edge_index.int()
+    for graphs in (flat * 2, hetero * 2):
+        found = stored(graphs).batched(framework="pyg")[[0, 1]]
+        assert_same(found, batch_of(graphs))
+        assert type(found).__name__ == type(batch_of(graphs)).__name__
 
 
 def test_endpoints_have_no_other_level() -> None:
@@ -252,7 +301,10 @@ def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
         data["a", "to", "b"].edge_index = torch.tensor([[0] * n, [n] * n])
         data.root = torch.tensor([n - 1])
         graphs.append(data)
-    store = stored(graphs)
+    # There are as many nodes "a" as edges of each type.
+    with refused(SchemaError, "'root' of item 0 may count nodes or edges", 'indices={"root": "nodes:a"}'):
+        stored(graphs)
+    store = stored(graphs, indices={"root": "nodes:a"})
     assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
     dataset = store.as_pyg_dataset()
     found = [dataset[0], copy.copy(dataset[1])]

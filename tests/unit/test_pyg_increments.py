@@ -222,9 +222,7 @@ def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> N
     refuses(lambda d: int(d.thing.max()) + 1, one, "which is 2 here")
     refuses(lambda d: d.thing, one, "which is", "here")
     refuses(lambda d: d.missing, one, "fails: AttributeError")
-    refuses(
-        lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "_N", "one type"
-    )
+    refuses(lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "a number, or")
     floats = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1.0])] * 2)
     with refused(SchemaError, "indices are int64 or int32", "'thing' is float32"):
         tp.GraphStore.write(tmp_path / "store", gather(floats))
