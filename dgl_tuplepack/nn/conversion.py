@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from dgl_tuplepack._checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
@@ -18,6 +17,7 @@ from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
@@ -126,6 +126,6 @@ def _mixes_rows(module: nn.Module) -> bool:
     # What is inside of a scripted layer cannot be told from here.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
-    if isinstance(module, _BatchNorm) and not isinstance(module, MaskedBatchNorm1d):
+    if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):
         return True
     return mixes_rows(module)

@@ -83,8 +83,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         """Normalise `input` ``[N, C]`` or ``[N, C, L]``; `mask` bool ``[N]``, True = real."""
         if not isinstance(input, Tensor):
             raise SchemaError(f"the input must be a tensor, but is {type(input).__name__}; give [N, C] or [N, C, L].")
-        self._check_input_dim(input)
-        if input.shape[1] != self.num_features:
+        if input.ndim not in (2, 3) or input.shape[1] != self.num_features:
             raise SchemaError(
                 f"the input must have {self.num_features} channels, as num_features says, but has shape "
                 f"{tuple(input.shape)}; give [N, C] or [N, C, L] with C = {self.num_features}."
