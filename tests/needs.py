@@ -32,7 +32,6 @@ WITHOUT = (
     "property/test_sampler.py",
     "unit/test_needs.py",
     "unit/test_nn.py",
-    "unit/test_norm_paths.py",
     "unit/test_pyg.py",
     "unit/test_pyg_increments.py",
     "unit/test_sampler_plans.py",

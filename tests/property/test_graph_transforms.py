@@ -383,7 +383,7 @@ def test_ranks_without_graphs_get_transformed_batches_of_no_graphs() -> None:
 def test_settings_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     items = labelled(30)
     store = tp.GraphStore.write(tmp_path / "store", items, compact=True)
-    settings: list[dict[str, Any]] = [{"as_stored": True}, {"ring": 2}, {"separate": True}]
+    settings: list[dict[str, Any]] = [{"as_stored": True}, {"separate": True}]
     for setting in settings:
         for call in (
             lambda setting: tp.packed_loader(items, 8, **setting),

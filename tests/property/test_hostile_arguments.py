@@ -232,13 +232,14 @@ KINDS = {
     "nodes": "whole", "edges": "whole?", "graphs": "whole?", "node_type": "type", "edge_type": "type",
     "maxima": "choice", "value": "whole", "method": "choice?", "heuristic": "heuristic?", "seed": "from 0",
     "random_ties": "truth", "effort": "real", "time_limit": "real?", "first": "real", "second": "real",
-    "histogram": "sizes", "ranges": "choice?", "multiple_of": "whole", "oversize": "choice",
-    "tolerance": "real?", "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
+    "histogram": "sizes", "multiple_of": "whole", "oversize": "choice", "holding": "sizes?",
+    "shapes": "whole?", "budget": "real?", "cost": "choice?", "target": "real?", "skip": "from 0",
+    "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
     "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth", "epoch": "from 0",
     "delivered": "from 0?", "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
     "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
     "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any", "graph_id": "from 0",
-    "size": "from 0", "count": "whole", "as_stored": "truth", "ring": "from 0", "separate": "truth",
+    "size": "from 0", "count": "whole", "as_stored": "truth", "separate": "truth",
     "compact": "truth", "overwrite": "truth",
 }  # fmt: skip
 # Arguments of the same name, of another kind.
@@ -246,7 +247,7 @@ OTHERS = {
     "sizes_of.source": "sizes", "sizes_of columns.nodes": "counts", "sizes_of columns.edges": "counts",
     "Limits.nodes": "any", "Limits.edges": "any", "Limits.from_components names.name": "type",
     "Limits.from_padded_shape.edges": "whole", "Limits.aligned.components": "choice",
-    "search_limits for a budget.plans": "whole?", "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
+    "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
     "write.name": "any", "write.ids": "ids", "padded.ids": "ids",
 }  # fmt: skip
 
@@ -296,7 +297,7 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us(tmp_path: Path, monk
             store.padded,
             {
                 "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
-                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "ring": 0, "separate": False,
+                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "separate": False,
             },
         ),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import sys
 import tempfile
@@ -107,21 +106,6 @@ def test_the_fields_are_there_without_jraph(monkeypatch: pytest.MonkeyPatch, tmp
     assert batch.jraph._fields == FIELDS
     assert isinstance(batch.jraph, tuple)
     assert np.shares_memory(batch.jraph.nodes["x"], batch.node_features["x"].numpy())
-
-
-@pytest.mark.parametrize(
-    "move",
-    [lambda b: b, lambda b: b.to("cpu"), lambda b: pickle.loads(pickle.dumps(b))],
-    ids=["as it is", "to the CPU", "sent"],
-)
-def test_arrays_of_a_ring_stay_when_it_is_overwritten(move: Any, tmp_path: Path) -> None:
-    store = written(plain_graphs(4, {"x": ((3,), torch.float32)}, {}, {}, most=2), tmp_path)
-    view = store.padded(tp.Limits(nodes=2, edges=9, graphs=1), ring=2, idtype=torch.int32)
-    found = [move(view[[i]]).jraph for i in range(4)]
-    for i, graphs in enumerate(found):
-        batch = store.batch([i], tp.Limits(nodes=2, edges=9, graphs=1))
-        np.testing.assert_array_equal(graphs.nodes["x"], batch.node_features["x"].numpy())
-        assert graphs.senders.tolist() == batch.src.tolist()
 
 
 def test_written_and_differentiated_features_come_along(tmp_path: Path) -> None:

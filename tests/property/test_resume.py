@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 import dgl_tuplepack as tp
-from tests.samplers import Ids, SamplerCase, ladder_cases, sampler_cases
+from tests.samplers import Ids, SamplerCase, bucket_cases, sampler_cases
 
 Batches = list[list[int]]
 
@@ -24,7 +24,7 @@ class Resuming(RuleBasedStateMachine):
 
     states = Bundle("states")
 
-    @initialize(case=sampler_cases(most_ranks=3) | ladder_cases(most_ranks=3), rank=st.integers(0, 2))
+    @initialize(case=sampler_cases(most_ranks=3) | bucket_cases(most_ranks=3), rank=st.integers(0, 2))
     def start(self, case: SamplerCase, rank: int) -> None:
         self.case, self.rank = case, rank % case.num_replicas
         self.loader, self.iterator = self.fresh(), None

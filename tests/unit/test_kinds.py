@@ -119,7 +119,7 @@ def shown(run: Run, source: Path | str, folder: Path) -> list[Any]:
     limits = ("--nodes", 12, "--edges", 20)
     said = [
         run("sizes", source, "--csv"),
-        run("limits", source, *limits, "--csv"),
+        run("limits", source, "--csv"),
         run("plan", source, *limits, "--json"),
     ]
     drawn, page = folder / "drawn.png", folder / "page.html"

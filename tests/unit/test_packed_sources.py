@@ -43,7 +43,6 @@ def sources(folder: Path) -> Iterator[tuple[str, Any, int]]:
     yield "heterographs", purchases(), 8
     yield "with ids", tp.with_ids(items), 20
     yield "own ids", [(*item, i) for i, item in enumerate(items)], 20
-    yield "DGLDataset", store.as_dgl_dataset(), 20
     yield "subset of torch", torch.utils.data.Subset(items, [3, 1, 2]), 3
     yield "store", store, 20
     yield "path of a store", folder / "stored", 20

@@ -69,7 +69,7 @@ def test_ids_that_numpy_cannot_read(tmp_path: Path, ids: Any) -> None:
 
 def test_batches_that_no_memory_holds(tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes", "2**63-1", "smaller limits"):
+    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes of memory", "smaller limits"):
         store.padded(tp.Limits(2**60, 2**60, 4), packs_per_batch=2)
 
 
