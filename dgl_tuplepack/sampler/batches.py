@@ -213,8 +213,9 @@ class PackBatchSampler(Sampler[list[int]]):
             `epoch` is out of range, or the epoch has fewer batches than `skip`.
         """
         epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        skip = whole_number("skip", skip, 0, error=SamplerError)
         # Counting the batches may need a plan, which takes time.
-        self._skip = whole_number("skip", skip, 0, self._length(epoch), SamplerError) if skip != 0 else 0
+        self._skip = whole_number("skip", skip, 0, self._length(epoch), SamplerError) if skip else 0
         self._epoch = epoch
 
     def __len__(self) -> int:

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from dgl_tuplepack.search.evaluation import Evaluation
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import REACH, Way
+from dgl_tuplepack.search.way import Way
 
 # Fractions of all plans that are spread along the mean size: over all scales, and below the best of these.
 _SPREAD, _CLOSER = 0.35, 0.25
 # Plans of each round of refining, as a fraction of all plans; leaders are chosen again after each round.
 _ROUND = 0.125
 _FEWEST_IN_ROUND = 8
-
-
-def explore_to_reach(evaluation: Evaluation, space: Space, way: Way) -> None:
-    """Explore limits from what the largest graph needs up to `REACH` times as much.
-
-    Smaller scales are tried too, with each component raised to the largest graph.
-    """
-    below = space.ray(space.scale / REACH, space.scale, max(2, way.plans // 25))
-    explore(evaluation, space, way, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))
 
 
 def explore(evaluation: Evaluation, space: Space, way: Way, first: float, last: float, starts: tuple[Row, ...]) -> None:

@@ -70,13 +70,14 @@ def write_shard(
             raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
-    relations = {"ties": None, "indices": None, "levels": None, **declared}
+    # The transform belongs to the source, whose part of the random numbers is the shard's.
+    relations: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
         if asked is not None:
             source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
         write_graphs(
-            folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, prepare=finish,
-            **relations,
+            folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, transform_name=None,
+            prepare=finish, **relations,
         )  # fmt: skip
     return _written(shard, GraphStore(folder), kept=False)
 

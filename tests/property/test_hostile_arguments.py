@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, SizesError, TuplepackError
+from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, TuplepackError
 from tests.messages import refused
 
 # By name, since some fail to show themselves.
@@ -45,7 +45,6 @@ HOSTILE: dict[str, Any] = {
     "set": {1, 2},
     "list": [1, 2],
     "ragged": [[1, 2], [3]],
-    "mixed truths": [[np.True_, 1]],
     "huge in a list": [[1, 10**400]],
     "list of nan": [[float("nan"), 1.0]],
     "dict of numbers": {5: 5},
@@ -63,8 +62,6 @@ HOSTILE: dict[str, Any] = {
     "0-d tensor": torch.tensor(3),
     "0-d bool tensor": torch.tensor(True),
     "big-endian": np.array([[1, 2], [3, 4]], ">i4"),
-    "masked": np.ma.array([[1, 2]], mask=[[True, False]]),
-    "masked number": np.ma.masked,
     "object array": np.array([[1, None]], dtype=object),
     "text array": np.array([["a", "b"]]),
     "time array": np.array([["2020-01-01"]], "datetime64[D]"),
@@ -220,7 +217,7 @@ ALLOWED: dict[str, set[str]] = {
     "names": {"empty list", "list of text"},
     "type": {"text", "null character", "surrogate"},
     "graphs": {"empty list", "empty dict", "graph"},
-    "heuristic": {"list", "callable"},
+    "heuristic": {"list"},
     "counts": {"dict of numbers", "list"},
     "splits": {"empty list", "empty dict", "dict of lists"},
     # What only DGL, torch or the data can judge: refused by us, or right.
@@ -232,13 +229,14 @@ KINDS = {
     "nodes": "whole", "edges": "whole?", "graphs": "whole?", "node_type": "type", "edge_type": "type",
     "maxima": "choice", "value": "whole", "method": "choice?", "heuristic": "heuristic?", "seed": "from 0",
     "random_ties": "truth", "effort": "real", "time_limit": "real?", "first": "real", "second": "real",
-    "histogram": "sizes", "ranges": "choice?", "multiple_of": "whole", "oversize": "choice",
-    "tolerance": "real?", "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
+    "histogram": "sizes", "multiple_of": "whole", "oversize": "choice", "holding": "sizes?",
+    "shapes": "whole?", "budget": "real?", "cost": "choice?", "target": "real?", "skip": "from 0",
+    "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
     "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth", "epoch": "from 0",
     "delivered": "from 0?", "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
     "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
     "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any", "graph_id": "from 0",
-    "size": "from 0", "count": "whole", "as_stored": "truth", "ring": "from 0", "separate": "truth",
+    "size": "from 0", "count": "whole", "as_stored": "truth", "separate": "truth",
     "compact": "truth", "overwrite": "truth",
 }  # fmt: skip
 # Arguments of the same name, of another kind.
@@ -246,7 +244,7 @@ OTHERS = {
     "sizes_of.source": "sizes", "sizes_of columns.nodes": "counts", "sizes_of columns.edges": "counts",
     "Limits.nodes": "any", "Limits.edges": "any", "Limits.from_components names.name": "type",
     "Limits.from_padded_shape.edges": "whole", "Limits.aligned.components": "choice",
-    "search_limits for a budget.plans": "whole?", "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
+    "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
     "write.name": "any", "write.ids": "ids", "padded.ids": "ids",
 }  # fmt: skip
 
@@ -296,7 +294,7 @@ def test_every_hostile_argument_of_a_store_is_refused_by_us(tmp_path: Path, monk
             store.padded,
             {
                 "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
-                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "ring": 0, "separate": False,
+                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "separate": False,
             },
         ),
         (
@@ -330,12 +328,6 @@ def test_arrays_of_any_layout_are_sizes() -> None:
     for layout in [*layouts, rows]:
         assert tp.sizes_of(layout).array.tolist() == wanted
         assert tp.sizes_of(layout).array.dtype == np.int64
-
-
-@pytest.mark.parametrize("values", ["sparse", "meta", "requires grad", "bfloat16"])
-def test_tensors_whose_values_are_out_of_reach_are_named(values: str) -> None:
-    with refused(SizesError, "graph sizes do not form an array", "plain numbers"):
-        tp.sizes_of(HOSTILE[values])
 
 
 class Unprintable:
