@@ -72,7 +72,7 @@ def search_limits(
         >= 0, for every component. None: each slot costs 1. With costs in bytes, measured on a model, the budget is
         memory.
     shapes
-        2 to 4: search a ladder of that many shapes for `graphs_per_batch`, with the fewest padded slots. The largest
+        2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest
         shape is the smallest that holds every graph. None: one shape.
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
