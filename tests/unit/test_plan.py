@@ -36,7 +36,7 @@ def test_figures() -> None:
     assert plan.efficiency == {"nodes": 11 / 18, "edges": 18 / 30}
     assert plan.effective_limits == Limits(5, 8, 3)
     assert plan.effective_efficiency == {"nodes": 11 / 15, "edges": 18 / 24}
-    assert "7 graphs in 3 packs" in repr(plan)
+    assert "7 graphs in 3 packs: 3 of Limits(" in repr(plan)
     assert "lower bound 2" in repr(plan)
     assert "nodes 61.11%, edges 60.00%" in repr(plan)
 
