@@ -11,9 +11,8 @@ import numpy as np
 from dgl_tuplepack._checks import INT64_MAX
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import Way
+from dgl_tuplepack.search.way import Way, explore
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Largest limits, as a multiple of what the largest graph needs.
