@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Container
+from collections.abc import Iterable
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -44,17 +44,13 @@ def as_integer(value: Any) -> int | None:
     # Python would take True for 1, also in arrays and tensors, and a row of one number for that number.
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
-    if is_truth or dimensions or _is_masked(value):
+    if is_truth or dimensions:
         return None
     try:
         return operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         # RuntimeError: a tensor without values ("meta").
         return None
-
-
-def _is_masked(value: Any) -> bool:
-    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
 
 
 def shown(value: Any, length: int = 100) -> str:
@@ -108,15 +104,12 @@ def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -
     return bool(value)
 
 
-def is_one_of(value: Any, choices: Container[str]) -> bool:
-    """Whether `value` is one of the texts `choices`; an array would be compared element by element."""
-    return isinstance(value, str) and value in choices
-
-
-def check_oversize(oversize: Any, error: type[InputError] = InputError) -> None:
-    """Refuse anything but "error" and "drop"."""
-    if not is_one_of(oversize, OVERSIZE):
-        raise error(f"unknown oversize {shown(oversize)}; choose {' or '.join(map(repr, OVERSIZE))}.")
+def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
+    """Return `value`; refuse anything but one of the texts `choices`."""
+    # An array would be compared element by element.
+    if not isinstance(value, str) or value not in choices:
+        raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
+    return value
 
 
 def as_path(path: Any) -> Path:
@@ -135,7 +128,7 @@ def as_path(path: Any) -> Path:
 
 
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
-    """Return `values` as a numpy array of any dtype; refuse masked values, and what numpy cannot convert.
+    """Return `values` as a numpy array of any dtype; refuse what numpy cannot convert.
 
     These are rows of unequal length, and tensors that are sparse, on another device, of a dtype that numpy does not
     know, or that require grad.
@@ -149,19 +142,7 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
         raise error(
             f"{what} do not form an array ({cause!s:.200}); give rows of equal length, of plain numbers."
         ) from cause
-    if _is_masked(values):
-        raise error(f"{what} are masked in places; fill in or remove these values first.")
     return array
-
-
-def has_truths(values: Any) -> bool:
-    """Whether a list, or a list of lists, has True or False in it, which numpy would take for 1 and 0."""
-    if not isinstance(values, list | tuple):
-        return False
-    kinds = set(map(type, values))
-    if not kinds.isdisjoint({bool, np.bool_}):
-        return True
-    return not kinds.isdisjoint({list, tuple}) and any(map(has_truths, values))
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
@@ -187,7 +168,7 @@ def as_integers(ids: Any) -> NDArray[Any]:
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
     row = row if row.size else row.astype(np.int64).reshape(-1)
-    if row.ndim != 1 or row.dtype.kind not in "iu" or has_truths(ids) or _is_masked(ids):
+    if row.ndim != 1 or row.dtype.kind not in "iu":
         raise SizesError(
             f"ids must be one row of integers, but are {shown(ids, 200)}; give a list of ids, or a tensor on the CPU "
             "(a loader gives lists with sampler=..., batch_size=None)."

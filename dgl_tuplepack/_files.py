@@ -100,19 +100,14 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Return the value of the JSON file `path`; FormatError if it cannot be read, or is not JSON."""
-    return parse_json(read_text(path), path)
-
-
-def parse_json(text: str | bytes, path: str | os.PathLike[str]) -> Any:
-    """Return the value of JSON text from the file `path`; see `read_json`."""
+    text = read_text(path)
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         # Python itself refuses too many digits and too many brackets.
         raise FormatError(
             f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
-    return value
 
 
 def is_there(path: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dgl_tuplepack._checks import INT64_MAX, as_path, is_one_of, shown
+from dgl_tuplepack._checks import INT64_MAX, as_path, choice, shown
 from dgl_tuplepack._files import JsonFormat, read_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
@@ -320,8 +320,7 @@ def load_example(name: str) -> SizeHistogram:
     >>> len(histogram), histogram.num_graphs, histogram.maxima()
     (795, 32901, {'nodes': 222, 'edges': 502})
     """
-    if not is_one_of(name, _EXAMPLES):
-        raise SizesError(f"unknown example {shown(name)}; choose one of {', '.join(_EXAMPLES)}.")
+    choice("example", name, _EXAMPLES, SizesError)
     text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
     return SizeHistogram.from_csv(text, name)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, has_truths, shown
+from dgl_tuplepack._checks import INT64_MAX, as_array, as_ids, shown
 from dgl_tuplepack.errors import SizesError
 
 IntArray = NDArray[np.int64]
@@ -32,8 +32,6 @@ def edge_component(edge_type: str | tuple[str, str, str]) -> str:
 def as_int64(values: Any, what: str) -> IntArray:
     """Return `values` as a new int64 array; refuse with a SizesError values that are not integers in 0..2**63-1."""
     array = as_array(values, what)
-    if array.dtype.kind in "iu" and has_truths(values):
-        array = np.array(values, dtype=object)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
     if array.dtype.kind not in "iu":
@@ -42,9 +40,6 @@ def as_int64(values: Any, what: str) -> IntArray:
             array.shape
         )
         if others.any():
-            # Among floats, one with a fraction tells more than the first one.
-            odd = np.array([isinstance(v, float) and not v.is_integer() for v in array.reshape(-1)])
-            others = odd.reshape(array.shape) if odd.any() else others
             raise SizesError(
                 f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
                 f"{np.asarray(values).dtype}); convert them first, for instance with .astype(numpy.int64)."

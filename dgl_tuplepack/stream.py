@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
 
-from dgl_tuplepack._checks import INT64_MAX, check_oversize, shown, true_or_false, whole_number
+from dgl_tuplepack._checks import INT64_MAX, OVERSIZE, choice, shown, true_or_false, whole_number
 from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
 from dgl_tuplepack.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
 from dgl_tuplepack.limits import Limits, as_limits
@@ -94,7 +94,7 @@ class StreamPacker(IterableDataset[list[Item]]):
             raise SamplerError(f"source must be an iterable of graphs, but is {shown(source)}; give a list or dataset.")
         if not (size_of is None or callable(size_of)):
             raise SamplerError(f"size_of must be a function of an item, but is {shown(size_of)}; give one, or None.")
-        check_oversize(oversize, SamplerError)
+        choice("oversize", oversize, OVERSIZE, SamplerError)
         self.source, self.limits, self.size_of = source, as_limits(limits), size_of
         self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
         self.oversize, self.shard = oversize, true_or_false("shard", shard, SamplerError)

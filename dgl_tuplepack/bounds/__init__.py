@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 
-from dgl_tuplepack._checks import check_oversize
+from dgl_tuplepack._checks import OVERSIZE, choice
 from dgl_tuplepack.bounds.effort import Effort, check_effort, work_of
 from dgl_tuplepack.bounds.instance import Instance, Relaxation, as_instance, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP, starting_point
@@ -121,7 +121,7 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
     They are left out, with a warning, if `oversize` is "drop"; a GraphTooLargeError if it is "error", or if no graph is
     left.
     """
-    check_oversize(oversize, LimitsError)
+    choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
     if oversize == "error" or not fits.any():
         check_sizes(histogram, limits)

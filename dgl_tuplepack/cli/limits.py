@@ -12,7 +12,7 @@ from dgl_tuplepack.cli.output import percent, print_result, print_table, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search import LimitsSearch, search_limits, way_of
-from dgl_tuplepack.search.settings import AUTO
+from dgl_tuplepack.search.way import AUTO
 
 # Graphs of a batch, if the options do not ask for other limits.
 GRAPHS_PER_BATCH = 64

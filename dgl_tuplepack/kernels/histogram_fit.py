@@ -1,6 +1,6 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-Following the parents of a group (see ``groups``) lists its content, so nothing is ever copied.
+Following the parents of a group (see ``open_packs``) lists its content, so nothing is ever copied.
 """
 
 from __future__ import annotations
@@ -10,8 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.groups import ADDED, COUNT, GRAPHS, PARENT, REMAINDER
-from dgl_tuplepack.kernels.open_packs import BLOCK, find_emptiest, find_fullest, put_in, take_out
+from dgl_tuplepack.kernels.open_packs import (
+    ADDED,
+    BLOCK,
+    COUNT,
+    GRAPHS,
+    PARENT,
+    REMAINDER,
+    find_emptiest,
+    find_fullest,
+    put_in,
+    take_out,
+)
 from dgl_tuplepack.kernels.priority import Rule, priority
 from dgl_tuplepack.kernels.random import random_bits
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector

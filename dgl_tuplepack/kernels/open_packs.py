@@ -12,10 +12,13 @@ and taking out cost O(blocks + BLOCK) at worst instead of O(groups). The layout 
 from __future__ import annotations
 
 from dgl_tuplepack.kernels._jit import jit
-from dgl_tuplepack.kernels.groups import REMAINDER
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
 
 BLOCK = 32
+
+# Columns of groups of identical packs, int64 [G, 4 + k]: the group that it was made from, the size class that was added
+# to it, its packs, graphs of each pack, and on from the last, what is left of each limit.
+PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
 @jit

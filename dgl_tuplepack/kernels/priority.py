@@ -9,20 +9,18 @@ import numpy as np
 from dgl_tuplepack.kernels._jit import jit
 from dgl_tuplepack.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
 
-# Kinds; a table has one entry for each size inside the limits.
-PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM, TABLE = range(5)
+PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
 
 
 class Rule(NamedTuple):
     """How a priority is made of a size ``[k]``.
 
-    `weights` ``[k]`` are the factors of the weighted sum, or the strides of `table`. Both may be empty where the `kind`
-    does not use them. The caller has checked that nothing overflows and that the table covers all sizes.
+    `weights` ``[k]`` are the factors of the weighted sum; other kinds do not use them. The caller has checked that
+    nothing overflows.
     """
 
     kind: int
     weights: IntVector
-    table: IntVector
 
 
 @jit
@@ -41,7 +39,7 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
     value = np.int64(0)
     for component in range(len(size)):
         value += rule.weights[component] * size[component]
-    return int(rule.table[value] if kind == TABLE else value)
+    return int(value)
 
 
 @jit

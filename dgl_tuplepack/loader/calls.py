@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dgl_tuplepack._checks import as_ids, is_one_of, shown, true_or_false
+from dgl_tuplepack._checks import as_ids, choice, shown, true_or_false
 from dgl_tuplepack.buckets import Shapes
 from dgl_tuplepack.errors import InputError, SchemaError, SizesError
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
@@ -244,8 +244,7 @@ def _shuffled(shuffle: Collection[str] | None, parts: Mapping[str, Part]) -> tup
     if not isinstance(shuffle, tuple | list | set | frozenset):
         raise InputError(f"shuffle must be names of parts, such as ('train',), but is {shown(shuffle)}.")
     for name in shuffle:
-        if not is_one_of(name, parts):
-            raise InputError(f"shuffle names {shown(name)}, but the parts are {', '.join(map(repr, parts))}.")
+        choice("part in shuffle", name, parts)
     return tuple(shuffle)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import check_oversize, shown, whole_number
+from dgl_tuplepack._checks import OVERSIZE, choice, shown, whole_number
 from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
@@ -41,7 +41,7 @@ class Asked:
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value, 1, error=SamplerError))
         whole_number("multiple_of", self.multiple_of, 1, 2**31, SearchError)
-        check_oversize(self.oversize, SamplerError)
+        choice("oversize", self.oversize, OVERSIZE, SamplerError)
         for plan in self.plans.values():
             if not isinstance(plan, PackPlan):
                 raise PlanError(f"a plan must be a PackPlan, but is {shown(plan)}; make one with pack().")

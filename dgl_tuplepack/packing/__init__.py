@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dgl_tuplepack._checks import choice
 from dgl_tuplepack.bounds import check_sizes
 from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import MethodError
@@ -72,7 +73,7 @@ def pack(
         or "next_fit" (random order).
     heuristic
         Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
-        "minimum", "node", "edge", a tuple of k weights, or a callable of k integers that returns an integer.
+        "minimum", "node", "edge", or a tuple of k weights.
     seed
         0..2**64-1; determines everything that is random. Equal seeds give equal plans on every platform.
     random_ties
@@ -120,8 +121,7 @@ def pack(
     >>> pack(histogram, [Limits(100, 220), limits]).packs_of_shapes
     (8159, 68)
     """
-    if not isinstance(method, str) or method not in METHODS:
-        raise MethodError(f"unknown method {method!r}; choose one of {', '.join(METHODS)}.")
+    choice("method", method, METHODS, MethodError)
     settings = Settings(heuristic, seed, random_ties, effort, time_limit)
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
     if isinstance(shapes, Buckets):

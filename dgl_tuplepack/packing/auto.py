@@ -15,9 +15,12 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns, as_plan
-from dgl_tuplepack.packing.rounds import MOST_ROUNDS, MOST_TURNS, Best, Round
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.packing.stages import (
+    MOST_ROUNDS,
+    MOST_TURNS,
+    Best,
+    Round,
     best_fits,
     close_gap,
     closing_work,

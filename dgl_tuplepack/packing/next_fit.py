@@ -10,14 +10,12 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.packing.patterns import Patterns, as_plan, joined, of_packs
+from dgl_tuplepack.packing.patterns import as_plan, of_packs
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 
-# Takes a GiB of memory and some seconds.
+# Takes two GiB of memory and some seconds.
 MOST_GRAPHS = 1 << 25
-# Graphs whose packs become patterns together.
-_SLICE = 1 << 22
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
@@ -29,24 +27,13 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
 
     Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
     """
-    check_few_enough(histogram.num_graphs)
+    if histogram.num_graphs > MOST_GRAPHS:
+        raise MethodError(
+            f"next fit takes graphs one by one, at most {MOST_GRAPHS:,} of them, but there are "
+            f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
+        )
     items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
     cap = INT64_MAX if limits.graphs is None else limits.graphs
     pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
-    slices: list[Patterns] = []
-    first = 0
-    while first < len(pack_offsets) - 1:
-        last = max(first + 1, int(np.searchsorted(pack_offsets, pack_offsets[first] + _SLICE, side="right")) - 1)
-        packs = np.repeat(np.arange(last - first), np.diff(pack_offsets[first : last + 1]))
-        slices.append(of_packs(packs, items[pack_offsets[first] : pack_offsets[last]]))
-        first = last
-    return as_plan(joined(slices), histogram, limits, "next_fit", settings)
-
-
-def check_few_enough(graphs: int) -> None:
-    """Refuse more graphs than next fit takes with a MethodError."""
-    if graphs > MOST_GRAPHS:
-        raise MethodError(
-            f"next fit takes graphs one by one, at most {MOST_GRAPHS:,} of them, but there are {graphs:,}; choose a "
-            "method that works on the histogram ('auto', 'best_fit', 'first_fit')."
-        )
+    packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
+    return as_plan(of_packs(packs, items), histogram, limits, "next_fit", settings)

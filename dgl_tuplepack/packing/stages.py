@@ -1,4 +1,4 @@
-"""The stages of "auto", in the order in which a turn runs them.
+"""The stages of "auto", in the order in which a turn runs them, and what they share.
 
 Each stage says in which turns it runs, improves the best packs or the bound of the round, and counts its work. Its
 constants stand in front of it; ``docs/complexity.md`` shows what each stage is worth.
@@ -6,13 +6,19 @@ constants stand in front of it; ``docs/complexity.md`` shows what each stage is 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from dgl_tuplepack.bounds import lifted_bound
+from dgl_tuplepack.bounds.effort import Effort
 from dgl_tuplepack.bounds.instance import Instance, Relaxation, projected
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
+from dgl_tuplepack.bounds.pricing import Priced
 from dgl_tuplepack.errors import MethodError
-from dgl_tuplepack.packing.closing import closed
+from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.limits import Limits
+from dgl_tuplepack.packing.closing import closed, closed_by_subproblems
 from dgl_tuplepack.packing.exact_split import exactly_split
 from dgl_tuplepack.packing.fit import fit_patterns
 from dgl_tuplepack.packing.heuristics import as_priority, names_for
@@ -21,9 +27,79 @@ from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.pattern_rounding import rounded
 from dgl_tuplepack.packing.patterns import Patterns
 from dgl_tuplepack.packing.relaxed import merged, spread
-from dgl_tuplepack.packing.rounds import MOST_TURNS, Round
 from dgl_tuplepack.packing.settings import Settings
-from dgl_tuplepack.packing.subproblems import closed_by_subproblems
+
+# Beyond what any effort reaches: an allowance doubles with each round, and most searches grow fourfold each turn.
+MOST_ROUNDS = 30
+MOST_TURNS = 1000
+
+
+@dataclass
+class Best:
+    """The patterns with the fewest packs so far, the method that made them, and the best lower bound."""
+
+    patterns: Patterns
+    method: str
+    bound: int
+
+    @property
+    def packs(self) -> int:
+        """Packs of the best patterns."""
+        return self.patterns.num_packs
+
+    @property
+    def proven(self) -> bool:
+        """Whether no fewer packs are possible."""
+        return self.packs <= self.bound
+
+    def offer(self, patterns: Patterns | None, method: str) -> None:
+        """Keep the patterns if they need fewer packs than those so far."""
+        if patterns is not None and patterns.num_packs < self.packs:
+            self.patterns, self.method = patterns, method
+
+
+@dataclass
+class Round:
+    """A round of "auto": turns of all stages with ever longer searches, until its effort is used up."""
+
+    histogram: SizeHistogram
+    limits: Limits
+    instance: Instance
+    # Shared by all rounds.
+    best: Best
+    # Rounds before this one, and where samples of its first turn start.
+    number: int
+    start: float
+    # Portions of the whole effort: for this round, and for `close_gap` in it.
+    effort: Effort
+    closing: Effort
+    # Turns of this round before this one.
+    turn: int = 0
+    # Steps for each pattern and work of the last search; steps of the next one, as a multiple of those.
+    steps: int = 0
+    spent: int = 0
+    growth: float = 1.0
+    # Relaxations with their lifted duals, best bound first.
+    relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.graphs_per_pack = self.instance.num_graphs / self.best.packs
+
+    @property
+    def is_first_turn(self) -> bool:
+        """Whether this is the first turn of the first round."""
+        return self.number == self.turn == 0
+
+    @property
+    def trial(self) -> int:
+        """Number of the turn, over all rounds."""
+        return self.number * MOST_TURNS + self.turn
+
+    @property
+    def done(self) -> bool:
+        """Whether the best plan is proven optimal, or the effort used up."""
+        return self.best.proven or self.effort.exhausted
+
 
 # Packs hold many graphs, on average, from here on.
 _MANY_GRAPHS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dgl_tuplepack._checks import UINT64_MAX, check_oversize, whole_number
+from dgl_tuplepack._checks import OVERSIZE, UINT64_MAX, choice, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
@@ -61,7 +61,7 @@ def write_report(
     check_destination(path)
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
-    check_oversize(oversize, LimitsError)
+    choice("oversize", oversize, OVERSIZE, LimitsError)
     load("jinja2")
     load("matplotlib")
     from dgl_tuplepack.report.findings import find

@@ -8,7 +8,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from dgl_tuplepack._checks import check_oversize, is_one_of, shown, whole_number
+from dgl_tuplepack._checks import OVERSIZE, choice, shown, whole_number
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import PlanError, SamplerError
@@ -24,8 +24,7 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
     """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
-    if not is_one_of(content, CONTENTS):
-        raise SamplerError(f"unknown content {shown(content)}; choose one of {', '.join(CONTENTS)}.")
+    choice("content", content, CONTENTS, SamplerError)
     if content != "fixed" and not shuffle:
         raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
     if content == "repack" and plan is not None:
@@ -55,7 +54,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
     """Return the ids of graphs that fit, and of those to drop."""
-    check_oversize(oversize, SamplerError)
+    choice("oversize", oversize, OVERSIZE, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
         limits.check(sizes)

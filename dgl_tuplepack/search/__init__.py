@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from dgl_tuplepack._checks import check_oversize, whole_number
+from dgl_tuplepack._checks import OVERSIZE, choice, whole_number
 from dgl_tuplepack.bounds import without_oversize
+from dgl_tuplepack.buckets import FEWEST, MOST
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.limits import Limits
-from dgl_tuplepack.search.buckets import BucketTask, check_shapes, search_buckets
+from dgl_tuplepack.search.buckets import search_buckets
 from dgl_tuplepack.search.budget import Budget
 from dgl_tuplepack.search.evaluation import evaluating
 from dgl_tuplepack.search.graphs_per_batch import GraphsPerBatch
+from dgl_tuplepack.search.reach import Smallest, Target
 from dgl_tuplepack.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.search.smallest import Smallest
 from dgl_tuplepack.search.space import space_of
-from dgl_tuplepack.search.target import Target
 from dgl_tuplepack.search.way import Way
 from dgl_tuplepack.sizes import GraphSizes
 
@@ -118,15 +118,25 @@ def search_limits(
     )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
     cap = None if graphs is None else whole_number("graphs", graphs, 1, error=SearchError)
-    check_oversize(oversize, SearchError)
-    number_of_shapes = None if shapes is None else _checked_shapes(shapes, way)
+    choice("oversize", oversize, OVERSIZE, SearchError)
+    if shapes is not None:
+        shapes = whole_number("shapes", shapes, FEWEST, MOST, SearchError)
+        if not isinstance(way, GraphsPerBatch):
+            raise SearchError(
+                f"shapes={shapes} is for batches of a number of graphs, but the search is of the way {way.name!r}; "
+                "give graphs_per_batch, or leave shapes out."
+            )
     histogram = as_histogram(histogram)
-    others = None if holding is None else _same_components(as_histogram(holding), histogram)
+    others = None if holding is None else as_histogram(holding)
+    if others is not None and others.components != histogram.components:
+        raise SearchError(
+            f"the graphs that limits must hold have the components {list(others.components)}, but those to pack have "
+            f"{list(histogram.components)}; give graphs of the same types."
+        )
     way = way.for_histogram(histogram)
     space = space_of(histogram, multiple_of, others)
-    if number_of_shapes is not None and isinstance(way, GraphsPerBatch):
-        task = BucketTask(histogram.without_ids(), cap, way.packs)
-        return search_buckets(space, number_of_shapes, way.graphs_per_batch, task, multiple_of)
+    if shapes is not None and isinstance(way, GraphsPerBatch):
+        return search_buckets(histogram.without_ids(), space, shapes, way, cap, multiple_of)
     way, dropped = way.settled(space, cap), 0
     wanted = way.largest_wanted(space) if oversize == "drop" else None
     if wanted is not None:
@@ -158,24 +168,3 @@ def way_of(**asked: Any) -> Way:
             f"{'only ' + ', '.join(taken) if taken else 'none of them'}; leave {'them' if len(idle) > 1 else 'it'} out."
         )
     return way(**given)
-
-
-def _checked_shapes(shapes: object, way: Way) -> int:
-    """Return the number of shapes; refuse (SearchError) one that is not 2 to 4, and other ways of searching."""
-    number = check_shapes(shapes)
-    if not isinstance(way, GraphsPerBatch):
-        raise SearchError(
-            f"shapes={number} is for batches of a number of graphs, but the search is of the way {way.name!r}; give "
-            "graphs_per_batch, or leave shapes out."
-        )
-    return number
-
-
-def _same_components(others: SizeHistogram, histogram: SizeHistogram) -> SizeHistogram:
-    """Return `others`; refuse (SearchError) components that are not those of the histogram."""
-    if others.components != histogram.components:
-        raise SearchError(
-            f"the graphs that limits must hold have the components {list(others.components)}, but those to pack have "
-            f"{list(histogram.components)}; give graphs of the same types."
-        )
-    return others

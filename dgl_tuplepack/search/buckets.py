@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from dgl_tuplepack._checks import whole_number
-from dgl_tuplepack.buckets import FEWEST, MOST, Buckets
+from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import LimitsError, SearchError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
@@ -15,7 +14,7 @@ from dgl_tuplepack.packing import METHODS
 from dgl_tuplepack.packing.buckets import pack_buckets
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.search.evaluation import available_cores
-from dgl_tuplepack.search.graphs_per_batch import TOLERANCE
+from dgl_tuplepack.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
 from dgl_tuplepack.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.search.space import Row, Space
 
@@ -24,36 +23,25 @@ _FIRST, _LAST = 0.6, 1.6
 _SCALES = 41
 
 
-@dataclass(frozen=True)
-class BucketTask:
-    """Plans shape buckets, quickly.
-
-    `histogram` without ids; `cap`, the most graphs of a pack; `packs_per_batch`, the packs of a batch.
-    """
-
-    histogram: SizeHistogram
-    cap: int | None
-    packs_per_batch: int
-
-    def __call__(self, limits: Buckets) -> Candidate:
-        """Return the buckets with the packs of each shape."""
-        histogram = self.histogram
-        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
-        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, histogram.totals(), self.packs_per_batch)
-
-
-def search_buckets(space: Space, shapes: int, asked: int, task: BucketTask, multiple_of: int) -> LimitsSearch:
-    """Return the shape buckets with the fewest slots for batches of about `asked` graphs; the best candidate is first.
+def search_buckets(
+    histogram: SizeHistogram, space: Space, shapes: int, way: GraphsPerBatch, cap: int | None, multiple_of: int
+) -> LimitsSearch:
+    """Return the shape buckets with the fewest slots for batches of that many graphs; the best candidate is first.
 
     The largest shape is the smallest that holds every graph. The smallest shape grows along the mean size, and the
     others lie evenly between, by ratios.
     """
     largest = space.rounded(space.smallest)
+    asked, packs, totals = way.graphs_per_batch, way.packs, histogram.totals()
+
+    def planned(limits: Buckets) -> Candidate:
+        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
+        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
 
     def order(found: Candidate) -> tuple[float, int]:
         return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
 
-    tried = list(_buckets(space, asked / task.packs_per_batch, largest, shapes, task.cap))
+    tried = list(_buckets(space, asked / packs, largest, shapes, cap))
     if not tried:
         raise SearchError(
             f"batches of {asked} graphs are as large as the smallest limits that hold every graph, "
@@ -61,8 +49,8 @@ def search_buckets(space: Space, shapes: int, asked: int, task: BucketTask, mult
             "shapes= (--shapes) out, ask for smaller batches, or for more packs_per_batch."
         )
     with ThreadPoolExecutor(available_cores()) as threads:
-        candidates = tuple(sorted(threads.map(task, tried), key=order))
-    aim = {"graphs_per_batch": asked, "packs_per_batch": task.packs_per_batch, "shapes": shapes}
+        candidates = tuple(sorted(threads.map(planned, tried), key=order))
+    aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
     # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
@@ -74,11 +62,6 @@ def search_buckets(space: Space, shapes: int, asked: int, task: BucketTask, mult
             "of shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
         )
     return search
-
-
-def check_shapes(shapes: object) -> int:
-    """Return the number of shapes; SearchError unless batches can have so many."""
-    return whole_number("shapes", shapes, FEWEST, MOST, SearchError)
 
 
 def _buckets(space: Space, graphs: float, largest: Row, shapes: int, cap: int | None) -> Iterator[Buckets]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.search.evaluation import Evaluation
-from dgl_tuplepack.search.exploration import explore
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import Way
+from dgl_tuplepack.search.way import Way, explore
 from dgl_tuplepack.sizes import IntArray, components_of_kind
 
 # Smallest limits along the mean size, as a fraction of those that spend the whole budget.

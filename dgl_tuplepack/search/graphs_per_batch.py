@@ -12,10 +12,8 @@ from dgl_tuplepack._checks import whole_number
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.search.exploration import explore
-from dgl_tuplepack.search.settings import AUTO
 from dgl_tuplepack.search.space import Row, Space
-from dgl_tuplepack.search.way import Way
+from dgl_tuplepack.search.way import AUTO, Way, explore
 from dgl_tuplepack.sizes import FloatArray, IntArray
 
 # Mean graphs of a batch may differ from the batch size by this fraction of it.

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import as_ids, as_path, is_one_of, shown, true_or_false
+from dgl_tuplepack._checks import as_ids, as_path, choice, true_or_false
 from dgl_tuplepack._optional import load
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
@@ -117,9 +117,7 @@ class StoredGraphs(Selection):
             "dgl", or "pyg": the item equals what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
             ``tp.pyg.DataLoader(store, batch_size=64)`` uses it.
         """
-        if not is_one_of(framework, ("dgl", "pyg")):
-            raise InputError(f"framework must be 'dgl' or 'pyg', but is {shown(framework)}; give one of them.")
-        if framework == "dgl":
+        if choice("framework", framework, ("dgl", "pyg")) == "dgl":
             return BatchedStore(self, as_stored)
         load("torch_geometric")
         from dgl_tuplepack.store.pyg import PygBatched

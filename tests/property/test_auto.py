@@ -54,22 +54,6 @@ def test_limits_that_do_not_bind_never_spoil_a_plan(case):
     assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
 
 
-def test_a_first_limit_that_does_not_bind_leaves_the_order_of_the_sizes_alone():
-    plan = pack(SizeHistogram([[2, 17], [3, 5], [9, 8]], [84, 33482, 1000]), Limits(58, 42))
-    plan.validate()
-    assert plan.gap == 0
-
-
-@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 40), st.none() | st.integers(1, 12))
-@settings(max_examples=25)
-def test_auto_packs_any_number_of_components(seed, k, classes, cap):
-    histogram = random_histogram(seed, classes, k, most_size=30, most_count=50)
-    limits = Limits.from_components(dict.fromkeys(histogram.components, 45), cap)
-    plan = pack(histogram, limits, effort=0.01)
-    plan.validate()
-    assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
-
-
 @pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])
 def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
     plan = pack(load_example("ogbg-molhiv"), Limits(*limits))
@@ -121,12 +105,6 @@ def test_counts_near_two_to_the_forty_do_not_overflow(count, limits):
 def test_a_large_count_of_a_small_size_does_not_open_a_pack_for_each_graph():
     histogram = SizeHistogram.from_counts({(100, 200): 5, (1, 1): 100_000})
     assert pack(histogram, Limits(200, 400)).num_packs == 503
-
-
-def test_sizes_of_nothing_need_one_pack():
-    histogram = SizeHistogram.from_counts({(0, 0): 1000})
-    assert pack(histogram, Limits(5, 5)).num_packs == 1
-    assert pack(histogram, Limits(5, 5, graphs=300)).num_packs == 4
 
 
 def test_a_million_size_classes_stay_within_bounded_memory():

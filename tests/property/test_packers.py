@@ -70,7 +70,8 @@ def test_no_method_beats_the_optimum_and_the_bound_never_exceeds_it(
     plan = pack(problem.histogram, problem.limits, method, heuristic=data.draw(heuristics(of=problem)).given)
     optimum = reference.fewest_packs(problem.graphs, plan.limits.values, problem.cap)
     assert plan.lower_bound <= optimum <= plan.num_packs
-    assert problem.cap != 1 or plan.num_packs == optimum == len(problem.graphs)
+    alone = problem.cap == 1 or method == "none"
+    assert not alone or plan.num_packs == len(problem.graphs)
 
 
 @given(problem=problems(), seed=SEEDS, random_ties=st.booleans(), data=st.data())
@@ -137,8 +138,3 @@ def test_next_fit_leaves_a_pack_only_when_the_next_graph_does_not_fit(problem: P
     for here, following in pairwise(packs):
         room = tuple(m - sum(column) for m, column in zip(problem.maxima, zip(*here, strict=True), strict=True))
         assert len(here) == problem.cap or any(not reference.fits(graph, room) for graph in following)
-
-
-@given(problem=problems())
-def test_none_needs_as_many_packs_as_graphs(problem: Problem) -> None:
-    assert pack(problem.histogram, problem.limits, "none").num_packs == len(problem.graphs)

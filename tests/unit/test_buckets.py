@@ -86,14 +86,6 @@ def test_molhiv_in_two_shapes_is_as_full_as_can_be() -> None:
     assert plan.num_packs > 2 * tp.pack(MOLHIV, LARGE).num_packs
 
 
-def test_slots_of_one_shape() -> None:
-    plan = tp.pack(MOLHIV, LARGE)
-    assert plan.shapes == (LARGE,)
-    assert plan.packs_of_shapes == (plan.num_packs,)
-    assert plan.slots == {"nodes": 222 * plan.num_packs, "edges": 502 * plan.num_packs}
-    assert plan.padded_slots == 725 * plan.num_packs
-
-
 def test_graphs_beyond_the_largest_shape_are_named() -> None:
     with refused(GraphTooLargeError, "graph 1 (30 nodes, 2 edges)", "nodes=20"):
         tp.pack([[3, 3], [30, 2]], [tp.Limits(10, 10), tp.Limits(20, 20)])
@@ -127,12 +119,3 @@ def test_a_damaged_plan_of_buckets_is_refused(tmp_path: Path) -> None:
             plan.histogram, tp.Limits(20, 21), plan.offsets, plan.classes, plan.multiplicities, plan.repeats, 1, "auto",
             buckets=plan.buckets,
         )  # fmt: skip
-
-
-def test_the_fingerprint_tells_buckets_apart() -> None:
-    sizes = [[3, 3], [12, 2]]
-    one = tp.pack(sizes, tp.Limits(20, 20))
-    two = tp.pack(sizes, [tp.Limits(10, 10), tp.Limits(20, 20)])
-    other = tp.pack(sizes, [tp.Limits(9, 10), tp.Limits(20, 20)])
-    assert len({one.fingerprint, two.fingerprint, other.fingerprint}) == 3
-    assert "1 of Limits(nodes=10" in repr(two) or "0 of Limits(nodes=10" in repr(two)

@@ -31,10 +31,9 @@ def subsets(graphs: int):
     return (np.array(bits) for bits in itertools.product((0, 1), repeat=graphs))
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_subset_sums_are_all_of_them_in_order(compiled):
+def test_subset_sums_are_all_of_them_in_order():
     sizes = np.random.default_rng(1).integers(0, 20, (9, 2))
-    sums, masks = (subset_sums if compiled else subset_sums.py_func)(sizes, 2, 8)
+    sums, masks = subset_sums(sizes, 2, 8)
     assert sorted(masks.tolist()) == list(range(64))
     assert (np.diff(sums[:, 0]) >= 0).all()
     for total, mask in zip(sums, masks.tolist(), strict=True):
@@ -85,48 +84,6 @@ def test_two_packs_are_found_exactly_when_they_exist(case, seed):
     effort = Effort(10_000_000)
     assert (filled(sizes, limits, 2, seed, effort) is not None) == exists
     assert effort.left > 9_000_000
-
-
-@given(few_graphs(12), st.integers(2, 4), st.integers(0, 20))
-def test_the_hardest_graph_left_always_comes_first(case, packs, seed):
-    sizes, limits = case
-    hardness = (sizes / limits).max(axis=1)
-    seen = []
-    real = exact_split._one_pack
-
-    def watched(all_sizes, left, *arguments):
-        seen.append(left.tolist())
-        # Every other pack fails, so that finished ones are taken apart.
-        return real(all_sizes, left, *arguments) if len(seen) % 2 else None
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_split, "_one_pack", watched)
-        filled(sizes, limits, packs, seed, Effort(100_000))
-    for left in seen:
-        assert (np.diff(hardness[left]) <= 0).all()
-        assert len(set(left)) == len(left)
-
-
-@given(few_graphs(12), st.data())
-def test_the_component_with_the_narrowest_window_is_searched_first(case, data):
-    sizes, high = case
-    low = np.array([data.draw(st.integers(0, limit)) for limit in high.tolist()])
-    given_to_kernel = []
-    real = exact_split.subset_within
-
-    def watched(rows, least, most, steps, chosen):
-        given_to_kernel.append((rows, least, most))
-        return real(rows, least, most, steps, chosen)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact_split, "subset_within", watched)
-        chosen, _ = exact_split._within(sizes, low, high, 1 << 20)
-    ((rows, least, most),) = given_to_kernel
-    windows = (most - least + 1.0) / (rows.std(axis=0) + 1e-3)
-    assert (np.diff(windows) >= 0).all()
-    assert sorted(map(tuple, np.vstack([rows, least, most]).T)) == sorted(map(tuple, np.vstack([sizes, low, high]).T))
-    if chosen is not None:
-        assert ((chosen @ sizes >= low) & (chosen @ sizes <= high)).all()
 
 
 def test_more_than_fits_is_refused_at_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,15 +32,9 @@ def test_counting_agrees_with_a_dictionary(rows: list[tuple[int, ...]]) -> None:
     histogram = SizeHistogram.from_sizes(sizes_of_rows(rows))
     assert list(histogram.to_counts().items()) == sorted(Counter(rows).items())
     assert histogram.num_graphs == len(rows)
+    assert [tuple(row) for row in histogram.sizes[histogram.graph_classes].tolist()] == rows
     assert list(histogram.totals().values()) == [sum(column) for column in zip(*rows, strict=True)]
     assert list(histogram.maxima().values()) == [max(column) for column in zip(*rows, strict=True)]
-
-
-@given(ROWS)
-def test_every_graph_knows_its_size_class(rows: list[tuple[int, ...]]) -> None:
-    histogram = SizeHistogram.from_sizes(sizes_of_rows(rows))
-    assert histogram.graph_classes is not None
-    assert [tuple(row) for row in histogram.sizes[histogram.graph_classes].tolist()] == rows
 
 
 @given(ROWS, st.data())
@@ -58,12 +53,6 @@ def test_a_sum_knows_no_ids() -> None:
     assert (one + one).to_counts() == {(2, 2): 2, (3, 4): 2}
     assert one.without_ids().graph_classes is None
     assert one.without_ids() == one
-
-
-def test_the_order_of_classes_does_not_matter() -> None:
-    there, back = {(2, 2): 1, (2, 1): 5, (1, 9): 2}, {(1, 9): 2, (2, 1): 5, (2, 2): 1}
-    assert SizeHistogram.from_counts(there) == SizeHistogram.from_counts(back)
-    assert SizeHistogram.from_counts(there).sizes.tolist() == [[1, 9], [2, 1], [2, 2]]
 
 
 def test_equality_looks_at_everything() -> None:
@@ -87,37 +76,39 @@ def test_a_histogram_cannot_be_changed_from_outside() -> None:
         histogram.counts[0] = 9
 
 
-@pytest.mark.parametrize("nothing", [[], np.zeros((0, 2), dtype=np.int64)])
-def test_an_empty_dataset_is_refused(nothing: Any) -> None:
-    with refused(SizesError, "no graphs", "at least one"):
-        SizeHistogram.from_sizes(nothing)
+HALF = SizeHistogram.from_counts({(0, 0): 2**62})
 
 
-@pytest.mark.parametrize("counts", [{}, {(3, 4): 0}])
-def test_an_empty_histogram_is_refused(counts: dict[tuple[int, ...], int]) -> None:
-    with refused(SizesError, "no graphs", "empty dataset"):
-        SizeHistogram.from_counts(counts)
-
-
-def test_an_empty_class_is_named() -> None:
-    with refused(SizesError, "index 1 has no graphs", "left out"):
-        SizeHistogram([[1, 1], [2, 2]], [3, 0])
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda: SizeHistogram.from_sizes([]), ("no graphs", "at least one")),
+        (lambda: SizeHistogram.from_sizes(np.zeros((0, 2), dtype=np.int64)), ("no graphs", "at least one")),
+        (lambda: SizeHistogram([[1, 1], [2, 2]], [3, 0]), ("index 1 has no graphs", "left out")),
+        (lambda: SizeHistogram([[1, 2], [3, 4], [1, 2]], [1, 1, 1]), ("(1, 2) stands twice", "add its counts")),
+        (lambda: SizeHistogram([[3, 4], [1, 2]], [1, 1], graph_classes=np.array([0, 1])), ("ascending", "from_sizes")),
+        (lambda: SizeHistogram([[1, 2], [3, 4]], [1, 1], graph_classes=np.array([0, 7])), ("graph_classes",)),
+        (lambda: HALF + HALF, (f"{2**63} graphs", "above 2**63-1")),
+    ],
+)
+def test_what_is_no_histogram_is_refused(call: Callable[[], object], parts: tuple[str, ...]) -> None:
+    with refused(SizesError, *parts):
+        call()
 
 
 @pytest.mark.parametrize(
     ("counts", "parts"),
     [
+        ({}, ("no graphs", "empty dataset")),
+        ({(3, 4): 0}, ("no graphs", "empty dataset")),
         ({(1, 2): -3}, ("counts", "index 0", "-3", "0..2**63-1")),
         ({(1, -2): 3}, ("sizes", "index (0, 1)", "-2")),
         ({(1, 2): 2.0}, ("counts", "integers", "2.0")),
-        ({(1, 2): float("nan")}, ("counts", "integers", "nan")),
         ({(1, 2): True}, ("counts", "integers", "bool")),
         ({(1.0, 2): 1}, ("sizes", "integers", "1.0")),
-        ({("a", 2): 1}, ("sizes", "integers", "a")),
         ({(1, 2): 1, (1,): 1}, ("same number of components", "(1,)")),
         ({(1, 2, 3): 1}, ("3 distinct component names", "components=")),
         ({(INT64_MAX, 1): 1, (1, 1): 1}, ("nodes", str(2**63), "split")),
-        ({(2**32, 1): 2**31}, ("nodes", str(2**63), "split")),
         ({(0, 0): INT64_MAX, (0, 1): 1}, ("graphs", str(2**63), "split")),
     ],
 )
@@ -130,30 +121,12 @@ def test_totals_may_reach_the_largest_integer() -> None:
     assert SizeHistogram.from_counts({(INT64_MAX - 1, 0): 1, (1, 0): 1}).totals()["nodes"] == INT64_MAX
 
 
-def test_a_size_that_stands_twice_is_named() -> None:
-    with refused(SizesError, "(1, 2) stands twice", "add its counts"):
-        SizeHistogram([[1, 2], [3, 4], [1, 2]], [1, 1, 1])
-
-
-def test_known_classes_need_sorted_sizes_and_must_match_the_counts() -> None:
-    with refused(SizesError, "ascending", "from_sizes"):
-        SizeHistogram([[3, 4], [1, 2]], [1, 1], graph_classes=np.array([0, 1]))
-    with refused(SizesError, "graph_classes"):
-        SizeHistogram([[1, 2], [3, 4]], [1, 1], graph_classes=np.array([0, 7]))
-
-
 def test_only_equal_components_can_be_added() -> None:
     one = SizeHistogram.from_counts({(1, 2): 3})
     with refused(SizesError, "('nodes', 'edges')", "('edges', 'nodes')", "same order"):
         one + SizeHistogram.from_counts({(1, 2): 3}, ("edges", "nodes"))
     with pytest.raises(TypeError, match="unsupported operand"):
         one + {(1, 2): 3}  # type: ignore[operator]
-
-
-def test_a_sum_that_overflows_is_refused() -> None:
-    half = SizeHistogram.from_counts({(0, 0): 2**62})
-    with refused(SizesError, f"{2**63} graphs", "above 2**63-1"):
-        half + half
 
 
 @given(

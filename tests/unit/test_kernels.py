@@ -1,8 +1,4 @@
-"""Kernels: the compiled form, the plain Python function behind it, and an independent twin agree.
-
-Plain functions are called with `plain`, which also replaces the kernels that they call, so that coverage sees
-their lines; numpy warns about 64-bit arithmetic that is meant to wrap around, hence `errstate`.
-"""
+"""Kernels agree with independent twins in plain Python; and the cache of compiled kernels."""
 
 from __future__ import annotations
 
@@ -10,55 +6,33 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgl_tuplepack.kernels import histogram_fit, next_fit, priority, random, slots
+from dgl_tuplepack import Limits, SizeHistogram, pack
+from dgl_tuplepack.kernels import histogram_fit, next_fit, random, slots
 from dgl_tuplepack.sizes import INT64_MAX
 from tests import reference
 from tests.strategies import Problem, problems
 
 KEYS = st.integers(0, 2**64 - 1)
-NOTHING = np.zeros(0, dtype=np.int64)
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every kernel as the plain Python function, for one test."""
-    functions: dict[str, Callable[..., Any]] = {}
-    modules: list[ModuleType] = [random, priority, next_fit, histogram_fit, slots]
-    for module in modules:
-        for name, value in vars(module).items():
-            if hasattr(value, "py_func"):
-                functions[name] = value.py_func
-    for module in modules:
-        for name, function in functions.items():
-            if hasattr(module, name):
-                monkeypatch.setattr(module, name, function)
-    with np.errstate(over="ignore"):
-        yield
-
-
-def test_random_bits_are_those_of_splitmix64() -> None:
-    # Published outputs for the seed 1234567.
-    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    assert [int(random.random_bits(np.uint64(1234567), np.uint64(i))) for i in range(4)] == expected
 
 
 @given(KEYS, KEYS)
 def test_random_bits_equal_the_reference(key: int, number: int) -> None:
     expected = reference.splitmix64(key, number)
     assert int(random.random_bits(np.uint64(key), np.uint64(number))) == expected
-    with np.errstate(over="ignore"):
-        assert int(random.random_bits.py_func(np.uint64(key), np.uint64(number))) == expected
+
+
+def test_the_reference_is_splitmix64() -> None:
+    # Published outputs for the seed 1234567.
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert [reference.splitmix64(1234567, number) for number in range(4)] == expected
 
 
 def test_every_seed_epoch_and_purpose_has_its_own_stream() -> None:
@@ -110,33 +84,6 @@ def test_all_orders_are_equally_likely() -> None:
     assert all(60 <= times <= 140 for times in seen.values())
 
 
-def test_the_plain_shuffle_is_the_compiled_one(plain: None) -> None:
-    values = np.arange(30)
-    random.shuffle_segments(values, np.array([0, 30]), np.uint64(2**63 + 5))
-    assert values.tolist() == reference.shuffled(range(30), 2**63 + 5)
-
-
-@pytest.mark.parametrize("compiled", [True, False])
-def test_every_kind_of_priority(compiled: bool) -> None:
-    function = priority.priority if compiled else priority.priority.py_func
-    size, weights = np.array([3, 4]), np.array([5, 1])
-    table = np.arange(100, 200)
-    expected = {
-        priority.PRODUCT: 12,
-        priority.WEIGHTED_SUM: 19,
-        priority.MAXIMUM: 4,
-        priority.MINIMUM: 3,
-        priority.TABLE: 119,
-    }
-    assert {kind: int(function(priority.Rule(kind, weights, table), size)) for kind in expected} == expected
-
-
-def test_priorities_are_one_priority_a_row() -> None:
-    sizes = np.array([[3, 4], [0, 9], [0, 0]])
-    for function in (priority.priorities, priority.priorities.py_func):
-        assert function(priority.Rule(priority.PRODUCT, NOTHING, NOTHING), sizes).tolist() == [12, 0, 0]
-
-
 def next_fit_packs(problem: Problem, items: list[int]) -> list[list[tuple[int, ...]]]:
     cap = INT64_MAX if problem.cap is None else problem.cap
     sizes = list(problem.counts)
@@ -153,53 +100,34 @@ def test_next_fit_equals_the_reference(problem: Problem, data: st.DataObject) ->
     assert next_fit_packs(problem, items) == reference.next_fit(graphs, problem.maxima, problem.cap)
 
 
-def test_the_plain_next_fit_is_the_compiled_one(plain: None) -> None:
-    problem = Problem({(3, 4): 1, (5, 1): 1, (0, 0): 1}, (8, 6), 3)
-    items = [0, 1, 1, 2, 2, 2, 2, 0, 0, 1]
-    graphs = [list(problem.counts)[i] for i in items]
-    assert next_fit_packs(problem, items) == reference.next_fit(graphs, problem.maxima, problem.cap)
-
-
-# Enough classes to reach every branch: groups split, caps close, tables of groups grow.
-MANY_SIZES = np.array([(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)], dtype=np.int64)
-
-
-@pytest.mark.parametrize(("fullest_first", "by_the_text"), [(True, False), (False, False), (False, True)])
-@pytest.mark.parametrize("random_ties", [True, False])
-@pytest.mark.parametrize("kind", [priority.PRODUCT, priority.MAXIMUM])
-def test_the_plain_packer_is_the_compiled_one(
-    request: pytest.FixtureRequest, fullest_first: bool, by_the_text: bool, random_ties: bool, kind: int
-) -> None:
-    counts = 1 + np.arange(len(MANY_SIZES)) % 5
-    rule = priority.Rule(kind, NOTHING, NOTHING)
-    order = np.argsort(-priority.priorities(rule, MANY_SIZES), kind="stable")
-    placing = histogram_fit.Placing(fullest_first, by_the_text, random_ties, np.uint64(9))
-    args = (MANY_SIZES, counts, order, np.array([90, 70]), 6, rule, placing)
-    groups = histogram_fit.fit_histogram(*args)
-    patterns = histogram_fit.patterns_of(groups)
-    assert len(groups) > 1024  # the first room of the tables, which then grow
-    request.getfixturevalue("plain")
-    assert np.array_equal(histogram_fit.fit_histogram(*args), groups)
-    for ours, theirs in zip(histogram_fit.patterns_of(groups), patterns, strict=True):
-        assert np.array_equal(ours, theirs)
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
+@pytest.mark.parametrize("heuristic", ["product", "maximum"])
+def test_the_packer_equals_the_reference_where_its_tables_grow(method: str, heuristic: str) -> None:
+    # Enough classes to reach every branch: groups split, caps close, tables of groups grow.
+    sizes = [(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)]
+    counts = {size: 1 + number % 5 for number, size in enumerate(sizes)}
+    expected = reference.histogram_packs(
+        counts, (90, 70), 6, reference.named_heuristic(heuristic, ("nodes", "edges")),
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
+    )  # fmt: skip
+    plan = pack(SizeHistogram.from_counts(counts), Limits(90, 70, 6), method, heuristic=heuristic)
+    assert reference.patterns_of(plan) == expected
 
 
 def test_patterns_list_each_class_once() -> None:
     # One pack grew by classes 2, 0, 0; a copy of it stayed behind without the last one; an emptied group is left out.
     groups = np.array([[-1, 2, 0, 1, 9], [0, 0, 3, 2, 5], [1, 0, 2, 3, 1]])
     expected = [[0, 2, 4], [0, 2, 0, 2], [1, 1, 2, 1], [3, 2]]
-    for function in (histogram_fit.patterns_of, histogram_fit.patterns_of.py_func):
-        assert [array.tolist() for array in function(groups)] == expected
+    assert [array.tolist() for array in histogram_fit.patterns_of(groups)] == expected
 
 
 def test_slots_number_the_graphs_of_each_class_in_turn() -> None:
     # Two packs of (class 1, 2 x class 0), one of class 0; class 0 has slots 0..4, class 1 has slots 5..6.
     arrays = [np.array(a) for a in ([0, 2, 3], [1, 0, 0], [1, 2, 1], [2, 1], [0, 5, 7])]
-    for function in (slots.expand_patterns, slots.expand_patterns.py_func):
-        offsets, numbers = function(*arrays)
-        assert offsets.tolist() == [0, 3, 6, 7]
-        assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
-        assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
+    offsets, numbers = slots.expand_patterns(*arrays)
+    assert offsets.tolist() == [0, 3, 6, 7]
+    assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
+    assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
 
 
 # The cache of numba -----------------------------------------------------------------------------------------------

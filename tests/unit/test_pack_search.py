@@ -15,11 +15,9 @@ from dgl_tuplepack.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.bounds.pricing import SHIFT
 from dgl_tuplepack.kernels.pack_search import Classes, search_packs, tails
-from dgl_tuplepack.packing.closing import closed
-from dgl_tuplepack.packing.diving import dived
+from dgl_tuplepack.packing.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.packing.patterns import Patterns
-from dgl_tuplepack.packing.subproblems import closed_by_subproblems
 from tests.engine_helpers import exact_optimum, random_histogram, small_instances
 
 
@@ -60,19 +58,17 @@ def test_the_search_finds_the_most_valuable_pack_that_begins_with_each_class(ins
             assert (contents[row] @ sizes <= instance.limits).all()
 
 
-def test_the_plain_search_is_the_compiled_one_and_says_where_it_was_cut_off():
+def test_a_search_says_where_it_was_cut_off():
     instance = as_instance(*_uniform())
     values = (instance.sizes.sum(axis=1) * 1000).astype(np.int64)
     tail = tails(instance.sizes, values, instance.limits)
-    assert np.array_equal(tail, tails.py_func(instance.sizes, values, instance.limits))
     results = []
-    for function, most in ((search_packs, 10**6), (search_packs.py_func, 10**6), (search_packs, 5)):
+    for most in (10**6, 5):
         contents, worth = np.zeros((12, 12), dtype=np.int64), np.zeros(12, dtype=np.int64)
         classes = Classes(instance.sizes.copy(), values, instance.counts.copy(), tail)
-        steps = function(classes, instance.limits, 0, 12, 0, most, contents, worth)
-        results.append((steps, contents.tolist(), worth.tolist()))
-    assert results[0] == results[1]
-    assert results[0][0] > 0 > results[2][0]
+        steps = search_packs(classes, instance.limits, 0, 12, 0, most, contents, worth)
+        results.append(steps)
+    assert results[0] > 0 > results[1]
 
 
 def _uniform():

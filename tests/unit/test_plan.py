@@ -36,15 +36,9 @@ def test_figures() -> None:
     assert plan.efficiency == {"nodes": 11 / 18, "edges": 18 / 30}
     assert plan.effective_limits == Limits(5, 8, 3)
     assert plan.effective_efficiency == {"nodes": 11 / 15, "edges": 18 / 24}
-    assert "7 graphs in 3 packs" in repr(plan)
+    assert "7 graphs in 3 packs: 3 of Limits(" in repr(plan)
     assert "lower bound 2" in repr(plan)
     assert "nodes 61.11%, edges 60.00%" in repr(plan)
-
-
-def test_a_component_that_is_always_0_has_an_effective_limit_of_1() -> None:
-    plan = PackPlan(SizeHistogram.from_counts({(2, 0): 1}), Limits(4, 4), [0, 1], [0], [1], [1], 1, "by hand")
-    assert plan.effective_limits == Limits(2, 1, 1)
-    assert plan.effective_efficiency == {"nodes": 1.0, "edges": 0.0}
 
 
 def test_a_plan_keeps_its_own_read_only_arrays_and_no_ids() -> None:
@@ -62,10 +56,6 @@ def test_limits_take_the_order_of_the_components() -> None:
         plan_with(limits=Limits.from_components({"edges": 10}))
 
 
-def test_limits_are_inclusive() -> None:
-    assert plan_with(limits=Limits(5, 8, 3)).num_packs == 3
-
-
 @pytest.mark.parametrize(
     ("limits", "beyond"), [(Limits(4, 8, 3), "nodes=4"), (Limits(5, 7, 3), "edges=7"), (Limits(5, 8, 2), "graphs=2")]
 )
@@ -78,18 +68,13 @@ def test_a_pack_beyond_a_limit_is_named(limits: Limits, beyond: str) -> None:
     "changes",
     [
         {"offsets": [0, 2]},
-        {"offsets": [0, 2, 3, 3]},
-        {"offsets": [0, 3, 3]},
         {"offsets": [0, 3, 2]},
         {"offsets": [1, 2, 3]},
         {"offsets": [0, 2, 4]},
         {"offsets": []},
-        {"offsets": [[0, 2, 3]]},
         {"classes": [1, 0]},
-        {"classes": [[1], [0], [0]]},
         {"classes": 0},
         {"multiplicities": [1, 2]},
-        {"multiplicities": [[1], [2], [1]]},
         {"repeats": [2]},
         {"repeats": [[2, 1]]},
         {"offsets": [0], "classes": [], "multiplicities": [], "repeats": []},
@@ -106,16 +91,12 @@ def test_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) ->
         ({"classes": [1, 0, 2]}, ("size class 2", "histogram has 2")),
         ({"multiplicities": [1, 2, 0]}, ("multiplicity or repeat of 0",)),
         ({"repeats": [2, 0]}, ("multiplicity or repeat of 0",)),
-        ({"repeats": [3, 1]}, ("packs 7 graphs of size (1, 2)", "has 5")),
-        ({"multiplicities": [1, 3, 1]}, ("packs 7 graphs of size (1, 2)", "has 5")),
         ({"multiplicities": [1, 1, 1]}, ("packs 3 graphs of size (1, 2)", "has 5", "exactly once")),
         ({"classes": [0, 0, 0]}, ("graphs of size",)),
         ({"repeats": [1, 1]}, ("graphs of size (1, 2)", "exactly once")),
         ({"histogram": SizeHistogram.from_counts({(1, 2): 6, (3, 4): 2})}, ("packs 5 graphs", "has 6")),
         ({"lower_bound": 4}, ("3 packs", "1..3, but is 4")),
-        ({"lower_bound": 0}, ("lower bound", "but is 0")),
         ({"lower_bound": -1}, ("lower bound", "but is -1")),
-        ({"lower_bound": 1.5}, ("lower bound", "but is 1.5")),
     ],
 )
 def test_a_damaged_plan_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
@@ -134,12 +115,6 @@ def test_entries_must_be_integers(name: str) -> None:
 def test_huge_entries_are_refused_and_do_not_wrap_around() -> None:
     with refused(PlanError, "graphs of size (1, 2)", "has 5"):
         plan_with(repeats=[INT64_MAX, INT64_MAX])
-    # Five times 2**62 is 2**62 again in 64 bits.
-    many = SizeHistogram.from_counts({(1,): 2**62})
-    with refused(PlanError, "but the histogram has"):
-        PackPlan(many, Limits(INT64_MAX), range(6), [0] * 5, [2**62] * 5, [1] * 5, 1, "by hand")
-    with refused(PlanError, "but the histogram has"):
-        PackPlan(many, Limits(INT64_MAX), [0, 5], [0] * 5, [2**62] * 5, [1], 1, "by hand")
 
 
 def test_validate_notices_a_later_change() -> None:
@@ -161,11 +136,9 @@ def test_equal_plans_have_equal_fingerprints_however_they_were_made() -> None:
     "changes",
     [
         {"limits": Limits(7, 10, 4)},
-        {"limits": Limits(6, 11, 4)},
         {"limits": Limits(6, 10, 5)},
         {"limits": Limits(6, 10)},
         {"histogram": SizeHistogram.from_counts({(1, 1): 5, (3, 4): 2})},
-        {"histogram": SizeHistogram.from_counts({(0, 2): 5, (3, 4): 2})},
         {"histogram": SizeHistogram.from_counts({(1, 2): 6, (3, 4): 2}), "repeats": [2, 2]},
         {
             "histogram": SizeHistogram.from_counts({(1, 2): 5, (3, 4): 2}, ("nodes", "angles")),

@@ -38,20 +38,6 @@ def test_round_trip(tmp_path: Path) -> None:
     assert set(loaded.versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
 
 
-def test_saving_twice_gives_the_same_bytes(tmp_path: Path) -> None:
-    PLAN.save(tmp_path / "a")
-    PackPlan.load(tmp_path / "a").save(tmp_path / "b")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-@pytest.mark.parametrize("limits", [Limits({"u": 9, "v": 9}, {("u", "likes", "v"): 9}), Limits(9)])
-def test_round_trip_of_other_components(tmp_path: Path, limits: Limits) -> None:
-    k = len(limits.components)
-    plan = pack(SizeHistogram.from_counts({(1,) * k: 5, (4,) * k: 2}, limits.components), limits)
-    plan.save(tmp_path / "plan.json")
-    assert PackPlan.load(tmp_path / "plan.json").fingerprint == plan.fingerprint
-
-
 def test_every_truncation_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     PLAN.save(path)
@@ -70,27 +56,14 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
         (lambda d: d.update(version=2), ("version 2", "reads version 1")),
         (lambda d: d.update(repeats=[9] * len(d["repeats"])), ("no valid plan", "graphs of size")),
         (lambda d: d.update(classes=[0.5]), ("no valid plan", "float")),
-        (lambda d: d.update(offsets=3), ("no valid plan",)),
         (lambda d: d.update(lower_bound=99), ("no valid plan", "99")),
-        (lambda d: d.update(lower_bound="low"), ("no valid plan",)),
-        (lambda d: d.update(lower_bound=1.5), ("no valid plan", "1.5")),
         (lambda d: d.update(seed="abc"), ("no valid plan", "abc")),
         (lambda d: d.update(method=None), ("no valid plan", "method")),
         (lambda d: d.update(versions=3), ("no valid plan", "versions")),
-        (lambda d: d.update(histogram=[]), ("no valid plan",)),
-        (lambda d: d["histogram"].update(rows=[[1, 2]]), ("no valid plan",)),
-        (lambda d: d.update(limits=None), ("no valid plan",)),
-        (lambda d: d["limits"].update(maxima=[7, 7]), ("no valid plan",)),
-        (lambda d: d["limits"]["maxima"].update(nodes=0), ("no valid plan", "nodes", "0")),
         (lambda d: d["limits"]["maxima"].update(nodes=4), ("no valid plan", "nodes=4")),
-        (lambda d: d["limits"].update(graphs=True), ("no valid plan", "graphs")),
         (lambda d: d["limits"]["maxima"].update(nodes=8), ("no valid plan", "fingerprint", "make the plan again")),
-        (lambda d: d["limits"].update(graphs=None), ("no valid plan", "fingerprint")),
         (lambda d: d.update(fingerprint="0" * 64), ("no valid plan", "fingerprint")),
-        (lambda d: d.update(fingerprint=None), ("no valid plan", "fingerprint")),
         (lambda d: d.update(checksum="0" * 64), ("was altered", "checksum")),
-        (lambda d: d.update(lower_bound=d["lower_bound"] - 1), ("was altered", "checksum")),
-        (lambda d: d.update(method="auto"), ("was altered", "checksum")),
     ],
 )
 def test_a_changed_file_is_refused(
@@ -109,12 +82,4 @@ KEYS = ("histogram", "limits", "offsets", "classes", "multiplicities", "repeats"
 def test_a_missing_part_is_named(tmp_path: Path, key: str) -> None:
     path = altered(tmp_path / "plan.json", lambda d: d.pop(key))
     with refused(FormatError, str(path), "no valid plan", key):
-        PackPlan.load(path)
-
-
-def test_a_valid_plan_for_other_counts_is_noticed(tmp_path: Path) -> None:
-    # Both files are sound on their own; the mixture is not.
-    other = pack(SizeHistogram.from_counts({(3, 2): 5, (2, 2): 3, (5, 6): 1}), Limits(7, 7, 4))
-    path = altered(tmp_path / "plan.json", lambda d: d.update(histogram=other.histogram.to_dict()))
-    with refused(FormatError, "(3, 2)", "has 5"):
         PackPlan.load(path)
