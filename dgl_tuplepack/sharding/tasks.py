@@ -66,18 +66,13 @@ def write_shard(
         content["pre_transform"] = asdict(asked)
 
     def finish(_: StoredGraphs, data: Path) -> None:
-        if shard.identity() != identity:
-            raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
     relations = {"ties": None, "indices": None, "levels": None, **declared}
     with shard.opened() as source:
         if asked is not None:
             source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
-        write_graphs(
-            folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, prepare=finish,
-            **relations,
-        )  # fmt: skip
+        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, **relations)
     return _written(shard, GraphStore(folder), kept=False)
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -205,47 +202,3 @@ def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphS
 
 
 # Without DGL -------------------------------------------------------------------------------------------------
-
-BARE = """
-import sys
-sys.modules["dgl"] = None
-import numpy as np, torch
-import dgl_tuplepack as tp
-from dgl_tuplepack.errors import MissingDependencyError
-
-def main():
-    store = tp.GraphStore(sys.argv[1])
-    sampler = tp.PackBatchSampler(store, tp.Limits(nodes=20, edges=26), seed=3, packs_per_batch=2)
-    padded = store.padded(sampler.limits, packs_per_batch=2)
-    loader = torch.utils.data.DataLoader(padded, sampler=sampler, batch_size=None, num_workers=1)
-    batches = list(loader)
-    assert torch.equal(batches[0].to("cpu").src, padded[next(iter(sampler))].src)
-    # A layer in plain torch.
-    batch = batches[0]
-    messages = torch.zeros(len(batch.node_mask)).index_add_(0, batch.dst, batch.node_features["x"][batch.src])
-    pooled = torch.zeros(len(batch.graph_mask)).index_add_(0, batch.node_graph_slots, messages)
-    assert pooled[batch.graph_mask].isfinite().all()
-    assert repr(store) and store.sizes and store.histogram and store.subset([1]).splits == {}
-    store.verify()
-    store.to("cpu").batch([1, 2], sampler.limits)
-    for needy in (lambda: store[0], lambda: batch.graph):
-        try:
-            needy()
-        except MissingDependencyError as error:
-            assert "dgl" in str(error)
-        else:
-            raise AssertionError("it did without DGL")
-    torch.save([b.labels for b in batches], sys.argv[2])
-    assert sys.modules["dgl"] is None
-
-main()
-"""
-
-
-def test_plain_tensors_need_no_dgl(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]], tmp_path: Path) -> None:
-    """Opening, planning, assembling in workers and a layer; what is a DGLGraph says what is missing."""
-    command = [sys.executable, "-W", "ignore", "-c", BARE, str(store.path), str(tmp_path / "labels.pt")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=os.getcwd())
-    assert found.returncode == 0, found.stderr[-3000:]
-    for labels, right in zip(torch.load(tmp_path / "labels.pt"), expected[0], strict=True):
-        assert torch.equal(labels, right.labels)

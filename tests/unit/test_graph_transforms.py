@@ -115,14 +115,13 @@ def uses_of(transform: Any, seed: Any, store: tp.GraphStore, new: Path) -> list[
         lambda: tp.GraphStore.write(new, dataset(), **once),
         lambda: tp.preprocess(dataset(), new, **once),
         lambda: tp.preprocess_shards([dataset()], new, workers=1, **once),
-        lambda: tp.PackedDataset(dataset(), LIMITS, save_dir=new, **once),
     ]
     for name in ("transform", "batch_transform"):
         given: dict[str, Any] = {name: transform, "transform_seed": seed}
         uses += [
             functools.partial(tp.PaddedCollate, LIMITS, dataset()[0], **given),
             functools.partial(store.padded, LIMITS, **given),
-            functools.partial(tp.PackedDataset, dataset(), LIMITS, save_dir=new, **given),
+            functools.partial(tp.PackedDataset, dataset(), LIMITS, **given),
         ]
     return uses
 
@@ -474,24 +473,10 @@ def test_a_name_identifies_a_transform_everywhere(tmp_path: Path) -> None:
     assert made.store.pre_transform == store.pre_transform
     plain = tp.GraphStore.write(tmp_path / "plain", dataset()).path
     shards: dict[str, Any] = {"shards": [plain], "out": tmp_path / "out", "limits": LIMITS, "workers": 1}
-    packed: dict[str, Any] = {"source": dataset(), "limits": LIMITS, "save_dir": tmp_path / "kept"}
     for name, kept in (("clone 1", ()), ("clone 1", ("plain",))):
         assert tp.preprocess_shards(**shards, **clone(name)).kept == kept
-        tp.PackedDataset(**packed, **clone(name))
     with refused(ShardsError, "clone 1", "clone 2"):
         tp.preprocess_shards(**shards, **clone("clone 2"))
-    with refused(FormatError, "clone 1", "clone 2"):
-        tp.PackedDataset(**packed, **clone("clone 2"))
-
-
-def test_ids_of_a_sampler_are_lists_that_know_their_epoch() -> None:
-    sampler = tp.PackBatchSampler([(2, 2), (3, 3)], tp.Limits(5, 5), seed=1)
-    sampler.set_epoch(6)
-    (ids,) = sampler
-    assert isinstance(ids, list)
-    assert repr(ids) == repr(list(ids))
-    assert pickle.loads(pickle.dumps(ids)) == ids
-    assert pickle.loads(pickle.dumps(ids)).epoch == ids.epoch == 6
 
 
 def test_heterographs_are_transformed_type_by_type(tmp_path: Path) -> None:

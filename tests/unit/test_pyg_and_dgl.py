@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -180,12 +179,6 @@ def test_stores_of_pairs_have_graphs_of_dgl_and_a_checked_layout_of_the_second_v
         assert versions == [2]
         with pytest.raises(FormatError):
             tp.GraphStore(store.path)
-
-
-def test_stores_of_plain_graphs_have_no_endpoints_in_their_layout(tmp_path: Path) -> None:
-    path = tp.GraphStore.write(tmp_path / "store", [molecule(3, 4)]).path
-    document = json.loads((path / "metadata.json").read_text())
-    assert (document["version"], sorted(document["pyg"])) == (1, ["counted", "dims", "rows"])
 
 
 def test_packs_of_graphs_of_pyg_are_a_dataset_of_dgl() -> None:
