@@ -90,19 +90,6 @@ def test_batches_do_not_depend_on_the_workers(
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: int) -> None:
-    split = [31, 4, 17, 9, 22, 0, 12]
-    part = store.subset(split)
-    seen = []
-    for batch in loader_of(part, num_workers=workers):
-        ids = batch.graph_ids[batch.graph_mask].tolist()
-        seen += ids
-        for (graph, label), i in zip(tp.unpad(batch, with_labels=True), ids, strict=True):
-            assert_same_item((graph, label), ITEMS[split[i]])
-    assert sorted(seen) == list(range(len(split)))
-
-
 def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
     padded = store.padded(tp.Limits(20, 26, 8))
     for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):

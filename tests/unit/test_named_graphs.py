@@ -368,7 +368,6 @@ def test_a_store_keeps_what_was_declared(tmp_path: Path) -> None:
     declared = {"ties": TIES, "indices": {"root": "nodes:atoms"}}
     store = tp.GraphStore.write(tmp_path / "store", items, **declared)
     document = json.loads((tmp_path / "store" / "metadata.json").read_text())
-    assert document["version"] == 2
     assert document["graph_names"] == ["atoms", "bonds"]
     assert {key: document[key] for key in declared} == declared
     again = tp.GraphStore(tmp_path / "store")
@@ -398,7 +397,6 @@ def test_the_command_shows_what_was_declared(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda document: document.update(version=1), "version 2"),
         (lambda document: document.update(graph_names=[]), "none of them"),
         (lambda document: document.update(ties={"nodes:bonds": "edges:angles"}), "edges:angles"),
         (lambda document: document.update(indices={"root": "nodes:angles"}), "nodes:angles"),
