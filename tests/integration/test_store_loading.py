@@ -13,7 +13,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, SizesError
+from dgl_tuplepack.errors import SizesError
 from tests.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
 from tests.messages import refused
 from tests.stores import molecules
@@ -100,16 +100,6 @@ def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
             store[index]
     with refused(SizesError, "at least one id"):
         store.subset([])
-
-
-def test_too_much_for_a_batch_is_refused(store: tp.GraphStore) -> None:
-    for limits, part in (
-        (tp.Limits(20, 26, 2), "graphs"),
-        (tp.Limits(2, 500, 40), "nodes"),
-        (tp.Limits(500, 2, 40), "edges"),
-    ):
-        with refused(GraphTooLargeError, part):
-            store.padded(limits)[[0, 1, 2, 3]]
 
 
 # Pickling ----------------------------------------------------------------------------------------------------
