@@ -122,17 +122,16 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def check_header(document: Any, path: str | os.PathLike[str], kind: str, *versions: int) -> None:
-    """Refuse a JSON document that is not of this `kind` and one of `versions`."""
+def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
+    """Refuse a JSON document that is not of this `kind` and `version`."""
     given = document.get("format") if isinstance(document, dict) else None
     if given != kind:
         raise FormatError(
             f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package has written."
         )
-    if document.get("version") not in versions:
-        read = " and ".join(map(str, versions))
+    if document.get("version") != version:
         raise FormatError(
-            f"{path} has version {document.get('version')!r:.100} of {kind}, but this release reads version {read}; "
+            f"{path} has version {document.get('version')!r:.100} of {kind}, but this release reads version {version}; "
             "use the release that wrote it, or write it again."
         )
 
@@ -147,30 +146,22 @@ def checksum(document: Mapping[str, Any]) -> str:
 class JsonFormat:
     """A kind of JSON file with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
 
-    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged one. `others` are further
-    versions that are read, and written where that is asked for.
+    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged one.
     """
 
     kind: str
     version: int
     content: str
     remedy: str
-    others: tuple[int, ...] = ()
 
-    def document(self, content: Mapping[str, Any], version: int | None = None) -> dict[str, Any]:
+    def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
         """The whole document of a file, with header and checksum."""
-        document = {"format": self.kind, "version": self.version if version is None else version, **content}
+        document = {"format": self.kind, "version": self.version, **content}
         return {**document, "checksum": checksum(document)}
 
-    def write(
-        self,
-        path: str | os.PathLike[str],
-        content: Mapping[str, Any],
-        indent: int | None = None,
-        version: int | None = None,
-    ) -> None:
+    def write(self, path: str | os.PathLike[str], content: Mapping[str, Any], indent: int | None = None) -> None:
         """Write a file; see `write_bytes`."""
-        write_text(path, json.dumps(self.document(content, version), indent=indent) + "\n")
+        write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
 
     def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
         """Give the document of a file to the body of a ``with``; see `checking`."""
@@ -183,7 +174,7 @@ class JsonFormat:
         FormatError if the document is of another kind or version, if the body refuses it (with an `InputError`, an
         error that values of other types lead to, or one of reading more of the file), or if its checksum is wrong.
         """
-        check_header(document, path, self.kind, self.version, *self.others)
+        check_header(document, path, self.kind, self.version)
         try:
             yield document
             intact = document["checksum"] == checksum(document)

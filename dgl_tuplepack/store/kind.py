@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.sizes import IntArray
 from dgl_tuplepack.sources import Source
@@ -59,12 +58,8 @@ class Stored(SizedSource):
 
 
 def is_sharded(path: Path) -> bool:
-    """Whether a folder holds a dataset of shards; FormatError if someone put a store there too."""
-    if not os.path.exists(path / MANIFEST):
-        return False
-    if os.path.exists(path / METADATA):
-        raise FormatError(f"{path} holds a store and a dataset of shards; move one of them to another folder.")
-    return True
+    """Whether a folder holds a dataset of shards."""
+    return os.path.exists(path / MANIFEST)
 
 
 def open_stored(path: Path) -> StoredGraphs:

@@ -151,14 +151,6 @@ def test_one_call_makes_a_loader_of_several_shapes(kind: str, workers: int, tmp_
     assert {shape: len(lengths) for shape, lengths in shapes.items()} == {0: 1, 1: 1}
 
 
-def test_the_number_of_packs_meets_a_number_of_graphs() -> None:
-    items = molecules(400, most=6)
-    buckets = buckets_of([*items, items_of("homogeneous")[-1]])
-    loader = tp.packed_loader(items, 32, limits=buckets)
-    assert loader.packs_per_batch > 1
-    assert abs(loader.graphs_per_batch / 32 - 1) <= 0.05
-
-
 def test_a_loader_of_small_batches_finds_its_shapes() -> None:
     items = [*molecules(300, most=6), items_of("homogeneous")[-1]]
     with refused(SearchError, "out of reach", "search several shapes"):

@@ -280,15 +280,6 @@ def test_a_loader_is_made_again_from_its_parts(store: tp.GraphStore) -> None:
     assert_same_value(list(again), list(GraphDataLoader(ITEMS, batch_size=None)))
 
 
-def test_no_batch_of_packs_exceeds_the_limits(store: tp.GraphStore) -> None:
-    limits = tp.Limits(nodes=20, edges=26)
-    sampler = tp.PackBatchSampler(store, limits, seed=1, content="fixed")
-    by_loader = tp.GraphDataLoader(store, batch_sampler=sampler)
-    for batches in map(list, (tp.GraphDataLoader(store, sampler=sampler, batch_size=None), by_loader)):
-        assert sum(graph.batch_size for graph, _ in batches) == len(store)
-        assert all(graph.num_nodes() <= 20 and graph.num_edges() <= 26 for graph, _ in batches)
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("kind", [GraphDataLoader, DataLoader])
 def test_a_loader_of_dgl_or_torch_refuses_the_view(store: tp.GraphStore, kind: Any, workers: int) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dgl
-import dgl.nn
 import numpy as np
 import pytest
 import pytorch_lightning as lightning
@@ -17,7 +15,6 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, OnExceptionCh
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
 from tests.samplers import Ids
-from tests.stores import molecules
 
 pytestmark = [
     # Advice of torch and Lightning on this machine and this small model.
@@ -38,7 +35,6 @@ def sampler_of() -> tp.PackBatchSampler:
 
 
 LENGTH = len(sampler_of())
-ITEMS = molecules(24)
 
 
 class Stopped(Exception):
@@ -175,66 +171,3 @@ def test_workers_of_a_plain_loader_that_began_too_early_are_refused(tmp_path: Pa
         fit(tmp_path, Plain(2, LENGTH + 2), checkpoint, False)
     with pytest.raises(SamplerError, match=r"set to 1 when this iteration of epoch 0 had begun.*packed_loader"):
         fit(tmp_path, Plain(2, None), checkpoint, True)
-
-
-class Compiled(lightning.LightningModule):
-    """Its loss is a method that is compiled, or not."""
-
-    def __init__(self, compiler: Any) -> None:
-        super().__init__()
-        self.layer = dgl.nn.GraphConv(3, 4, allow_zero_in_degree=True)
-        self.norm = tp.nn.convert(torch.nn.BatchNorm1d(4), verbose=False)
-        self.head = torch.nn.Linear(4, 1)
-        self.double()
-        self.step = compiler(self.loss_of)
-
-    def loss_of(self, t: tp.BatchTensors, count: Any) -> Any:
-        graph = t.graph
-        with tp.nn.masked(t):
-            graph.ndata["h"] = self.norm(self.layer(graph, graph.ndata["feat"].double())).relu()
-        losses = self.head(dgl.mean_nodes(graph, "h")).squeeze(1).square()
-        return tp.nn.masked_mean(losses, t.graph_mask, count=count)
-
-    def loader(self, **settings: Any) -> Any:
-        self.sampler = tp.PackBatchSampler(tp.sizes_of(ITEMS), tp.Limits(nodes=40, edges=200), seed=1, **settings)
-        collate = tp.PaddedCollate(self.sampler.limits, example=ITEMS[0])
-        return GraphDataLoader(ITEMS, batch_sampler=self.sampler, collate_fn=collate)
-
-    def train_dataloader(self) -> Any:
-        return self.loader()
-
-    def val_dataloader(self) -> Any:
-        return self.loader(content="fixed", shuffle=False)
-
-    def training_step(self, batch: tp.PaddedBatch, _: int) -> Any:
-        return self.step(batch.tensors, self.sampler.count_tensor)
-
-    def validation_step(self, batch: tp.PaddedBatch, _: int) -> None:
-        self.log("loss", self.step(batch.tensors, self.sampler.count_tensor), batch_size=batch.num_real_graphs)
-
-    def configure_optimizers(self) -> Any:
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-
-def test_a_compiled_step_trains_as_an_uncompiled_one(tmp_path: Path) -> None:
-    """With a validation before the training; training and validation are compiled once each, over all epochs."""
-    compiled: list[Any] = []
-
-    def backend(module: Any, examples: Any) -> Any:
-        compiled.append(module)
-        return module
-
-    weights = []
-    for compiler in (lambda function: tp.compile(function, backend=backend), lambda function: function):
-        torch.manual_seed(0)
-        model = Compiled(compiler)
-        trainer = lightning.Trainer(
-            accelerator="cpu", devices=1, default_root_dir=tmp_path, max_epochs=EPOCHS, logger=False,
-            use_distributed_sampler=False, enable_progress_bar=False, enable_model_summary=False,
-        )  # fmt: skip
-        trainer.fit(model)
-        assert model.norm.num_batches_tracked == EPOCHS * len(model.sampler)
-        weights.append(model.state_dict())
-    assert len(compiled) == 2
-    assert list(weights[0]) == list(weights[1])
-    torch.testing.assert_close(*weights)

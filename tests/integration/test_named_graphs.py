@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
 import dgl_tuplepack as tp
-from tests.graphs import assert_same_batch, flat, generator
+from tests.graphs import generator
 from tests.named import assert_same_named
 
 TIES = {"nodes:bonds": "edges:atoms"}
@@ -129,22 +129,6 @@ def test_alignn_gives_the_same_outputs_and_gradients_as_on_plain_batches(
         torch.testing.assert_close(torch.cat(grads), expected, rtol=1e-10, atol=1e-10)
 
 
-def test_sorted_edges_keep_the_two_orders_of_a_tie_equal() -> None:
-    items = crystals(4)
-    limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
-    batch = tp.PaddedCollate(limits, items[0], ties=TIES, sort_edges=True)(items)
-    atoms, bonds = batch.graphs["atoms"], batch.graphs["bonds"]
-    assert torch.equal(bonds.ndata["r"], atoms.edata["r"])
-    for graph in (atoms, bonds):
-        assert (graph.edges()[1].diff() >= 0).all()
-    # A bond leads to the one that begins where it ends: the line graph, of real and padding slots alike.
-    before, after = bonds.edges()
-    real = batch.edge_mask["bonds"]
-    assert torch.equal(atoms.edges()[1][before][real], atoms.edges()[0][after][real])
-    for found, right in zip(tp.unpad(batch, with_labels=True), items, strict=True):
-        assert_same_named(found, right)
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -> None:
     store = tp.GraphStore.write(tmp_path / "store", crystals(), ties=TIES)
@@ -173,30 +157,6 @@ def test_a_step_on_named_graphs_is_compiled_once(backend: str, tmp_path: Path) -
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_give_every_item_once_with_any_number_of_workers(workers: int, tmp_path: Path) -> None:
-    items = crystals()
-    store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES)
-    limits = tp.Limits({"atoms": 20, "bonds": 60}, {"atoms": 60, "bonds": 300})
-    sampler = tp.PackBatchSampler(store, limits, seed=2, content="fixed")
-    dataset = tp.with_ids(items)
-    pad = tp.PaddedCollate(sampler.limits, dataset[0], ties=TIES)
-    by_collate = GraphDataLoader(dataset, batch_sampler=sampler, collate_fn=pad, num_workers=workers)
-    view = store.padded(sampler.limits)
-    by_store = GraphDataLoader(view, sampler=sampler, batch_size=None, num_workers=workers)
-    seen = []
-    for one, other in zip(by_collate, by_store, strict=True):
-        assert_same_batch(one, other)
-        graphs, labels = one
-        assert graphs["atoms"].num_nodes() == sampler.limits.maxima["nodes:atoms"] + 1
-        assert len(labels) == sampler.limits.graphs + 1
-        ids = one.graph_ids[one.graph_mask].tolist()
-        for found, i in zip(tp.unpad(one, with_labels=True), ids, strict=True):
-            assert_same_named(found, items[i])
-        seen.append(ids)
-    assert sorted(flat(seen)) == list(range(len(items)))
-
-
 @pytest.mark.parametrize("kind", ["list", "store"])
 def test_one_call_makes_a_loader(kind: str, tmp_path: Path) -> None:
     items = crystals(30)
@@ -213,14 +173,6 @@ def test_one_call_makes_a_loader(kind: str, tmp_path: Path) -> None:
     totals = [(graphs["atoms"].num_edges(), graphs["bonds"].num_nodes()) for graphs, _ in plain]
     assert all(one == other for one, other in totals)
     assert sum(one for one, _ in totals) == sum(graphs["atoms"].num_edges() for graphs, _ in items)
-
-
-def test_a_plain_loader_of_dgl_batches_a_store_as_the_list(tmp_path: Path) -> None:
-    items = crystals()
-    store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES)
-    pairs = zip(GraphDataLoader(items, batch_size=5), tp.GraphDataLoader(store, batch_size=5), strict=True)
-    for (graphs, labels), (found, found_labels) in pairs:
-        assert_same_named((found, found_labels), (graphs, labels))
 
 
 def test_packs_as_a_dataset_go_through_the_collate_of_dgl(tmp_path: Path) -> None:
@@ -253,24 +205,6 @@ def test_a_pre_transform_makes_line_graphs(tmp_path: Path) -> None:
     made = tp.preprocess(plain, tmp_path / "made", pre_transform=with_bonds, ties=TIES)
     assert made.store.schema.ties == TIES
     assert made.store.schema.graph_names == ("atoms", "bonds")
-
-
-@pytest.mark.parametrize("of_store", [False, True])
-def test_transforms_get_the_dict(of_store: bool, tmp_path: Path) -> None:
-    def scaled(graphs: dict[str, Any]) -> dict[str, Any]:
-        graphs["atoms"].ndata["x"] = 2 * graphs["atoms"].ndata["x"]
-        return {"bonds": graphs["bonds"], "atoms": graphs["atoms"]}
-
-    items = crystals(4)
-    limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
-    if of_store:
-        store = tp.GraphStore.write(tmp_path / "store", items, ties=TIES)
-        batch = store.batch([0, 1, 2, 3], limits, sort_edges=True, transform=scaled)
-    else:
-        batch = tp.PaddedCollate(limits, items[0], ties=TIES, transform=scaled, sort_edges=True)(items)
-    for found, (graphs, _) in zip(tp.unpad(batch), items, strict=True):
-        assert torch.equal(found["atoms"].ndata["x"], 2 * graphs["atoms"].ndata["x"])
-        assert torch.equal(found["bonds"].ndata["r"], graphs["bonds"].ndata["r"])
 
 
 def test_a_transform_of_batches_leaves_padding_and_indices_alone(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from dgl_tuplepack.cli import main
 from dgl_tuplepack.errors import ShardsError
 from tests.graphs import assert_same_item
 from tests.messages import refused
-from tests.shards import Misbehaving, molecules, write_bin, write_bins
+from tests.shards import Misbehaving, molecules, write_bins
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = tp.Limits(30, 30)
@@ -128,22 +127,3 @@ def wait_for(condition: Any) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("it never came to that")
-
-
-def test_a_full_disk_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
-    paths = [*write_bins(tmp_path, 2), write_bin(tmp_path / "large.bin", molecules(7, 3000))]
-
-    def at_most() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
-
-    command = [sys.executable, "-m", *ARGUMENTS, *map(str, paths), str(tmp_path / "out"), "--workers", "1"]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120, preexec_fn=at_most
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "1 of 3 shards" in done.stderr
-    assert "large: cannot write" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [".lock", "part-0", "part-1"]
-    made = tp.preprocess_shards(paths, tmp_path / "out", limits=LIMITS, workers=1)
-    assert (made.written, made.kept, len(made.store)) == (("large",), ("part-0", "part-1"), 3040)

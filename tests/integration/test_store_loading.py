@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import torch.utils.data
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, SizesError
+from dgl_tuplepack.errors import SizesError
 from tests.graphs import assert_same_batch, assert_same_dgl_batch, assert_same_item, flat
 from tests.messages import refused
 from tests.stores import molecules
@@ -93,19 +90,6 @@ def test_batches_do_not_depend_on_the_workers(
     assert_same_dgl_batch(found[1][0].graph, expected[1][0].graph)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_subset_loads_as_a_dataset_of_its_own(store: tp.GraphStore, workers: int) -> None:
-    split = [31, 4, 17, 9, 22, 0, 12]
-    part = store.subset(split)
-    seen = []
-    for batch in loader_of(part, num_workers=workers):
-        ids = batch.graph_ids[batch.graph_mask].tolist()
-        seen += ids
-        for (graph, label), i in zip(tp.unpad(batch, with_labels=True), ids, strict=True):
-            assert_same_item((graph, label), ITEMS[split[i]])
-    assert sorted(seen) == list(range(len(split)))
-
-
 def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
     padded = store.padded(tp.Limits(20, 26, 8))
     for ids in ([40], [-1], [0, 10**30], [0.0], [True], ["0"], 3, None, [None], [[0], [1]], [[0], [1, 2]], "12"):
@@ -116,16 +100,6 @@ def test_wrong_ids_are_refused(store: tp.GraphStore) -> None:
             store[index]
     with refused(SizesError, "at least one id"):
         store.subset([])
-
-
-def test_too_much_for_a_batch_is_refused(store: tp.GraphStore) -> None:
-    for limits, part in (
-        (tp.Limits(20, 26, 2), "graphs"),
-        (tp.Limits(2, 500, 40), "nodes"),
-        (tp.Limits(500, 2, 40), "edges"),
-    ):
-        with refused(GraphTooLargeError, part):
-            store.padded(limits)[[0, 1, 2, 3]]
 
 
 # Pickling ----------------------------------------------------------------------------------------------------
@@ -205,47 +179,3 @@ def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphS
 
 
 # Without DGL -------------------------------------------------------------------------------------------------
-
-BARE = """
-import sys
-sys.modules["dgl"] = None
-import numpy as np, torch
-import dgl_tuplepack as tp
-from dgl_tuplepack.errors import MissingDependencyError
-
-def main():
-    store = tp.GraphStore(sys.argv[1])
-    sampler = tp.PackBatchSampler(store, tp.Limits(nodes=20, edges=26), seed=3, packs_per_batch=2)
-    padded = store.padded(sampler.limits, packs_per_batch=2)
-    loader = torch.utils.data.DataLoader(padded, sampler=sampler, batch_size=None, num_workers=1)
-    batches = list(loader)
-    assert torch.equal(batches[0].to("cpu").src, padded[next(iter(sampler))].src)
-    # A layer in plain torch.
-    batch = batches[0]
-    messages = torch.zeros(len(batch.node_mask)).index_add_(0, batch.dst, batch.node_features["x"][batch.src])
-    pooled = torch.zeros(len(batch.graph_mask)).index_add_(0, batch.node_graph_slots, messages)
-    assert pooled[batch.graph_mask].isfinite().all()
-    assert repr(store) and store.sizes and store.histogram and store.subset([1]).splits == {}
-    store.verify()
-    store.to("cpu").batch([1, 2], sampler.limits)
-    for needy in (lambda: store[0], lambda: batch.graph):
-        try:
-            needy()
-        except MissingDependencyError as error:
-            assert "dgl" in str(error)
-        else:
-            raise AssertionError("it did without DGL")
-    torch.save([b.labels for b in batches], sys.argv[2])
-    assert sys.modules["dgl"] is None
-
-main()
-"""
-
-
-def test_plain_tensors_need_no_dgl(store: tp.GraphStore, expected: list[list[tp.PaddedBatch]], tmp_path: Path) -> None:
-    """Opening, planning, assembling in workers and a layer; what is a DGLGraph says what is missing."""
-    command = [sys.executable, "-W", "ignore", "-c", BARE, str(store.path), str(tmp_path / "labels.pt")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=os.getcwd())
-    assert found.returncode == 0, found.stderr[-3000:]
-    for labels, right in zip(torch.load(tmp_path / "labels.pt"), expected[0], strict=True):
-        assert torch.equal(labels, right.labels)

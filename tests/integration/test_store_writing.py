@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
-import os
 import pickle
 import resource
 import shutil
@@ -22,8 +20,7 @@ import torch
 from filelock import FileLock
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.graphs import graph_blocks
+from dgl_tuplepack.errors import FormatError, SchemaError
 from dgl_tuplepack.store.format import StoreMetadata
 from tests.graphs import assert_same_batch, assert_same_item
 from tests.messages import refused
@@ -74,49 +71,6 @@ def ended(process: Any, code: int = 0) -> None:
 
 
 # Killed ------------------------------------------------------------------------------------------------------
-
-
-def write_until_killed(connection: Connection, path: Path, left: int) -> None:
-    """Write, and be killed right before the call number `left` that changes something on the disk."""
-    graph_blocks._GRAPHS = 2
-    calls = itertools.count()
-
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **settings: Any) -> Any:
-            if next(calls) == left:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*arguments, **settings)
-
-        return call
-
-    for name in ("replace", "fsync", "unlink", "rmdir", "chmod", "mkdir"):
-        setattr(os, name, counted(getattr(os, name)))
-    tp.GraphStore.write(path, NEW, overwrite=True, compact=True)
-
-
-def test_killed_at_each_step_on_the_disk(store: Path, tmp_path: Path) -> None:
-    """Right before each renaming, flushing and removing of files: the old store is whole, or the new one."""
-    seen, alone = [], tmp_path / "alone"
-    for step in itertools.count(0, 2):
-        writers = [forked(write_until_killed, path, step)[0] for path in (store, alone)]
-        for writer in writers:
-            writer.join(60)
-        found = tp.GraphStore(store)
-        found.verify()
-        seen.append(len(found))
-        if (alone / "metadata.json").exists():
-            tp.GraphStore(alone).verify()
-        if writers[0].exitcode == 0:
-            break
-        assert writers[0].exitcode == -signal.SIGKILL
-        # What was left over is gone after the next write, and the old store is there again for the next step.
-        for path in (store, alone):
-            tp.GraphStore.write(path, OLD, overwrite=True)
-            assert_holds(path, OLD)
-        shutil.rmtree(alone)
-    assert len(seen) > 10
-    assert set(seen) == {len(OLD), len(NEW)}
-    assert seen == sorted(seen)
 
 
 # Stopped from within -----------------------------------------------------------------------------------------
@@ -171,16 +125,6 @@ def test_a_wrong_graph_is_named(store: Path, tmp_path: Path, number: int) -> Non
         with refused(SchemaError, f"item {number}", *parts):
             tp.GraphStore.write(tmp_path / "new", source)
     assert not (tmp_path / "new").exists()
-    assert_holds(store, OLD)
-
-
-def test_wrong_splits_are_refused(store: Path) -> None:
-    """Of two splits of the same name as text, one would be lost."""
-    for ids in ([0, len(NEW)], [-1], [0.5], [[0, 1]], ["0"]):
-        with refused(SizesError):
-            tp.GraphStore.write(store, NEW, splits={"train": ids}, overwrite=True)
-    with refused(SizesError, "2 splits", "'5'"):
-        tp.GraphStore.write(store, NEW, splits={5: [0, 1], "5": [2]}, overwrite=True)
     assert_holds(store, OLD)
 
 
@@ -288,13 +232,6 @@ def test_places_that_are_no_folder(tmp_path: Path, kind: str) -> None:
         assert (tmp_path / "place").read_text() == "mine"
 
 
-def test_a_link_to_a_folder_is_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-    tp.GraphStore.write(tmp_path / "link", NEW)
-    assert_holds(tmp_path / "real", NEW)
-
-
 def write_on_a_full_disk(connection: Connection, path: Path, most: int) -> None:
     """Tell the message of the refusal; no file may grow beyond `most` bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -345,36 +282,6 @@ def test_a_second_writer_is_refused(store: Path, tmp_path: Path) -> None:
     assert_holds(store, NEW)
     with FileLock(store / ".lock"), refused(FormatError, "another process is writing"):
         tp.GraphStore.write(store, OLD, overwrite=True)
-
-
-def read_on(connection: Connection, path: Path) -> None:
-    """Open the store, say so, and read all of it whenever told to."""
-    opened = tp.GraphStore(path)
-    named, padded = tp.with_ids(OLD), opened.padded(LIMITS)
-    pad = tp.PaddedCollate(LIMITS, named[0])
-    connection.send("open")
-    while connection.recv() == "read":
-        for i, item in enumerate(OLD):
-            assert_same_item(opened[i], item)
-        assert_same_batch(padded[[3, 1]], pad([named[3], named[1]]))
-        assert_same_item(opened.subset([2, 4])[1], OLD[4])
-        connection.send("fine")
-
-
-def test_two_readers_while_a_store_is_overwritten(store: Path) -> None:
-    """Readers keep what they opened; whoever opens it afterwards sees the new store."""
-    readers = [forked(read_on, store) for _ in range(2)]
-    for _, connection in readers:
-        assert connection.recv() == "open"
-    tp.GraphStore.write(store, NEW, overwrite=True)
-    for message in ("read", "read", "stop"):
-        for _, connection in readers:
-            connection.send(message)
-        for _, connection in readers:
-            assert message == "stop" or connection.recv() == "fine"
-    assert_holds(store, NEW)
-    for process, _ in readers:
-        ended(process)
 
 
 def test_an_open_store_outlives_its_files(store: Path) -> None:

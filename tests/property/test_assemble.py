@@ -1,15 +1,11 @@
-"""The kernels that assemble batches, compiled and as plain functions, against a few lines of numpy."""
+"""The kernels that assemble batches, against a few lines of numpy."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -17,9 +13,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dgl_tuplepack.kernels import assemble as assemble_module
-from dgl_tuplepack.kernels import find_graphs as find_module
-from dgl_tuplepack.kernels import gather as gather_module
 from dgl_tuplepack.kernels.assemble import ENDPOINTS, FIELD, GRAPH_IDS, PER_GRAPH, ROWS, assemble
 from dgl_tuplepack.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack.kernels.gather import ARRAY, CODES, OTHER
@@ -36,41 +29,6 @@ COPIED = ["bool", "uint8", "int8", "uint16", "float16", "int32", "float32", "flo
 STORED_ENDPOINTS = ["uint8", "uint16", "int32", "int64"]
 # Written around the memory of a batch; must stay.
 GUARD = 77
-
-
-def forms(kernel: Any, *modules: ModuleType) -> list[Callable[..., Any]]:
-    """The compiled kernel, and its plain function, which calls the plain functions of `modules`."""
-
-    def plain(*arguments: Any) -> Any:
-        with ExitStack() as stack:
-            for module in modules:
-                for name, value in list(vars(module).items()):
-                    if hasattr(value, "py_func"):
-                        stack.enter_context(patch.object(module, name, value.py_func))
-                for name, value in (
-                    ("prefetch", _no_prefetch),
-                    ("pointer_at", _pointer_at),
-                    ("copy_bytes", _copy_bytes),
-                ):
-                    if hasattr(module, name):
-                        stack.enter_context(patch.object(module, name, value))
-            stack.enter_context(np.errstate(over="ignore"))
-            return kernel.py_func(*arguments)
-
-    return [kernel, plain]
-
-
-def _no_prefetch(address: int, number: int) -> None:
-    """There is no such thing outside compiled code."""
-
-
-def _pointer_at(address: int, dtype: Any) -> Any:
-    """What `numba.carray` takes outside compiled code."""
-    return ctypes.cast(int(address), ctypes.POINTER(np.ctypeslib.as_ctypes_type(dtype)))
-
-
-def _copy_bytes(to: int, source: int, number: int) -> None:
-    ctypes.memmove(int(to), int(source), int(number))
 
 
 def locked(array: NDArray[Any]) -> NDArray[Any]:
@@ -139,8 +97,8 @@ class Filled:
 
 def fill(
     drawn: Chosen, kind: int, t: int, dtype: str, spare: int, arrays: Sequence[NDArray[Any]] = (), **known: Any
-) -> list[Filled]:
-    """Run both forms of the kernel on one field; `spare` is how much padding each type has."""
+) -> Filled:
+    """Run the kernel on one field; `spare` is how much padding each type has."""
     parts, rows, totals = drawn.found()
     slots, width, size = totals + spare, known.get("width", 1), np.dtype(dtype).itemsize
     # One row for all slots, or one for each.
@@ -151,17 +109,14 @@ def fill(
     sources = np.zeros((1, len(drawn.cuts)), ARRAY)
     for i, array in enumerate(arrays):
         sources[0, i] = (address_of(array), width * array.itemsize, CODES.get(str(array.dtype), OTHER))
-    filled = []
-    for kernel in forms(assemble, assemble_module, gather_module)[: 1 if known.get("compiled_only") else 2]:
-        memory = np.full(128 + number * width * size, GUARD, np.uint8)
-        ids = np.array(drawn.ids, np.int64)
-        # The first of two stretches is another one, which must stay as it is too.
-        other = np.full(8, GUARD, np.uint8)
-        addresses = np.array([address_of(other), address_of(memory)])
-        returned = kernel(addresses, np.array([field], FIELD), sources, slots, ids, parts, rows, totals)
-        assert set(memory[:64].tolist()) == set(memory[-64:].tolist()) == set(other.tolist()) == {GUARD}
-        filled.append(Filled(returned, memory[64:-64].view(dtype).reshape(number, width)))
-    return filled
+    memory = np.full(128 + number * width * size, GUARD, np.uint8)
+    ids = np.array(drawn.ids, np.int64)
+    # The first of two stretches is another one, which must stay as it is too.
+    other = np.full(8, GUARD, np.uint8)
+    addresses = np.array([address_of(other), address_of(memory)])
+    returned = assemble(addresses, np.array([field], FIELD), sources, slots, ids, parts, rows, totals)
+    assert set(memory[:64].tolist()) == set(memory[-64:].tolist()) == set(other.tolist()) == {GUARD}
+    return Filled(returned, memory[64:-64].view(dtype).reshape(number, width))
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -213,16 +168,15 @@ def test_nothing_is_trusted(damaged: tuple[list[int], list[int], int]) -> None:
             break
     sound, drawn = np.arange(graphs + 1), np.array(offsets, np.int64)
     table = np.array([[(address_of(sound), graphs)], [(address_of(drawn), most)]], OFFSETS)
-    for kernel in forms(find_graphs, find_module):
-        parts, rows, totals = np.full(number, -7), np.full((3, 3, number), -7), np.full(3, -7)
-        found = kernel(
-            np.array(ids, np.int64), np.empty(0, np.int64), np.array([0, graphs]), False, table, parts, rows, totals
-        )
-        assert found == expected
-        if not expected:
-            assert rows[1, 0].tolist() == [offsets[i] for i in ids]
-            assert rows[1, :2].sum(axis=0).tolist() == [offsets[i + 1] for i in ids]
-            assert totals.tolist() == [number, total, number]
+    parts, rows, totals = np.full(number, -7), np.full((3, 3, number), -7), np.full(3, -7)
+    found = find_graphs(
+        np.array(ids, np.int64), np.empty(0, np.int64), np.array([0, graphs]), False, table, parts, rows, totals
+    )
+    assert found == expected
+    if not expected:
+        assert rows[1, 0].tolist() == [offsets[i] for i in ids]
+        assert rows[1, :2].sum(axis=0).tolist() == [offsets[i + 1] for i in ids]
+        assert totals.tolist() == [number, total, number]
 
 
 @given(
@@ -239,19 +193,19 @@ def test_rows_are_copied(drawn: Chosen, t: int, dtype: str, width: int, spare: i
     for padding in (values(rng, (1, width), dtype), values(rng, (real + spare, width), dtype)):
         behind = padding[real:] if len(padding) > 1 else np.repeat(padding, spare, axis=0)
         right = np.concatenate([*rows, behind])
-        for filled in fill(drawn, ROWS, t, dtype, spare, arrays, width=width, padding=padding):
-            assert filled.returned == 0
-            # By their bytes: not every value equals itself.
-            assert filled.values.shape == right.shape
-            assert filled.values.tobytes() == right.tobytes()
+        filled = fill(drawn, ROWS, t, dtype, spare, arrays, width=width, padding=padding)
+        assert filled.returned == 0
+        # By their bytes: not every value equals itself.
+        assert filled.values.shape == right.shape
+        assert filled.values.tobytes() == right.tobytes()
 
 
 @pytest.mark.parametrize(("given_", "stored"), [(g, s) for g, narrower in NARROWED.items() for s in narrower])
 def test_every_pair_keeps_the_extremes(given_: str, stored: str) -> None:
     drawn, info = Chosen(np.array([3]), np.array([0]), [0], [0]), np.iinfo(stored)
     source = np.array([[info.min], [-1 if info.min else 1], [info.max]])
-    for filled in fill(drawn, ROWS, 0, given_, 0, drawn.spread(source, 0, [stored])):
-        assert filled.values.tolist() == source.tolist()
+    filled = fill(drawn, ROWS, 0, given_, 0, drawn.spread(source, 0, [stored]))
+    assert filled.values.tolist() == source.tolist()
 
 
 @given(
@@ -281,13 +235,12 @@ def test_endpoints_are_moved_and_checked(
         [np.empty(0, np.int64), *(r + f for r, f in zip(drawn.rows_of(local, 1), rows[0, 2], strict=True))]
     )
     loops = [int(totals[0]) + j * spare // spare for j in range(spare)]
-    # Numbers of numpy do not wrap around as those of compiled code do; that matters in refused graphs only.
-    for filled in fill(drawn, ENDPOINTS, 1, given_, spare, arrays, compiled_only=bad_graph in drawn.ids):
-        if bad_graph in drawn.ids:
-            assert filled.returned == -1 - drawn.ids.index(bad_graph)
-        else:
-            assert filled.returned == 0
-            assert filled.values[:, 0].tolist() == moved.tolist() + loops
+    filled = fill(drawn, ENDPOINTS, 1, given_, spare, arrays)
+    if bad_graph in drawn.ids:
+        assert filled.returned == -1 - drawn.ids.index(bad_graph)
+    else:
+        assert filled.returned == 0
+        assert filled.values[:, 0].tolist() == moved.tolist() + loops
 
 
 @pytest.mark.parametrize(
@@ -302,9 +255,9 @@ def test_endpoints_are_moved_and_checked(
 )
 def test_every_pair_keeps_the_largest_endpoint(stored: str, given_: str, largest: int) -> None:
     drawn = Chosen(np.array([largest + 1]), np.array([2]), [0], [0])
-    for filled in fill(drawn, ENDPOINTS, 1, given_, 0, drawn.spread(np.array([largest, 0]), 1, [stored])):
-        assert filled.returned == 0
-        assert filled.values[:, 0].tolist() == [largest, 0]
+    filled = fill(drawn, ENDPOINTS, 1, given_, 0, drawn.spread(np.array([largest, 0]), 1, [stored]))
+    assert filled.returned == 0
+    assert filled.values[:, 0].tolist() == [largest, 0]
 
 
 @pytest.mark.parametrize("stored", STORED_ENDPOINTS)
@@ -312,8 +265,8 @@ def test_a_graph_without_nodes_has_no_endpoints(stored: str) -> None:
     """No nodes and no edges is no damage; an edge without a node is."""
     for edges, right in ((0, 0), (1, -1)):
         drawn = Chosen(np.array([0]), np.array([edges]), [0], [0])
-        for filled in fill(drawn, ENDPOINTS, 1, "int64", 1, [locked(np.zeros(1, stored))]):
-            assert filled.returned == right
+        filled = fill(drawn, ENDPOINTS, 1, "int64", 1, [locked(np.zeros(1, stored))])
+        assert filled.returned == right
 
 
 @pytest.mark.parametrize("ids", [[2], [-1], [0, 2], [3], [INT64_MAX]])
@@ -321,16 +274,9 @@ def test_ids_outside_a_subset_are_told(ids: list[int]) -> None:
     """There are three graphs, but two in the subset."""
     offsets, chosen = np.arange(4), np.array([2, 0])
     table = np.array([[(address_of(offsets), 3)]], OFFSETS)
-    for kernel in forms(find_graphs, find_module):
-        parts, rows, totals = np.zeros(len(ids), np.int64), np.zeros((2, 3, len(ids)), np.int64), np.zeros(2, np.int64)
-        found = kernel(np.array(ids), chosen, np.array([0, 3]), True, table, parts, rows, totals)
-        assert found == -len(ids)
-
-
-@pytest.mark.parametrize("kernel", [find_graphs, assemble])
-def test_the_lock_of_the_interpreter_is_released(kernel: Any) -> None:
-    """So that threads of a loader assemble side by side."""
-    assert kernel.targetoptions["nogil"]
+    parts, rows, totals = np.zeros(len(ids), np.int64), np.zeros((2, 3, len(ids)), np.int64), np.zeros(2, np.int64)
+    found = find_graphs(np.array(ids), chosen, np.array([0, 3]), True, table, parts, rows, totals)
+    assert found == -len(ids)
 
 
 def test_the_field_with_a_wrong_endpoint_is_told() -> None:
@@ -341,7 +287,6 @@ def test_the_field_with_a_wrong_endpoint_is_told() -> None:
     out = np.zeros(6, np.int64)
     fields = [(ENDPOINTS, 1, 0, 0, first, 1, 8, CODES["int64"], 0, 1, 0) for first in (0, 24)]
     sources = np.array([[(address_of(array), 8, CODES["int64"])] for array in (sound, damaged)], ARRAY)
-    for kernel in forms(assemble, assemble_module, gather_module):
-        addresses = np.array([address_of(out)])
-        arguments = addresses, np.array(fields, FIELD), sources, slots, np.arange(3), parts, rows, totals
-        assert kernel(*arguments) == -1 - (1 * 3 + 2)
+    addresses = np.array([address_of(out)])
+    arguments = addresses, np.array(fields, FIELD), sources, slots, np.arange(3), parts, rows, totals
+    assert assemble(*arguments) == -1 - (1 * 3 + 2)

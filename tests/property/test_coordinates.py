@@ -258,13 +258,6 @@ def test_wrong_coordinates_and_fills(options: dict[str, Any], parts: tuple[str, 
         tp.PaddedCollate(tp.Limits(40, 40, 2), example, **options)
 
 
-def test_half_precision_holds_few_positions() -> None:
-    example = graph_of(pos=torch.zeros(2, 3, dtype=torch.float16))
-    tp.PaddedCollate(tp.Limits(40, 40, 2), example, coordinates=("pos",))
-    with refused(SchemaError, "torch.float16 cannot tell 2002 padding positions apart", "float32"):
-        tp.PaddedCollate(tp.Limits(2000, 40, 2), example, coordinates=("pos",))
-
-
 def test_the_reserve_is_part_of_the_shape() -> None:
     limits = tp.Limits.from_padded_shape(256, 512, 64, coordinates=True)
     assert limits == tp.Limits(254, 512, 63)

@@ -85,21 +85,6 @@ def test_all_else_is_that_of_one_store(content: Content, cuts: list[int], compac
         shards.verify()
 
 
-@given(st.data(), contents(min_graphs=1), CUTS)
-def test_subsets_are_those_of_one_store(data: st.DataObject, content: Content, cuts: list[int]) -> None:
-    ids = data.draw(st.lists(st.integers(1, len(content.items)), min_size=1, max_size=6, unique=True))
-    settings = {"packs_per_batch": content.packs_per_batch}
-    with both(content, cuts, False) as (shards, whole):
-        shards.sizes  # noqa: B018 - cached; a subset must not take it for its own
-        part, right = pickle.loads(pickle.dumps(shards.subset(ids))), whole.subset(ids)
-        assert part.original_ids.tolist() == ids
-        assert part.sizes.array.tolist() == right.sizes.array.tolist()
-        assert part.histogram == right.histogram
-        assert part.limits == shards.limits
-        order = range(len(ids))
-        assert_same_batch(part.batch(order, content.limits, **settings), right.batch(order, content.limits, **settings))
-
-
 @given(st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=4), st.booleans())
 def test_splits_are_joined(splits: list[list[int]], first_has_more: bool) -> None:
     """Ids move by the graphs of the shards before; a shard may lack a part of the split."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import tempfile
-from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SchemaError, SizesError
+from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, SizesError
 from tests.graphs import (
     Content,
     assert_same_graph,
@@ -217,34 +216,6 @@ def test_workers_persistent_or_not_follow_the_epoch(content: str) -> None:
     assert (seen[0] == seen[1]) == (content == "fixed")
 
 
-def test_spawned_workers_follow_the_epoch_too() -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS)
-    loader = GraphDataLoader(packed, num_workers=1, persistent_workers=True, multiprocessing_context="spawn")
-    for epoch in (0, 4):
-        packed.set_epoch(epoch)
-        assert ids_of(loader) == list(packed.sampler)
-
-
-@pytest.mark.parametrize("batch_size", [None, 16])
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_graph_data_loader_takes_it_as_it_takes_the_datasets_of_dgl(batch_size: int | None, num_workers: int) -> None:
-    """DGL tests its loader with this dataset: graphs batched, labels of as many items."""
-    packed = tp.PackedDataset(dgl.data.MiniGCDataset(64, 10, 20), tp.Limits(nodes=40, edges=400), multiple_of=16)
-    assert isinstance(packed, dgl.data.DGLDataset)
-    assert len(packed) % 16 == 0
-    number = 0
-    loader = GraphDataLoader(packed, batch_size=batch_size, shuffle=True, num_workers=num_workers)
-    assert isinstance(iter(loader), Iterator)
-    for graph, labels in loader:
-        assert isinstance(graph, dgl.DGLGraph)
-        assert isinstance(labels, tp.PackLabels)
-        lead = () if batch_size is None else (batch_size,)
-        assert labels.values.shape == (*lead, packed.limits.graphs + 1)
-        assert graph.num_nodes() == 41 * (batch_size or 1)
-        number += int(labels.graph_mask.sum())
-    assert number == 64
-
-
 def test_a_copy_has_the_same_packs() -> None:
     packed = tp.PackedDataset(molecules(20), LIMITS)
     packed.set_epoch(2)
@@ -253,17 +224,6 @@ def test_a_copy_has_the_same_packs() -> None:
         assert ids_of(copied) == ids_of(packed)
         copied.set_epoch(3)
         assert packed.epoch == 2
-
-
-def test_any_epoch_of_a_sampler_can_be_set() -> None:
-    packed = tp.PackedDataset(molecules(20), LIMITS)
-    packed.set_epoch(2**64 - 1)
-    assert packed.epoch == 2**64 - 1
-    packed.sampler.set_epoch(2**64 - 1)
-    assert ids_of(packed) == list(packed.sampler)
-    with refused(SamplerError, "epoch"):
-        packed.set_epoch(-1)
-    assert packed.epoch == 2**64 - 1
 
 
 def test_settings_of_padding_reach_the_packs() -> None:

@@ -10,11 +10,11 @@ import torch
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import GraphTooLargeError, SchemaError, TransformError
+from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.graphs.items import EpochIds
 from tests.graphs import assert_same_graph
 from tests.messages import refused
-from tests.property.test_graph_transforms import as_it_is, shaken
+from tests.property.test_graph_transforms import shaken
 from tests.stores import molecules
 
 # A machine with one core makes torch remark on two workers.
@@ -22,13 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 
 ITEMS = molecules(30)
 LIMITS = tp.Limits(nodes=20, edges=26)
-WITH_LOOPS = tp.Limits(nodes=20, edges=40)
-
-
-def assert_same_packs(found: Any, expected: Any) -> None:
-    assert_same_graph(found[0], expected[0])
-    for ours, theirs in zip(found[1], expected[1], strict=True):
-        assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -53,16 +46,6 @@ def test_packs_are_the_padded_batches_of_transformed_graphs(workers: int) -> Non
     assert len(set(sums)) == len(sums)
 
 
-@pytest.mark.parametrize("name", ["transform", "batch_transform"])
-def test_what_cannot_be_a_transform_is_refused(name: str) -> None:
-    for wrong in (3, "DropEdge", dgl.transforms.DropEdge):
-        with refused(TransformError, "callable"):
-            tp.PackedDataset(ITEMS, LIMITS, **{name: wrong})
-    for seed in (-1, 2**64, 1.5, True):
-        with refused(TransformError, "seed"):
-            tp.PackedDataset(ITEMS, LIMITS, transform_seed=seed, **{name: as_it_is})
-
-
 def test_a_transform_that_fails_names_the_graph() -> None:
     def failing(graph: Any) -> Any:
         raise KeyError("charge")
@@ -82,8 +65,3 @@ def test_a_transform_that_fails_names_the_graph() -> None:
         list(tp.PackedDataset(small_first, LIMITS, transform=growing))
     with refused(SchemaError, "features", "extra"):
         list(tp.PackedDataset(small_first, LIMITS, transform=changing))
-
-
-def test_graphs_that_all_exceed_the_limits_are_named() -> None:
-    with refused(GraphTooLargeError, "30 of 30 graphs exceed"):
-        tp.PackedDataset(ITEMS, tp.Limits(1, 1), oversize="drop")

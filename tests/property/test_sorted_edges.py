@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.kernels import gather as gather_module
-from dgl_tuplepack.kernels import sort_edges as sort_module
 from dgl_tuplepack.kernels.assemble import EDGE_ORDER, ENDPOINTS, FIELD, ROW_POINTERS, ROWS
 from dgl_tuplepack.kernels.gather import CODES, OTHER
 from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
@@ -31,7 +29,6 @@ from tests.graphs import (
     assert_same_graph,
     contents,
 )
-from tests.property.test_assemble import forms
 
 IDTYPES = st.sampled_from([torch.int64, torch.int32])
 
@@ -152,7 +149,7 @@ def test_the_graph_is_that_of_its_endpoints(content: Content, idtype: torch.dtyp
 def test_the_kernel_sorts_in_place(
     nodes: int, edges: int, idtype: str, columns: list[tuple[str, int]], seed: int
 ) -> None:
-    """Compiled and as a plain function: every column of the type, and nothing else."""
+    """Every column of the type, and nothing else."""
     rng = np.random.default_rng(seed)
     edges = edges if nodes else 0
     ends, others = rng.integers(0, max(nodes, 1), (2, edges)).astype(idtype)
@@ -162,32 +159,28 @@ def test_the_kernel_sorts_in_place(
     right = [ends[order], others[order], np.cumsum([0, *np.bincount(ends, minlength=nodes)]), order]
     right += [column[order] for column in of_edges] + [of_nodes]
     kinds = [(ENDPOINTS, 1), (ENDPOINTS, 1), (ROW_POINTERS, 1), (EDGE_ORDER, 1), *[(ROWS, 1)] * len(columns), (ROWS, 0)]
-    for kernel in forms(sort_edges, sort_module, gather_module):
-        guard = np.full(2, -7)
-        # A guard stands behind row pointers and order, which are written whole.
-        pointers, sorted_edges = (np.full(number + 1, -7, np.int64) for number in (nodes + 1, edges))
-        found = [ends.copy(), others.copy(), pointers, sorted_edges, *(c.copy() for c in of_edges), of_nodes.copy()]
-        fields = []
-        for f, ((kind, t), array) in enumerate(zip(kinds, found, strict=True)):
-            width = array[0].size if len(array) else 1
-            fields.append(
-                (kind, t, 0, f, 0, width, width * array.itemsize, CODES.get(str(array.dtype), OTHER), 0, 0, 0)
-            )
-        memory = np.array([address_of(array) for array in found])
-        kernel(memory, np.array(fields, FIELD), np.array([[0, 2, 3, -1]]), np.array([nodes, edges, 5]))
-        assert pointers[-1] == sorted_edges[-1] == guard[0]
-        for array, expected in zip([*found[:2], pointers[:-1], sorted_edges[:-1], *found[4:]], right, strict=True):
-            assert array.tolist() == expected.tolist()
+    guard = np.full(2, -7)
+    # A guard stands behind row pointers and order, which are written whole.
+    pointers, sorted_edges = (np.full(number + 1, -7, np.int64) for number in (nodes + 1, edges))
+    found = [ends.copy(), others.copy(), pointers, sorted_edges, *(c.copy() for c in of_edges), of_nodes.copy()]
+    fields = []
+    for f, ((kind, t), array) in enumerate(zip(kinds, found, strict=True)):
+        width = array[0].size if len(array) else 1
+        fields.append((kind, t, 0, f, 0, width, width * array.itemsize, CODES.get(str(array.dtype), OTHER), 0, 0, 0))
+    memory = np.array([address_of(array) for array in found])
+    sort_edges(memory, np.array(fields, FIELD), np.array([[0, 2, 3, -1]]), np.array([nodes, edges, 5]))
+    assert pointers[-1] == sorted_edges[-1] == guard[0]
+    for array, expected in zip([*found[:2], pointers[:-1], sorted_edges[:-1], *found[4:]], right, strict=True):
+        assert array.tolist() == expected.tolist()
 
 
 @given(st.lists(st.integers(-2, 5), max_size=8), st.integers(0, 30))
 def test_graph_slots_are_repeated_numbers(counts: list[int], number: int) -> None:
     """Also where counts and slots do not agree: then nothing is written behind them."""
     expected = [g for g, count in enumerate(counts) for _ in range(max(count, 0))]
-    for kernel in forms(fill_graph_slots):
-        slots, pointers = np.full(number + 1, -7), np.full(len(counts) + 2, -7)
-        assert kernel(np.array(counts, np.int64), slots[:number], pointers[:-1]) == len(expected)
-        assert slots[: min(number, len(expected))].tolist() == expected[:number]
-        assert (slots[len(expected) :] == -7).all()
-        assert slots[-1] == -7
-        assert pointers.tolist() == [*accumulate((max(count, 0) for count in counts), initial=0), -7]
+    slots, pointers = np.full(number + 1, -7), np.full(len(counts) + 2, -7)
+    assert fill_graph_slots(np.array(counts, np.int64), slots[:number], pointers[:-1]) == len(expected)
+    assert slots[: min(number, len(expected))].tolist() == expected[:number]
+    assert (slots[len(expected) :] == -7).all()
+    assert slots[-1] == -7
+    assert pointers.tolist() == [*accumulate((max(count, 0) for count in counts), initial=0), -7]

@@ -199,12 +199,3 @@ def test_narrowing_loses_nothing(data: st.DataObject, content: Content, block: i
         for key, value, stored in tensors:
             assert stored.dtype == expected[key]
             assert_equal_tensors(stored.to(value.dtype), value)
-
-
-@given(contents(), st.booleans(), st.sampled_from([1, 2, 512]))
-def test_iterators_and_block_sizes_change_nothing(content: Content, compact: bool, block: int) -> None:
-    """A generator is as good as a list, and what is on the disk does not depend on how much was held in memory."""
-    with written(content, compact=compact) as (store, items), tempfile.TemporaryDirectory() as folder:
-        with patch.object(graph_blocks, "_GRAPHS", block):
-            other = tp.GraphStore.write(folder, (item for item in items), compact=compact)
-        assert other.parts[0].metadata.arrays == store.parts[0].metadata.arrays

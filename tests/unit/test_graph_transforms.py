@@ -479,16 +479,6 @@ def test_a_name_identifies_a_transform_everywhere(tmp_path: Path) -> None:
         tp.preprocess_shards(**shards, **clone("clone 2"))
 
 
-def test_ids_of_a_sampler_are_lists_that_know_their_epoch() -> None:
-    sampler = tp.PackBatchSampler([(2, 2), (3, 3)], tp.Limits(5, 5), seed=1)
-    sampler.set_epoch(6)
-    (ids,) = sampler
-    assert isinstance(ids, list)
-    assert repr(ids) == repr(list(ids))
-    assert pickle.loads(pickle.dumps(ids)) == ids
-    assert pickle.loads(pickle.dumps(ids)).epoch == ids.epoch == 6
-
-
 def test_heterographs_are_transformed_type_by_type(tmp_path: Path) -> None:
     items = [graph.clone() for graph in purchases()]
     for graph in items:

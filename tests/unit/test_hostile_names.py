@@ -94,11 +94,8 @@ def test_errors_and_bad_usage_are_one_printable_line(number: int, run: Run, tmp_
         (1, ["sizes", source, "--save", tmp_path / "absent" / f"{name}.json"]),
         (2, ["plan", source, "--limit", name]),
         (2, ["plan", source, "--limit", f"other{name}=9"]),
-        (2, ["plan", source, "--nodes", name or "x", "--edges", "3"]),
         (2, ["plan", source, f"--{name}"]),
-        (2, ["plan", source, "--nodes", "3", "--method", name]),
         (2, ["plot", name, source, "--out", tmp_path / "p.png"]),
-        (2, ["plot", "sizes", source, "--out", tmp_path / "p.png", "--component", f"other{name}"]),
         (2, [f"other{name}"]),
     ):
         done = run(*command)

@@ -21,7 +21,6 @@ from tests.unit.conftest import Run
 
 TIES = {"nodes:bonds": "edges:atoms"}
 LIMITS = tp.Limits({"atoms": 12, "bonds": 20}, {"atoms": 20, "bonds": 50}, graphs=4)
-MOLECULE = tp.Limits({"mol/C": 9, "mol/N": 9}, {("mol/C", "bond", "mol/N"): 9}, graphs=3)
 
 
 def path_graph(nodes: int) -> Any:
@@ -369,7 +368,6 @@ def test_a_store_keeps_what_was_declared(tmp_path: Path) -> None:
     declared = {"ties": TIES, "indices": {"root": "nodes:atoms"}}
     store = tp.GraphStore.write(tmp_path / "store", items, **declared)
     document = json.loads((tmp_path / "store" / "metadata.json").read_text())
-    assert document["version"] == 2
     assert document["graph_names"] == ["atoms", "bonds"]
     assert {key: document[key] for key in declared} == declared
     again = tp.GraphStore(tmp_path / "store")
@@ -396,17 +394,9 @@ def test_the_command_shows_what_was_declared(tmp_path: Path, run: Run) -> None:
     assert "index root" in shown
 
 
-def test_plain_stores_are_written_as_before(tmp_path: Path) -> None:
-    tp.GraphStore.write(tmp_path / "store", [path_graph(3)])
-    document = json.loads((tmp_path / "store" / "metadata.json").read_text())
-    assert document["version"] == 1
-    assert not {"graph_names", "ties", "indices"} & document.keys()
-
-
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        (lambda document: document.update(version=1), "version 2"),
         (lambda document: document.update(graph_names=[]), "none of them"),
         (lambda document: document.update(ties={"nodes:bonds": "edges:angles"}), "edges:angles"),
         (lambda document: document.update(indices={"root": "nodes:angles"}), "nodes:angles"),
@@ -468,14 +458,6 @@ def test_transforms_that_return_other_graphs_are_refused(wrong: Any) -> None:
         tp.PaddedCollate(
             LIMITS, item(), transform=lambda graphs: {**graphs, "bonds": dgl.add_nodes(graphs["bonds"], 1)}
         )
-
-
-def test_several_values_of_a_graph_are_a_label_of_that_shape() -> None:
-    """One value a graph, of any shape: a new dimension of the batch."""
-    items = [(item(n), {"y": torch.eye(3) * n, "root": n - 1}) for n in (2, 3)]
-    batch = tp.PaddedCollate(LIMITS, items[0], indices={"root": "nodes:atoms"})(items)
-    assert batch.labels["y"].shape == (5, 3, 3)
-    assert batch.labels["root"].tolist() == [1, 4, 5, 5, 5]
 
 
 def test_transformed_graphs_are_batched_by_name(tmp_path: Path) -> None:

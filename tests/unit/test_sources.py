@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import dgl
@@ -28,22 +27,6 @@ def graphs() -> list[Any]:
 def hetero(users: int, items: int, follows: int, buys: int, pleases: int) -> Any:
     edges = dict(zip(RELATIONS, (follows, buys, pleases), strict=True))
     return random_heterograph(generator(0), {USER: users, ITEM: items}, edges)
-
-
-class Numbered(dgl.data.DGLDataset):
-    """A DGLDataset as users write them: (graph, label)."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(name="numbered", raw_dir=str(folder))
-
-    def process(self) -> None:
-        self.graphs = graphs()
-
-    def __len__(self) -> int:
-        return len(self.graphs)
-
-    def __getitem__(self, index: int) -> tuple[Any, int]:
-        return self.graphs[index], index
 
 
 @pytest.mark.parametrize(
@@ -75,15 +58,6 @@ def test_every_source_gives_the_same_sizes(source: Any) -> None:
     assert sizes.components == ("nodes", "edges")
 
 
-def test_dataset_and_subsets(tmp_path: Path) -> None:
-    dataset = Numbered(tmp_path)
-    assert tp.sizes_of(dataset).array.tolist() == SIZES
-    chosen = [2, 0]
-    for subset in (dgl.data.utils.Subset(dataset, chosen), torch.utils.data.Subset(dataset, chosen)):
-        assert tp.sizes_of(subset).array.tolist() == [SIZES[i] for i in chosen]
-        assert tp.sizes_of(tp.with_ids(subset)).array.tolist() == [SIZES[i] for i in chosen]
-
-
 def test_bidirected_and_csc_only_graphs_count_directed_edges() -> None:
     # Two directed edges to a bond: what OGB stores and what limits count.
     bond = dgl.graph(([0, 1], [1, 0]))
@@ -101,34 +75,10 @@ def test_heterograph_has_one_component_for_each_type() -> None:
     assert sizes.num_edges.tolist() == [10, 2]
 
 
-def test_one_named_node_and_edge_type_is_homogeneous() -> None:
-    named = dgl.heterograph({("atom", "bond", "atom"): ([0, 1], [1, 2])})
-    sizes = tp.sizes_of([named])
-    assert sizes.components == ("nodes", "edges")
-    assert sizes.array.tolist() == [[3, 2]]
-
-
-@pytest.mark.parametrize("source", [[], (), tp.with_ids([])])
-def test_no_graphs(source: Any) -> None:
-    with refused(SizesError, "no graphs", "at least one"):
-        tp.sizes_of(source)
-
-
-@pytest.mark.parametrize("source", [iter([]), {1, 2}], ids=lambda source: type(source).__name__)
-def test_source_without_length_or_order(source: Any) -> None:
-    with refused(SizesError, type(source).__name__, "no length", "list of graphs"):
-        tp.sizes_of(source)
-
-
 @pytest.mark.parametrize("source", [5, None, dgl.graph(([0], [0])), {0: 1}], ids=lambda source: type(source).__name__)
 def test_what_is_not_a_source_is_told_what_can_be_given(source: Any) -> None:
     with refused(SizesError, type(source).__name__, "list of graphs", "OgbFolder", "GraphStore", ".bin file"):
         tp.sizes_of(source)
-
-
-def test_histogram_is_no_source() -> None:
-    with refused(SizesError, "SizeHistogram", "give the sizes or the dataset"):
-        tp.sizes_of(tp.SizeHistogram.from_counts({(1, 2): 3}))
 
 
 @pytest.mark.parametrize("source", [["graph"], [(1, "a")], [None], [{"graph": 1}], [()]])
@@ -140,20 +90,6 @@ def test_items_that_are_no_graphs(source: list[Any]) -> None:
 def test_mixed_types_are_named() -> None:
     with refused(SchemaError, "item 1", "['item', 'user']", "item 0", "['_N']", "same types"):
         tp.sizes_of([graphs()[0], hetero(1, 1, 0, 0, 0)])
-
-
-@pytest.mark.parametrize("columns", [([1, 2],), ([1, 2], [1]), ([1], [2], [3]), ([[1]], [[2]]), (1, 2)])
-def test_malformed_columns(columns: Any) -> None:
-    with refused(SizesError, "(num_nodes, num_edges)", f"{len(columns)} arrays of shapes"):
-        tp.sizes_of(columns)
-
-
-def test_an_item_that_holds_no_graph_is_named() -> None:
-    graph = graphs()[0]
-    assert parts_of((graph, 1), "here").graph is graph
-    assert parts_of(Identified(3, (graph, 1)), "here").graph is graph
-    with refused(SchemaError, "here is int", "DGLGraph"):
-        parts_of(Identified(3, 5), "here")
 
 
 def test_with_ids_is_a_thin_view() -> None:
@@ -226,14 +162,3 @@ def test_ids_in_a_store_are_positions() -> None:
 def test_with_ids_goes_before_ids_of_items() -> None:
     view = tp.with_ids([(graph, 1.0, 50 + i) for i, graph in enumerate(graphs())])
     assert through_collate([view[2], view[0]]).graph_ids.tolist() == [2, 0] + [-1] * 8
-
-
-def test_an_item_without_the_id_that_the_example_has() -> None:
-    with refused(SchemaError, "item 1 has no id", "the example has one", "with_ids(dataset)"):
-        through_collate([(graphs()[0], 1.0, 0), (graphs()[1], 1.0)])
-
-
-@pytest.mark.parametrize("graph_id", ["mol-7", -1, 2**63, None, True])
-def test_an_identified_item_with_an_id_that_is_none(graph_id: Any) -> None:
-    with refused(SchemaError, "the id of the example", repr(graph_id), "integer in 0..2**63-1"):
-        through_collate([Identified(graph_id, graphs()[0])])

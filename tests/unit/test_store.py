@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, InputError, LimitsError, SizesError
+from dgl_tuplepack.errors import FormatError, SizesError
 from tests.messages import refused
 from tests.stores import files_of, write_shards
 
@@ -28,7 +28,10 @@ def test_a_store_written_from_a_store_keeps_its_splits(tmp_path: Path) -> None:
     assert {name: ids.tolist() for name, ids in again.splits.items()} == {"train": [2, 0], "test": [1]}
 
 
-@pytest.mark.parametrize(("splits", "parts"), [([0, 1], ["mapping", "[0, 1]"]), ({"train": [0, 3]}, ["id 3", "0..2"])])
+@pytest.mark.parametrize(
+    ("splits", "parts"),
+    [([0, 1], ["mapping", "[0, 1]"]), ({"train": [0, 3]}, ["id 3", "0..2"]), ({5: [0], "5": [1]}, ["2 splits", "'5'"])],
+)
 def test_wrong_splits_are_refused_before_a_graph_is_read(tmp_path: Path, splits: Any, parts: list[str]) -> None:
     class Unread(list):  # type: ignore[type-arg]
         def __getitem__(self, index: Any) -> Any:
@@ -55,24 +58,6 @@ def test_a_subset_keeps_ids_of_its_own(tmp_path: Path, kind: Any) -> None:
             again.original_ids[0] = 10**12
 
 
-@pytest.mark.parametrize(
-    "ids",
-    [torch.tensor([0], device="meta"), torch.tensor([0]).to_sparse(), torch.tensor([0.0], requires_grad=True),
-     torch.tensor([0], dtype=torch.bfloat16), [[0], [0, 1]]],
-)  # fmt: skip
-def test_ids_that_numpy_cannot_read(tmp_path: Path, ids: Any) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    for use in (store.subset, store.padded(tp.Limits(9, 9, 4)).__getitem__):
-        with refused(SizesError, "ids must be one row of integers", "a tensor on the CPU"):
-            use(ids)
-
-
-def test_batches_that_no_memory_holds(tmp_path: Path) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    with refused(LimitsError, "2 packs of Limits(nodes=1152921504606846976", "bytes of memory", "smaller limits"):
-        store.padded(tp.Limits(2**60, 2**60, 4), packs_per_batch=2)
-
-
 @pytest.mark.parametrize("content", ["sources", "destinations", "edge_offsets"])
 def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
     """The file, and the graph in its shard, whatever its id among all, or in a subset."""
@@ -94,18 +79,6 @@ def test_a_store_is_planned_by_its_sizes(tmp_path: Path) -> None:
         plan = tp.pack(part, tp.Limits(4, 4))
         assert plan.histogram == part.histogram
         assert tp.search_limits(part).best == tp.search_limits(part.histogram).best
-
-
-@pytest.mark.parametrize("name", ["compact", "overwrite", "as_stored"])
-def test_switches_are_true_or_false(tmp_path: Path, name: str) -> None:
-    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    with refused(InputError, f"{name} must be True or False", "'no'"):
-        if name == "as_stored":
-            store.padded(tp.Limits(9, 9, 4), as_stored="no")  # type: ignore[arg-type]
-        else:
-            tp.GraphStore.write(tmp_path / "other", GRAPHS, **{name: "no"})  # type: ignore[arg-type]
-    with refused(InputError, "as_stored must be True or False", "1"):
-        store.to("cpu").padded(tp.Limits(9, 9, 4), as_stored=1)  # type: ignore[arg-type]
 
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
