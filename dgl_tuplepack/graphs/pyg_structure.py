@@ -121,11 +121,15 @@ def _node_type(
     t, key = place
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
+    other_ends = [p for p, a in ends.items() if p != place and np.array_equal(a.rows, shifts)]
     if not chunk.is_flat:
         own = [t[0], t[2]][side] if isinstance(t, tuple) else t
         types = [str(of) for of in counted]
         if types:
-            return str(own) if own in types else types[0]
+            found = str(own) if own in types else types[0]
+            if key != ENDPOINTS and other_ends:
+                _refuse_nodes_or_edges(place, found, other_ends[0], chunk)
+            return found
         _check_counted(place, shifts, fits, ends, chunk)
         return None
     names = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
@@ -134,22 +138,25 @@ def _node_type(
     usable = declared or [k for k in names if EDGE not in k and not (shifts == 1).all()]
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
-    other_ends = [p for p, a in ends.items() if p != place and np.array_equal(a.rows, shifts)]
     if key != ENDPOINTS and (counted or usable) and other_ends:
-        # With sorted edges, it makes a difference.
-        arrow = f"{NODE} {_ARROW} {NODE}" if counted else f"{_first(usable)} {_ARROW} {_first(usable)}"
-        raise SchemaError(
-            f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {other_ends[0][1]!r}: each "
-            f"fits the {len(chunk.where)} graphs that were read; say which, by "
-            f'levels={{"{key}": "{arrow}"}} if it is edges between nodes, or by '
-            f'levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
-        )
+        _refuse_nodes_or_edges(place, NODE if counted else _first(usable), other_ends[0], chunk)
     if counted:
         return NODE_TYPE
     if usable:
         return _first(usable)
     _check_counted(place, shifts, fits, ends, chunk)
     return None
+
+
+def _refuse_nodes_or_edges(place: Place, nodes: str, edges: Place, chunk: Chunk) -> NoReturn:
+    """Refuse endpoints that may count nodes or edges: with sorted edges, it makes a difference."""
+    t, key = place
+    raise SchemaError(
+        f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
+        f"{len(chunk.where)} graphs that were read; say which, by "
+        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or by '
+        f'levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
+    )
 
 
 def _first(names: Sequence[str]) -> str:
