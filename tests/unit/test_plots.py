@@ -247,12 +247,6 @@ def test_limits_are_dots_and_the_best_and_the_front_are_marked() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
 
 
-def test_limits_here_and_there_are_dots() -> None:
-    dots = plot_search(SEARCH).collections[0]
-    shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
-    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in SEARCH}
-
-
 def test_no_harmonic_mean_is_beyond_the_possible() -> None:
     search = search_limits(SizeHistogram.from_counts({(8, 4): 4}))
     shown = plot_search(search)

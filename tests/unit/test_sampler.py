@@ -65,11 +65,6 @@ def test_batches_of_one_seed_never_change(content: str, epoch: int) -> None:
     assert list(s) == GOLDEN[content, epoch]
 
 
-def test_batches_without_shuffle() -> None:
-    s = sampler(shuffle=False, plan=tp.pack(SIZES, LIMITS, method="best_fit"))
-    assert list(s) == [[2, 1, 0], [5, 4, 3], [8, 7, 6], [11, 10, 9]]
-
-
 # Order and content --------------------------------------------------------------------------------------------
 
 
@@ -142,7 +137,7 @@ def test_far_epochs_are_epochs_of_their_own(content: str) -> None:
     sizes = tp.GraphSizes(np.random.default_rng(4).integers(1, 12, (300, 2)))
     s = tp.PackBatchSampler(sizes, tp.Limits(80, 90), content=content)
     found, plans = [], []
-    for epoch in (1, 1 + 2**8, 1 + 2**16, 1 + 2**32, 1 + 2**53, 1 + 2**63):
+    for epoch in (1, 1 + 2**8, 1 + 2**16, 1 + 2**32, 1 + 2**53, 1 + 2**63, 2**64 - 1):
         s.set_epoch(epoch)
         found.append(list(s))
         plans.append(s.plan.fingerprint)
@@ -160,27 +155,10 @@ def epochs_of(content: str, number: int = 4) -> list[list[list[int]]]:
     return epochs
 
 
-def test_fixed_changes_the_order_only() -> None:
-    epochs = epochs_of("fixed")
-    packs = [{tuple(pack) for pack in epoch} for epoch in epochs]
-    assert all(of_epoch == packs[0] for of_epoch in packs)
-    assert all(a != b for a, b in itertools.combinations(epochs, 2))
-
-
 @pytest.mark.parametrize("content", ["resample", "repack"])
 def test_random_content_changes_the_graphs(content: str) -> None:
     packs = [{frozenset(pack) for pack in epoch} for epoch in epochs_of(content)]
     assert all(len(a & b) < len(a) / 2 for a, b in itertools.combinations(packs, 2))
-
-
-def test_order_and_content_are_drawn_apart() -> None:
-    """ "fixed" and "resample" share the order of packs (by size); the graphs in the packs differ."""
-    sizes = tp.GraphSizes(np.tile([[1, 1], [2, 1], [3, 2]], (40, 1)))
-    both = [tp.PackBatchSampler(sizes, tp.Limits(7, 6), content=content) for content in ("fixed", "resample")]
-    for s in both:
-        s.set_epoch(3)
-    shapes = [[sizes.array[pack].tolist() for pack in s] for s in both]
-    assert shapes[0] == shapes[1]
 
 
 def test_ids_within_a_pack_are_python_integers() -> None:
@@ -189,21 +167,6 @@ def test_ids_within_a_pack_are_python_integers() -> None:
 
 
 # Limits and oversize ------------------------------------------------------------------------------------------
-
-
-def test_graph_exactly_at_the_limit() -> None:
-    s = tp.PackBatchSampler(tp.GraphSizes([[6, 7], [6, 7]]), LIMITS, shuffle=False)
-    assert list(s) == [[0], [1]]
-    assert s.limits == tp.Limits(6, 7, graphs=1)
-
-
-@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
-def test_a_cap_on_graphs_is_honoured_exactly_and_a_missing_one_is_the_most_of_any_pack(content: str) -> None:
-    for cap in (256, 3, 2):
-        s = tp.PackBatchSampler(SIZES, LIMITS.replace_graphs(cap), content=content)
-        assert s.limits == LIMITS.replace_graphs(cap)
-        assert max(map(len, s)) == min(cap, 3)
-    assert tp.PackBatchSampler(SIZES, LIMITS, content=content).limits == LIMITS.replace_graphs(3)
 
 
 def test_samplers_of_different_graphs_with_one_cap_have_one_shape() -> None:
@@ -397,14 +360,6 @@ def test_the_sampler_is_its_own_sampler() -> None:
     s.sampler.set_epoch(4)
     assert s.epoch == 4
     assert isinstance(s, torch.utils.data.Sampler)
-
-
-def test_large_epochs() -> None:
-    """Any integer >= 0 is accepted by set_epoch, so any must work."""
-    s = sampler()
-    for epoch in (2**31, 2**63, 2**64 - 1):
-        s.set_epoch(epoch)
-        assert sorted(flat(list(s))) == list(range(12))
 
 
 def test_numpy_integers_are_integers() -> None:

@@ -77,34 +77,6 @@ def test_graphs_go_into_the_fullest_pack_that_has_room(nodes: list[int], lookahe
     assert packs_of(nodes, lookahead) == packs
 
 
-def test_no_graph_waits_for_ever() -> None:
-    """The 6 fits with no 5, and the look-ahead never gets full; it goes behind 4 x 10 graphs."""
-    packer: Any = tp.StreamPacker(
-        itertools.chain([(6, 6)], itertools.repeat((5, 5))), LIMITS, lookahead=10, size_of=itself
-    )
-    packs = [[n for n, _ in pack] for pack in itertools.islice(packer, 30)]
-    assert packs == [[5, 5]] * 19 + [[6]] + [[5, 5]] * 10
-
-
-def test_the_cap_on_graphs() -> None:
-    packer: Any = tp.StreamPacker([(1, 1)] * 7, LIMITS.replace_graphs(3), size_of=itself)
-    assert [len(pack) for pack in packer] == [3, 3, 1]
-
-
-def test_graphs_of_nothing_end_with_the_stream() -> None:
-    """They fit into any pack, so a full one waits for more of them."""
-    packer: Any = tp.StreamPacker([(0, 0), (10, 10), (0, 0)], LIMITS, size_of=itself)
-    assert list(packer) == [[(0, 0), (10, 10), (0, 0)]]
-
-
-def test_a_rare_component_does_not_decide() -> None:
-    """A pack that used up what few graphs have any of is still filled with others."""
-    limits = tp.Limits.from_components({"nodes": 10, "edges": 10, "rare": 1})
-    sizes = [(1, 1, 0)] * 10 + [(2, 2, 1)] + [(1, 1, 0)] * 8
-    packer: Any = tp.StreamPacker(sizes, limits, size_of=itself)
-    assert [len(pack) for pack in packer] == [10, 9]
-
-
 def test_a_stream_may_be_iterated_again() -> None:
     packer: Any = tp.StreamPacker([(3, 3), (8, 8), (7, 7)], LIMITS, size_of=itself)
     assert list(packer) == list(packer) == [[(3, 3), (7, 7)], [(8, 8)]]
@@ -130,12 +102,6 @@ class ByNumber:
 def test_a_source_of_numbered_items() -> None:
     packer: Any = tp.StreamPacker(ByNumber(), LIMITS, size_of=itself)  # type: ignore[arg-type]
     assert list(packer) == list(packer) == [[(3, 3), (7, 7)], [(8, 8)]]
-
-
-def test_it_takes_no_more_than_it_needs() -> None:
-    """A stream without end is no obstacle."""
-    packer: Any = tp.StreamPacker(((n, n) for n in itertools.cycle([7, 3, 6])), LIMITS, lookahead=50, size_of=itself)
-    assert len(list(itertools.islice(packer, 1000))) == 1000
 
 
 def test_molhiv_in_random_order() -> None:
@@ -293,12 +259,6 @@ def test_dropping_warns_once_and_loses_no_other() -> None:
     assert [str(w.message)[:20] for w in caught] == ["item 1 of the stream"]
     with pytest.warns(UserWarning, match="item 0 of the stream"):
         assert list(tp.StreamPacker([(11, 11)], LIMITS, size_of=itself, oversize="drop")) == []
-
-
-def test_numpy_sizes() -> None:
-    rows: Any = np.array([[3, 3], [7, 7]], dtype=np.int32)
-    packer: Any = tp.StreamPacker(rows, LIMITS, size_of=itself)
-    assert [len(pack) for pack in packer] == [2]
 
 
 @pytest.mark.parametrize(
