@@ -343,6 +343,3 @@ def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: to
         store = tp.GraphStore.write(tmp_path / str(number), graphs)
         assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
         assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
-
-
-

@@ -433,7 +433,6 @@ def test_anything_that_gives_graphs(tmp_path: Path, source: Callable[[list[Any]]
         ([(dgl.graph(([0], [0])), "text")], SchemaError, ["label", "text"]),
         ([(dgl.graph(([0], [0])), torch.zeros(1, dtype=torch.uint32))], SchemaError, ["uint32", "int64"]),
     ],
-    ids=str,
 )
 def test_wrong_sources_are_refused(tmp_path: Path, source: Any, error: Any, parts: list[str]) -> None:
     with refused(error, *parts):

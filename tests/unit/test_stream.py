@@ -273,7 +273,6 @@ def test_dropping_warns_once_and_loses_no_other() -> None:
         ([random_graph(generator(0), 2, 1)], {"limits": tp.Limits(nodes=6)}, LimitsError, ("['nodes', 'edges']",)),
         ([3], {}, SchemaError, ("item 0 of the stream", "DGLGraph")),
     ],
-    ids=str,
 )
 def test_settings_and_sources_that_cannot_be(source: Any, settings: Any, error: Any, parts: tuple[str, ...]) -> None:
     with refused(error, *parts):
