@@ -333,7 +333,7 @@ def test_other_numbers_of_channels(training: bool, channels: int, found: int) ->
 
 def test_inputs_of_other_dimensions_and_dtypes() -> None:
     for shape in ((3,), (2, 2, 2, 2)):
-        with pytest.raises(ValueError, match="2D or 3D input"):
+        with refused(SchemaError, "2 channels", str(shape), "[N, C] or [N, C, L]"):
             MaskedBatchNorm1d(2)(torch.ones(shape), torch.ones(shape[0], dtype=torch.bool))
     for dtype in (torch.int64, torch.bool, torch.complex64):
         with refused(SchemaError, "the input must be real floats", str(dtype), "input.float()"):

@@ -61,7 +61,7 @@ def test_an_iteration_leaves_out_the_first_batches() -> None:
 def test_a_wrong_number_of_batches_is_refused() -> None:
     s, number = sampler(), len(epoch_of(0))
     for value in (-1, number + 1, 1.5, "2", None):
-        with refused(SamplerError, f"skip must be an integer in 0..{number}", repr(value)):
+        with refused(SamplerError, "skip must be an integer in 0..", repr(value)):
             s.set_epoch(4, skip=value)  # type: ignore[arg-type]
     assert s.epoch == 0
 
