@@ -50,7 +50,7 @@ class Finding:
     switched: dict[str, float] = field(default_factory=dict)
 
 
-def batches_of(network: Network) -> list[Any]:
+def batches_of(network: Network, device: str = "cpu") -> list[Any]:
     """Return batches of one shape: two that are full, one of a single graph, one of none."""
     gen = torch.Generator().manual_seed(network.seed)
     share = network.nodes // network.graphs, network.edges // network.graphs
@@ -58,7 +58,7 @@ def batches_of(network: Network) -> list[Any]:
     limits = tp.Limits(network.nodes, network.edges, network.graphs)
     collate = tp.PaddedCollate(limits, example=graphs[0], sort_edges=network.sorted_edges)
     parts = graphs[: network.graphs], graphs[network.graphs :], graphs[:1], []
-    return [collate(part).tensors for part in parts]
+    return [collate(part).to(device).tensors for part in parts]
 
 
 def _graph(gen: torch.Generator, nodes: int, edges: int, features: int) -> tuple[Any, Tensor]:
@@ -76,9 +76,9 @@ def compiled(module: Module, options: Mapping[str, Any], check: bool = False) ->
     return tp.compile(module, options=dict(options), check=check)
 
 
-def compare(network: Network, compiler: Callable[[Module], Callable[..., Any]]) -> Finding:
+def compare(network: Network, compiler: Callable[[Module], Callable[..., Any]], device: str = "cpu") -> Finding:
     """Compare what a compiler makes of a network with the network itself."""
-    module, batches = network.build(), batches_of(network)
+    module, batches = network.build().to(device), batches_of(network, device)
     function = compiler(module)
     found = Finding()
     # Modes in turn, so that each is compiled once.
@@ -102,7 +102,7 @@ def _draw_again(network: Network, repeat: int, module: Module, batches: list[Any
     gen = torch.Generator().manual_seed(seed)
     for t in batches:
         x = t.node_features["x"]
-        x.copy_(torch.randn(x.shape, generator=gen) * t.node_mask[:, None])
+        x.copy_(torch.randn(x.shape, generator=gen).to(x.device) * t.node_mask[:, None])
 
 
 def _ratios(

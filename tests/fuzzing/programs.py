@@ -4,6 +4,8 @@
     python -m tests.fuzzing.programs --log FILE --summary
     python -m tests.fuzzing.programs --seed SEED [--options JSON] [--threads N]
 
+``--device cuda`` runs networks there; not run yet.
+
 A network is a function of its seed. The log has a line of JSON for each that is done; a second run with the same log
 does the others. That the fuzzer finds what it is for, an earlier fault of torch, is seen with
 ``--options '{"max_fusion_size": 64}'``.
@@ -42,6 +44,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path)
     parser.add_argument("--options", default="{}", help="JSON, merged into options= of tp.compile")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="where networks run, such as cuda")
     parser.add_argument("--check", action="store_true", help="let tp.compile compare its first calls, too")
     parser.add_argument("--seed", type=int, help="run one network and show what was compared")
     parser.add_argument("--summary", action="store_true", help="show what the log has")
@@ -52,7 +55,7 @@ def main() -> int:
     if asked.seed is not None:
         with tempfile.TemporaryDirectory(prefix="compiled-") as cache:
             os.environ |= _environment(cache)
-            result = run_one(asked.seed, json.loads(asked.options), asked.threads, asked.check)
+            result = run_one(asked.seed, json.loads(asked.options), asked.threads, asked.check, asked.device)
         print(json.dumps(result, indent=4))
         return int(is_wrong(result))
     for each in read(asked.log):
@@ -98,7 +101,7 @@ def _environment(cache: str) -> dict[str, str]:
 def _run_here(asked: argparse.Namespace) -> int:
     for seed in _pending(asked)[:_AT_ONCE]:
         try:
-            result = run_one(seed, json.loads(asked.options), asked.threads, asked.check)
+            result = run_one(seed, json.loads(asked.options), asked.threads, asked.check, asked.device)
         except KeyboardInterrupt:
             return 0
         _write(asked, result)
@@ -109,7 +112,7 @@ def _run_here(asked: argparse.Namespace) -> int:
     return 0
 
 
-def run_one(seed: int, options: dict[str, Any], threads: int, check: bool) -> dict[str, Any]:
+def run_one(seed: int, options: dict[str, Any], threads: int, check: bool, device: str) -> dict[str, Any]:
     """Compile and compare the network of a seed; an error is part of the result."""
     # Torch reads where compiled code goes when its compiler is imported.
     import torch
@@ -123,7 +126,7 @@ def run_one(seed: int, options: dict[str, Any], threads: int, check: bool) -> di
         with warnings.catch_warnings():
             # tp.compile warns where it leaves a function uncompiled.
             warnings.simplefilter("error", UserWarning)
-            finding = compare(network, lambda module: compiled(module, options, check))
+            finding = compare(network, lambda module: compiled(module, options, check), device)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"[:2000]
     torch._dynamo.reset()

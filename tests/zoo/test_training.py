@@ -2,7 +2,7 @@
 
 In CI every model is compiled in one framework: three by C++, the others traced and split into forward and backward
 pass. With `TUPLEPACK_ZOO=all python -m pytest tests/zoo` all of them are compiled by C++, in both frameworks and both
-precisions, which takes some fifteen minutes.
+precisions, which takes some fifteen minutes. `TUPLEPACK_ZOO_DEVICE=cuda` has compiled code run there; not run yet.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tests.zoo.graphs import CATEGORIES, molecules
 from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
 
 ALL = os.environ.get("TUPLEPACK_ZOO") == "all"
+DEVICE = os.environ.get("TUPLEPACK_ZOO_DEVICE", "cpu")
 # Backends of the training step and of the evaluation: C++ takes a second for each of 15 to 20 kernels.
 COMPILED = {
     ("GIN-JK", "dgl"): ("inductor", "inductor"),
@@ -84,7 +85,9 @@ class Case:
 
     def padded(self, backends: Sequence[str] | None = None) -> Way:
         """Train on padded batches, compiled by these backends of the step and of the evaluation if there are any."""
-        model = tp.nn.convert(copy.deepcopy(self.model), verbose=False)
+        # DGL may be built for the CPU only, which compiled code does not need.
+        device = DEVICE if backends else "cpu"
+        model = tp.nn.convert(copy.deepcopy(self.model), verbose=False).to(device)
 
         def loss_of(batch: Any, count: Any) -> Tensor:
             return loss_of_padded(self.framework, model, batch, count)
@@ -95,7 +98,7 @@ class Case:
             return out
 
         def argument(ids: list[int]) -> Any:
-            batch = self.loader.view[ids]
+            batch = self.loader.view[ids].to(device)
             if self.framework == "pyg":
                 return batch.pyg
             return batch.tensors if backends else batch
@@ -104,7 +107,7 @@ class Case:
         if backends:
             functions = [tp.compile(f, shapes=1, backend=b) for f, b in zip(functions, backends, strict=True)]
         step, predict = functions
-        count = self.loader.sampler.count_tensor
+        count = self.loader.sampler.count_tensor.to(device)
         return Way(model, lambda ids: step(argument(ids), count), lambda ids: predict(argument(ids))[: len(ids)])
 
     def plain_batch(self, ids: list[int]) -> Any:
@@ -163,7 +166,7 @@ def test_all_ways_train_the_same(
     for way_name, way in ways.items():
         for what, value in trained(way, batches):
             torch.testing.assert_close(
-                value,
+                value.cpu(),
                 expected[what],
                 rtol=tolerance,
                 atol=tolerance,
