@@ -68,8 +68,6 @@ def _standard_input() -> SizeHistogram:
         raise FormatError("standard input is closed; give lines of nodes,edges,count, or the path of a file.")
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
-    except OSError as error:
-        raise FormatError(f"standard input cannot be read ({error.strerror}); give the path of a file.") from error
-    except UnicodeDecodeError as error:
-        raise FormatError(f"standard input is not UTF-8 text ({error}); give lines of nodes,edges,count.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"standard input is no UTF-8 text ({error}); give lines of nodes,edges,count.") from error
     return SizeHistogram.from_csv(text, "standard input")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import signal
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,12 +30,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(*arguments: object, text: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "argv", ["dgl-tuplepack", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
-        # A process that ends after its command does not restore it.
-        on_interrupt = signal.getsignal(signal.SIGINT)
         # It always leaves by sys.exit, with 0 too.
         with pytest.raises(SystemExit) as stopped:
             main()
-        signal.signal(signal.SIGINT, on_interrupt)
         assert isinstance(stopped.value.code, int)
         return Done(stopped.value.code, *capsys.readouterr())
 
