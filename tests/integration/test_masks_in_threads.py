@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.integration.test_compiled_batches import GRAPHS, homogeneous
+from tests.threads import Run, at_the_same_time
 
 STEPS = 6
-Run = Callable[[int, Any, threading.Barrier], Any]
 
 
 @pytest.fixture(scope="module")
@@ -56,29 +56,6 @@ def compiled(function: Any) -> tuple[Any, Counting]:
 
 def norm(tracked: bool = True) -> nn.Module:
     return tp.nn.convert(nn.Sequential(nn.BatchNorm1d(3, track_running_stats=tracked)), verbose=False)
-
-
-def at_the_same_time(run: Run, arguments: list[Any]) -> list[Any]:
-    """Results of `run(number, argument, barrier)` in one thread for each argument; their first error is raised."""
-    barrier = threading.Barrier(len(arguments))
-    results: list[Any] = [None] * len(arguments)
-    errors: list[Exception] = []
-
-    def guarded(number: int) -> None:
-        try:
-            results[number] = run(number, arguments[number], barrier)
-        except Exception as error:
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(len(arguments))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
-    return results
 
 
 def one_after_the_other(run: Run, arguments: list[Any]) -> list[Any]:
