@@ -15,9 +15,9 @@ from torch.utils.checkpoint import checkpoint
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError
 from tests.integration.test_compiled_batches import GRAPHS, homogeneous
+from tests.threads import Run, at_the_same_time
 
 STEPS = 6
-Run = Callable[[int, Any, threading.Barrier], Any]
 
 
 @pytest.fixture(scope="module")
@@ -58,36 +58,11 @@ def norm(tracked: bool = True) -> nn.Module:
     return tp.nn.convert(nn.Sequential(nn.BatchNorm1d(3, track_running_stats=tracked)), verbose=False)
 
 
-def at_the_same_time(run: Run, arguments: list[Any]) -> list[Any]:
-    """Results of `run(number, argument, barrier)` in one thread for each argument; their first error is raised."""
-    barrier = threading.Barrier(len(arguments))
-    results: list[Any] = [None] * len(arguments)
-    errors: list[Exception] = []
-
-    def guarded(number: int) -> None:
-        try:
-            results[number] = run(number, arguments[number], barrier)
-        except Exception as error:
-            errors.append(error)
-            barrier.abort()
-
-    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(len(arguments))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise min(errors, key=lambda error: isinstance(error, threading.BrokenBarrierError))
-    return results
-
-
-def one_after_the_other(run: Run, arguments: list[Any]) -> list[Any]:
-    return [run(number, argument, threading.Barrier(1)) for number, argument in enumerate(arguments)]
-
-
 def assert_threads_agree(make: Callable[[], Run], arguments: list[Any]) -> None:
-    """`make` gives fresh models each time."""
-    torch.testing.assert_close(at_the_same_time(make(), arguments), one_after_the_other(make(), arguments))
+    """Threads give what calls one after the other give; `make` gives fresh models each time."""
+    run = make()
+    alone = [run(number, argument, threading.Barrier(1)) for number, argument in enumerate(arguments)]
+    torch.testing.assert_close(at_the_same_time(make(), arguments), alone)
 
 
 def x_of(batch: Any) -> Tensor:
@@ -95,34 +70,37 @@ def x_of(batch: Any) -> Tensor:
     return x
 
 
-def results(outputs: list[Tensor], inputs: list[Tensor], model: nn.Module) -> Any:
-    """Outputs, gradients and statistics."""
-    for out in outputs:
-        (out.square() * torch.arange(1.0, 4.0)).sum().backward()
-    return outputs, [x.grad for x in inputs], list(model.state_dict().values())
+def scoped(model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+    """A function of a batch, or its tensors, with the scope inside."""
+
+    def function(t: Any, x: Tensor) -> Tensor:
+        with tp.nn.masked(t):
+            out: Tensor = model(x)
+        return out
+
+    return function
+
+
+def loss_of(out: Tensor) -> Tensor:
+    return (out.square() * torch.arange(1.0, 4.0)).sum()
 
 
 @pytest.mark.parametrize("way", ["eager", "compiled"])
 def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None:
+    """Outputs, gradients and statistics of a model for each thread."""
+
     def make() -> Run:
         models = [norm(), norm()]
-
-        def of(model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
-            def function(t: Any, x: Tensor) -> Tensor:
-                with tp.nn.masked(t):
-                    out: Tensor = model(x)
-                return out
-
-            return function if way == "eager" else compiled(function)[0]  # type: ignore[no-any-return]
-
-        calls = [of(model) for model in models]
+        calls = [scoped(model) if way == "eager" else compiled(scoped(model))[0] for model in models]
 
         def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
             inputs, outputs = [x_of(batch) for batch in steps], []
             for batch, x in zip(steps, inputs, strict=True):
                 barrier.wait()
                 outputs.append(calls[number](batch.tensors, x))
-            return results(outputs, inputs, models[number])
+            for out in outputs:
+                loss_of(out).backward()
+            return outputs, [x.grad for x in inputs], list(models[number].state_dict().values())
 
         return run
 
@@ -137,13 +115,7 @@ def test_threads_share_one_compiled_function(inside: bool, batches: list[list[An
     def make() -> Run:
         # Statistics of a shared norm depend on who comes first.
         model = norm(tracked=False)
-
-        def scoped(t: Any, x: Tensor) -> Tensor:
-            with tp.nn.masked(t):
-                out: Tensor = model(x)
-            return out
-
-        step, count = compiled(scoped if inside else model)
+        step, count = compiled(scoped(model) if inside else model)
         counts.append(count)
         # Of threads whose first calls meet, torch compiles for each.
         first = batches[0][0]
@@ -154,14 +126,10 @@ def test_threads_share_one_compiled_function(inside: bool, batches: list[list[An
             outputs = []
             for batch in steps:
                 x = x_of(batch).detach()
-                if inside:
+                with contextlib.nullcontext() if inside else tp.nn.masked(batch):
                     barrier.wait()
-                    outputs.append(step(batch.tensors, x))
-                else:
-                    with tp.nn.masked(batch):
-                        barrier.wait()
-                        outputs.append(step(x))
-                        barrier.wait()
+                    outputs.append(step(*([batch.tensors] if inside else []), x))
+                    barrier.wait()
             return outputs
 
         return run
@@ -182,21 +150,11 @@ def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) ->
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_layers_that_run_again_in_the_backward_pass(reentrant: bool, batches: list[list[Any]]) -> None:
     """With the scope inside the checkpointed function, in any thread; around it, in this one, as on the CPU."""
-    batch = batches[0][2]
-    model = norm(tracked=False)
-
-    def scoped(x: Tensor) -> Tensor:
-        with tp.nn.masked(batch):
-            out: Tensor = model(x)
-        return out
-
-    def loss_of(out: Tensor) -> Tensor:
-        return (out.square() * torch.arange(1.0, 4.0)).sum()
-
+    batch, model = batches[0][2], norm(tracked=False)
     x, again = x_of(batch), x_of(batch)
-    loss_of(scoped(x)).backward()
+    loss_of(scoped(model)(batch, x)).backward()
     # Another thread runs the layers again.
-    loss = loss_of(checkpoint(scoped, again, use_reentrant=reentrant))
+    loss = loss_of(checkpoint(scoped(model), batch, again, use_reentrant=reentrant))
     at_the_same_time(lambda *_: loss.backward(), [None])
     torch.testing.assert_close(again.grad, x.grad)
 

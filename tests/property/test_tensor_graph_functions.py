@@ -118,17 +118,10 @@ def flat(results: Any) -> Iterator[Tensor]:
 def test_sums_of_messages_of_nodes_and_edges(
     pair: Pair, reducer: str, operation: str, shapes: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> None:
-    function = getattr(dgl.ops, f"u_{operation}_e_{reducer}")
     left, right = pair.values(pair.graph.num_nodes(), shapes[0]), pair.values(pair.graph.num_edges(), shapes[1])
-    assert_same(pair, function, left, right, gradients=answered(pair, reducer))
-
-
-@given(pairs(), st.sampled_from(REDUCERS), st.sampled_from([(), (1,), (2, 3)]))
-def test_sums_of_copies(pair: Pair, reducer: str, shape: tuple[int, ...]) -> None:
-    gradients = answered(pair, reducer)
-    for target, rows in (("u", pair.graph.num_nodes()), ("e", pair.graph.num_edges())):
-        function = getattr(dgl.ops, f"copy_{target}_{reducer}")
-        assert_same(pair, function, pair.values(rows, shape), gradients=gradients)
+    calls = ((f"u_{operation}_e", [left, right]), ("copy_u", [left]), ("copy_e", [right]))
+    for name, operands in calls:
+        assert_same(pair, getattr(dgl.ops, f"{name}_{reducer}"), *operands, gradients=answered(pair, reducer))
 
 
 @given(pairs(), st.sampled_from([*BINARY, "dot"]), st.permutations("uve"), st.sampled_from(SHAPES[1:]))
@@ -187,57 +180,38 @@ def test_edges_turned_round(plain: Pair, hetero: Pair, copy_ndata: bool, copy_ed
             assert_same(pair, run, *(pair.values(each, (2,)) for each in rows))
 
 
-@given(pairs(), st.sampled_from(REDUCERS), st.booleans(), st.sampled_from([(), (3,), (2, 1)]))
-def test_readouts(pair: Pair, reducer: str, weighted: bool, shape: tuple[int, ...]) -> None:
-    weight = "w" if weighted else None
-    for kind, rows in (("nodes", pair.graph.num_nodes()), ("edges", pair.graph.num_edges())):
-        if not rows and reducer == "mean":
-            # DGL gives NaN if all graphs are empty, and 0 for an empty one beside others.
-            continue
+def frame_of(graph: Any, t: Any) -> Any:
+    return graph.nodes[t].data if isinstance(t, str) else graph.edges[t].data
+
+
+@pytest.mark.parametrize("hetero", [False, True])
+@given(data=st.data(), reducer=st.sampled_from(REDUCERS), weighted=st.booleans())
+def test_readouts_softmax_and_broadcasts_by_graph(
+    hetero: bool, data: st.DataObject, reducer: str, weighted: bool
+) -> None:
+    pair, shape = data.draw(pairs(hetero=hetero)), data.draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
+    for t in (*pair.graph.ntypes, *pair.graph.canonical_etypes):
+        kind, rows = ("nodes", pair.graph.num_nodes(t)) if isinstance(t, str) else ("edges", pair.graph.num_edges(t))
         named = getattr(dgl, f"{reducer}_{kind}", None)
+        of_type = {} if not hetero else {"ntype" if kind == "nodes" else "etype": t}
 
-        def run(graph: Any, x: Tensor, w: Tensor, kind: str = kind, named: Any = named) -> list[Tensor]:
-            frame = graph.ndata if kind == "nodes" else graph.edata
-            frame["x"], frame["w"] = x, w
-            results = [getattr(dgl, f"readout_{kind}")(graph, "x", weight, op=reducer)]
-            return results if named is None else [*results, named(graph, feat="x", weight=weight)]
+        def run(
+            graph: Any, x: Tensor, w: Tensor, of_graphs: Tensor, t: Any = t, kind: str = kind, rows: int = rows,
+            named: Any = named, of_type: Any = of_type,
+        ) -> list[Tensor]:  # fmt: skip
+            frame, weight = frame_of(graph, t), "w" if weighted else None
+            frame["x"], frame["w"], frame["big"] = x, w, 300 * x
+            results = [getattr(dgl, f"broadcast_{kind}")(graph, of_graphs, **of_type)]
+            if shape:
+                results.append(getattr(dgl, f"softmax_{kind}")(graph, "big", **of_type))
+            # DGL's mean is NaN if all graphs are empty, and 0 for an empty one beside others.
+            if rows or reducer != "mean":
+                results.append(getattr(dgl, f"readout_{kind}")(graph, "x", weight, op=reducer, **of_type))
+                results += [] if named is None else [named(graph, feat="x", weight=weight, **of_type)]
+            return results
 
-        assert_same(pair, run, pair.values(rows, shape), pair.values(rows, (1,) * len(shape)))
-
-
-@given(pairs(hetero=True), st.sampled_from(REDUCERS))
-def test_readouts_of_a_type(pair: Pair, reducer: str) -> None:
-    # DGL's mean is NaN if all graphs are empty, and 0 for an empty one beside others.
-    for node_type in (t for t in pair.graph.ntypes if pair.graph.num_nodes(t)):
-
-        def run(graph: Any, x: Tensor, node_type: str = node_type) -> Tensor:
-            graph.nodes[node_type].data["x"] = x
-            return dgl.readout_nodes(graph, "x", op=reducer, ntype=node_type)
-
-        assert_same(pair, run, pair.values(pair.graph.num_nodes(node_type), (2,)))
-    for edge_type in (t for t in pair.graph.canonical_etypes if pair.graph.num_edges(t)):
-
-        def over_edges(graph: Any, x: Tensor, edge_type: Any = edge_type) -> list[Tensor]:
-            graph.edges[edge_type].data["x"] = x
-            softmax = dgl.softmax_edges(graph, "x", etype=edge_type)
-            return [softmax, dgl.readout_edges(graph, "x", op=reducer, etype=edge_type)]
-
-        assert_same(pair, over_edges, pair.values(pair.graph.num_edges(edge_type), (2,)))
-
-
-@given(pairs(), st.sampled_from([(1,), (3,), (2, 2)]))
-def test_softmax_and_broadcasts_by_graph(pair: Pair, shape: tuple[int, ...]) -> None:
-    def over_nodes(graph: Any, x: Tensor, of_graphs: Tensor) -> list[Tensor]:
-        graph.ndata["x"] = x
-        return [dgl.softmax_nodes(graph, "x"), dgl.broadcast_nodes(graph, of_graphs)]
-
-    def over_edges(graph: Any, x: Tensor, of_graphs: Tensor) -> list[Tensor]:
-        graph.edata["x"] = x
-        return [dgl.softmax_edges(graph, "x"), dgl.broadcast_edges(graph, of_graphs)]
-
-    of_graphs = pair.values(pair.graph.batch_size, shape)
-    assert_same(pair, over_nodes, 300 * pair.values(pair.graph.num_nodes(), shape), of_graphs)
-    assert_same(pair, over_edges, 300 * pair.values(pair.graph.num_edges(), shape), of_graphs)
+        leaves = pair.values(rows, shape), pair.values(rows, (1,) * len(shape))
+        assert_same(pair, run, *leaves, pair.values(pair.graph.batch_size, shape))
 
 
 @given(pairs(), st.integers(1, 7), st.sampled_from([None, -1, 1]), st.booleans())

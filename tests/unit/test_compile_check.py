@@ -19,6 +19,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack.compiling import check, torch_private
 from dgl_tuplepack.errors import CompileError
 from tests.messages import refused
+from tests.threads import at_the_same_time
 
 
 @pytest.fixture(autouse=True)
@@ -29,15 +30,19 @@ def _forget() -> Iterator[None]:
 
 
 class Miscompiles:
-    """Takes the place of ``torch.compile``: the function with a mistake, and a count of calls."""
+    """Takes the place of ``torch.compile``: the function with a mistake, a count of calls, and whether it runs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, mistake: Callable[[Any], Any] = lambda result: result) -> None:
-        self.calls, self.mistake = 0, mistake
+        self.calls, self.is_running, self.mistake = 0, False, mistake
 
         def fake(function: Any, **settings: Any) -> Any:
             def compiled(*args: Any, **kwargs: Any) -> Any:
                 self.calls += 1
-                return self.mistake(function(*args, **kwargs))
+                self.is_running = True
+                try:
+                    return self.mistake(function(*args, **kwargs))
+                finally:
+                    self.is_running = False
 
             return compiled
 
@@ -140,26 +145,14 @@ def test_a_mistake_is_an_error_that_names_it(
 def test_a_wrong_gradient_of_one_small_parameter_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error would vanish next to the norm of all gradients."""
     big, small = nn.Parameter(torch.ones(50)), nn.Parameter(torch.full((3,), 0.5))
-    is_wrong = False
+    fake = Miscompiles(monkeypatch)
 
     def loss_of(x: Tensor) -> Tensor:
         factor = small * 1
-        if is_wrong:
+        if fake.is_running:
             factor.register_hook(lambda gradient: gradient * 1.1)
         return (big * x.sum() * 20).sum() + factor.sum()
 
-    def fake(function: Any, **settings: Any) -> Any:
-        def compiled(x: Tensor) -> Tensor:
-            nonlocal is_wrong
-            is_wrong = True
-            try:
-                return function(x)
-            finally:
-                is_wrong = False
-
-        return compiled
-
-    monkeypatch.setattr(torch, "compile", fake)
     with refused(CompileError, "the gradient of a tensor outside of its arguments (float32 [3] on cpu)"):
         tp.compile(loss_of)(rows())
 
@@ -190,37 +183,25 @@ def test_entries_that_are_not_finite_must_stand_at_the_same_places(monkeypatch: 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_rounding_is_no_difference(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums in another order differ by what float64 tells, also where digits cancel."""
-    x = (1e3 * rows(3000) + 1e4).to(dtype)
+    fake, weight = Miscompiles(monkeypatch), nn.Parameter(torch.ones(5, dtype=dtype))
 
-    def fake(function: Any, **settings: Any) -> Any:
-        return lambda x: function(x.flip(0))
+    def function(x: Tensor) -> Tensor:
+        x = x.flip(0) if fake.is_running else x
+        return ((x * weight).sum(0) - (x * weight).cumsum(0)[-1] + weight).square().sum()
 
-    monkeypatch.setattr(torch, "compile", fake)
-    weight = nn.Parameter(torch.ones(5, dtype=dtype))
-    tp.compile(lambda x: ((x * weight).sum(0) - (x * weight).cumsum(0)[-1] + weight).square().sum())(x)
+    tp.compile(function)((1e3 * rows(3000) + 1e4).to(dtype))
 
 
 def test_a_rounding_error_beside_a_kink_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the entries changes its side, so a gradient changes by 1/40; twice a gradient stays an error."""
     x = torch.linspace(-1, 1, 40)
     x[20] = 1e-9
-    weight = nn.Parameter(torch.ones(()))
-    is_wrong = [0.0]
+    fake, weight = Miscompiles(monkeypatch), nn.Parameter(torch.ones(()))
 
     def loss_of(x: Tensor) -> Tensor:
-        return (torch.relu((1.0 + x * weight) - 1.0 - is_wrong[0]) * (1 + 1e6 * is_wrong[0])).sum()
+        error = 1e-8 if fake.is_running and wrong else 0.0
+        return (torch.relu((1.0 + x * weight) - 1.0 - error) * (1 + 1e6 * error)).sum()
 
-    def fake(function: Any, **settings: Any) -> Any:
-        def compiled(x: Tensor) -> Tensor:
-            is_wrong[0] = 1e-8 if wrong else 0.0
-            try:
-                return function(x)
-            finally:
-                is_wrong[0] = 0.0
-
-        return compiled
-
-    monkeypatch.setattr(torch, "compile", fake)
     wrong = False
     tp.compile(loss_of)(x)
     wrong = True
@@ -301,19 +282,16 @@ def test_a_batch_that_shows_nothing_is_followed_by_another(monkeypatch: pytest.M
         step(torch.ones(4, 5))
 
 
-def test_it_costs_two_uncompiled_calls_and_one_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("compares", "uncompiled", "compiled"), [(True, 2, 2), (False, 0, 1)])
+def test_what_a_first_call_costs(
+    compares: bool, uncompiled: int, compiled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
-    fake = Miscompiles(monkeypatch)
-    step = tp.compile(lambda x: (calls.append(1), x.sin())[1])  # type: ignore[func-returns-value]
-    step(rows())
+    fake = Miscompiles(monkeypatch, lambda result: result if compares else 2 * result)
+    step = tp.compile(lambda x: (calls.append(1), x * 1)[1], check=compares)  # type: ignore[func-returns-value]
+    assert torch.equal(step(rows()), rows() if compares else 2 * rows())
     # The compiled function of this test calls the uncompiled one.
-    assert (len(calls) - fake.calls, fake.calls) == (2, 2)
-
-
-def test_check_false_compares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Miscompiles(monkeypatch, lambda result: result * 2)
-    assert torch.equal(tp.compile(lambda x: x, check=False)(rows()), 2 * rows())
-    assert fake.calls == 1
+    assert (len(calls) - fake.calls, fake.calls) == (uncompiled, compiled)
 
 
 def test_check_warn_leaves_the_function_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,41 +327,32 @@ def test_gradients_buffers_and_random_numbers_stay() -> None:
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
+@pytest.fixture
+def _group_of_one() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_group_of_one")
 def test_distributed_data_parallel_around_it_reduces_once() -> None:
     """Its hooks see one backward pass a step, also in the first one."""
-
-    class LossOf(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = network()
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.model(x).square().mean()
-
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        plain = LossOf()
-        step = nn.parallel.DistributedDataParallel(tp.compile(copy.deepcopy(plain)))
-        for seed in range(3):
-            both = step, plain
-            for each in both:
-                each.zero_grad()
-                each(rows(seed=seed)).backward()
-            torch.testing.assert_close(*([p.grad for p in each.parameters()] for each in both))
-    finally:
-        dist.destroy_process_group()
+    plain = network()
+    step = nn.parallel.DistributedDataParallel(tp.compile(copy.deepcopy(plain)))
+    for seed in range(3):
+        for each in (step, plain):
+            each.zero_grad()
+            each(rows(seed=seed)).square().mean().backward()
+        torch.testing.assert_close(*([p.grad for p in each.parameters()] for each in (step, plain)))
 
 
+@pytest.mark.usefixtures("_group_of_one")
 def test_distributed_data_parallel_inside_is_not_called_twice() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        model = nn.parallel.DistributedDataParallel(network())
-        step = tp.compile(lambda x: model(x).square().mean(), backend="eager", fullgraph=False)
-        with pytest.warns(UserWarning, match="not compared.*DistributedDataParallel.*around the compiled"):
-            step(rows()).backward()
-        step(rows(seed=1)).backward()
-    finally:
-        dist.destroy_process_group()
+    model = nn.parallel.DistributedDataParallel(network())
+    step = tp.compile(lambda x: model(x).square().mean(), backend="eager", fullgraph=False)
+    with pytest.warns(UserWarning, match="not compared.*DistributedDataParallel.*around the compiled"):
+        step(rows()).backward()
+    step(rows(seed=1)).backward()
 
 
 def test_attributes_of_modules_and_arguments_stay() -> None:
@@ -603,19 +572,12 @@ def test_lazy_modules_are_not_compared_before_they_have_parameters() -> None:
 def test_threads_compare_at_the_same_time() -> None:
     """The mode that copies tensors belongs to one thread."""
     models = [network() for _ in range(4)]
-    found: dict[int, Tensor] = {}
-    begin = threading.Barrier(4)
 
-    def work(i: int) -> None:
-        step = tp.compile(models[i], backend="eager")
-        begin.wait()
-        found[i] = step(rows(seed=i))
+    def run(i: int, model: Any, barrier: threading.Barrier) -> Tensor:
+        step = tp.compile(model, backend="eager")
+        barrier.wait()
+        return step(rows(seed=i))  # type: ignore[no-any-return]
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    for i in range(4):
-        torch.testing.assert_close(found[i], network()(rows(seed=i)))
+    for i, found in enumerate(at_the_same_time(run, models)):
+        torch.testing.assert_close(found, network()(rows(seed=i)))
         assert models[i][1].num_batches_tracked == 1

@@ -20,6 +20,7 @@ from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.errors import CompileError
 from tests.messages import refused
 from tests.stores import molecules
+from tests.threads import at_the_same_time
 
 
 class Pair(NamedTuple):
@@ -145,25 +146,19 @@ def test_an_lstm_in_float32_trains_through_the_whole_compiler() -> None:
 
 
 def test_threads_that_begin_together_compile_once() -> None:
-    calls, begin = [], threading.Barrier(4)
+    calls = []
 
     def backend(module: Any, examples: Any) -> Any:
         calls.append(threading.get_ident())
         return module
 
     step = tp.compile(lambda x: x.sin().sum(), backend=backend)
-    found: list[Tensor] = []
 
-    def work() -> None:
-        begin.wait()
-        found.append(step(torch.zeros(3)))
+    def run(number: int, x: Tensor, barrier: threading.Barrier) -> Tensor:
+        barrier.wait()
+        return step(x)  # type: ignore[no-any-return]
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert len(found) == 4
+    assert at_the_same_time(run, [torch.zeros(3)] * 4) == [0, 0, 0, 0]
     assert len(calls) == 1
 
 
@@ -331,6 +326,9 @@ def test_options_are_merged_and_the_users_win(monkeypatch: pytest.MonkeyPatch) -
     assert theirs["cpp.threads"] == 4
     assert hyphens is not None
     assert hyphens["epilogue_fusion"] is False
+    tp.compile(total, backend="aot_eager")(pair(4))
+    assert fake.options_for(total)[3:] == [None]
+    assert len(fake.settings) == 4
     assert all(each["dynamic"] is False and each["fullgraph"] is True for each in fake.settings)
 
 
@@ -477,13 +475,6 @@ def test_every_error_of_the_compiler_is_known_to_this_torch() -> None:
     for kind, is_known in cases:
         assert is_known(kind.__new__(kind))
         assert not is_known(ValueError())
-
-
-def test_other_backends_get_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeTorch(monkeypatch, lambda function, options: function)
-    tp.compile(total, backend="aot_eager")(pair(4))
-    assert fake.options_for(total) == [None]
-    assert len(fake.settings) == 1
 
 
 def test_the_pass_is_told_from_others_by_its_text() -> None:

@@ -262,23 +262,19 @@ def test_ranks_meet_in_training_alone(doubled: list[Any], tracked: bool) -> None
     assert len(doubled) == 2
 
 
-def test_gradients_that_others_use_are_not_summed_over_ranks(doubled: list[Any]) -> None:
+def test_values_and_gradients_that_others_use_are_not_summed_over_ranks(doubled: list[Any]) -> None:
     """Autograd hands one tensor to all who have a part in a sum."""
     x, y = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     total = nn_of_ranks._SumOverRanks.apply(x, None)  # type: ignore[no-untyped-call]
     gradient = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
     (total + y).backward(gradient)
+    assert total.tolist() == [2, 2, 2]
+    assert x.tolist() == [1, 1, 1]
     assert gradient.tolist() == [1, 2, 3]
     assert y.grad is not None
     assert x.grad is not None
     assert y.grad.tolist() == [1, 2, 3]
     assert x.grad.tolist() == [2, 4, 6]
-
-
-def test_what_is_summed_over_ranks_stays(doubled: list[Any]) -> None:
-    x = torch.ones(3)
-    assert nn_of_ranks._SumOverRanks.apply(x, None).tolist() == [2, 2, 2]  # type: ignore[no-untyped-call]
-    assert x.tolist() == [1, 1, 1]
 
 
 def test_a_conversion_to_torchs_layer_for_ranks_is_not_silent() -> None:

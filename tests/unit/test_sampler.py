@@ -280,19 +280,6 @@ def test_process_group_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         sampler()
 
 
-def test_rank_of_a_larger_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without starting processes: only what the group would answer is put in its place."""
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group=None: 4)
-    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 3)
-    monkeypatch.setattr(
-        torch.distributed, "all_gather_object", lambda into, fact, group: into.__setitem__(slice(None), [fact] * 4)
-    )
-    s = sampler(shuffle=False)
-    assert (s.num_replicas, s.rank) == (4, 3)
-    assert list(s) == list(sampler(shuffle=False, num_replicas=4, rank=3))
-
-
 # Epochs and warnings ------------------------------------------------------------------------------------------
 
 
