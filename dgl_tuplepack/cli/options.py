@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -83,22 +83,14 @@ def usage_errors() -> Iterator[None]:
 
 def given_limits(nodes: int | None, edges: int | None, graphs: int | None, others: list[str] | None) -> Limits | None:
     """Return the limits of --nodes, --edges, --graphs and --limit; None if none is given."""
-    maxima = by_name({"nodes": nodes, "edges": edges}, "--limit", others, whole)
+    given = {name: value for name, value in (("nodes", nodes), ("edges", edges)) if value is not None}
+    maxima = named("--limit", others, whole)
+    for name in given.keys() & maxima.keys():
+        raise typer.BadParameter(f"{name} is given twice, by --{name} and by --limit; leave one out.")
+    maxima = given | maxima
     if not maxima and graphs is not None:
         raise typer.BadParameter("--graphs alone does not limit a pack; give --nodes and --edges too.")
     return Limits.from_components(maxima, graphs) if maxima else None
-
-
-def by_name(
-    plain: Mapping[str, Value | None], option: str, texts: Sequence[str] | None, parse: Callable[[str], Value]
-) -> dict[str, Value]:
-    """Merge options of single components, such as --nodes, with those of the form ``NAME=VALUE``."""
-    given = {name: value for name, value in plain.items() if value is not None}
-    others = named(option, texts, parse)
-    twice = sorted(given.keys() & others.keys())
-    if twice:
-        raise typer.BadParameter(f"{twice[0]} is given twice, by --{twice[0]} and by {option}; leave one out.")
-    return given | others
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value]) -> dict[str, Value]:

@@ -69,5 +69,5 @@ def _standard_input() -> SizeHistogram:
     try:
         text = sys.stdin.buffer.read().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"standard input is no UTF-8 text ({error}); give lines of nodes,edges,count.") from error
+        raise FormatError(f"standard input cannot be read as UTF-8 text ({error}); give nodes,edges,count.") from error
     return SizeHistogram.from_csv(text, "standard input")

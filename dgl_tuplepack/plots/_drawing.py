@@ -84,16 +84,13 @@ def line_style(number: int) -> dict[str, Any]:
 
 def two_components(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> tuple[int, int]:
     """Return the columns of the two `wanted` components; None: of the only two."""
-    if wanted is None:
-        if len(components) != 2:
-            raise SizesError(
-                f"this picture shows two components, but {what} has {list(components)}; "
-                "name two of them in components=(..., ...)."
-            )
-        return 0, 1
-    if isinstance(wanted, str) or len(wanted) != 2 or wanted[0] == wanted[1]:
-        raise SizesError(f"this picture shows two different components, but {wanted!r} was asked for; name two.")
-    return column_of(components, wanted[0], what), column_of(components, wanted[1], what)
+    columns = columns_of(components, wanted, what)
+    if len(columns) != 2 or columns[0] == columns[1]:
+        raise SizesError(
+            f"this picture shows two different components, but {what} has {list(components)}; "
+            "name two of them in components=(..., ...)."
+        )
+    return columns[0], columns[1]
 
 
 def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> list[int]:

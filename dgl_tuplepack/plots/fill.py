@@ -23,11 +23,6 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
         Any number of components.
     components
         Names of those shown; all if None.
-
-    Raises
-    ------
-    SizesError
-        A component does not exist, or none is named.
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)

@@ -27,11 +27,6 @@ def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
     plans
         Name beside the axis -> plan, from top to bottom; all of one histogram. Plans with looser limits than others
         (`node_only`, say), or a looser cap on graphs, have open markers.
-
-    Raises
-    ------
-    PlanError
-        No plan is given, or the plans are of different histograms.
     """
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):

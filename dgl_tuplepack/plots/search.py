@@ -30,16 +30,11 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
         The picture shows two of its components; if several candidates share a point, it shows the best.
     components
         Names of the two shown, across and up; needed unless the search has exactly two.
-
-    Raises
-    ------
-    SizesError
-        Two components are not chosen, or one does not exist.
-    SearchError
-        The search is of several shapes.
     """
     columns = list(drawing.two_components(search.components, components, "the search"))
-    limits = _limits(search)[:, columns]
+    if len(all_of(search.best.limits)) > 1:
+        raise SearchError("this picture is for limits of one shape, but the search is of several; leave shapes= out.")
+    limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
     places, best_of = np.unique(limits, axis=0, return_inverse=True)
     scores = np.full(len(places), -np.inf)
@@ -52,7 +47,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     shown = ax.scatter(*places[order].T, c=scores[order], s=34, marker="s", **style)
     _name_means(ax.figure.colorbar(shown, ax=ax).ax)
     front = limits[search.pareto_indices]
-    ax.scatter(*front.T, marker="o", s=26, label=_front_label(search), zorder=3, **_MARKER)
+    ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
     ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
     across, up = (drawing.label(search.components[column]) for column in columns)
     ax.set(xlabel=f"limit of {across}", ylabel=f"limit of {up}")
@@ -62,23 +57,12 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
     return ax
 
 
-def _limits(search: LimitsSearch) -> Any:
-    """Return the limits of all candidates, int64 ``[M, k]``; refuse (SearchError) those of several shapes."""
-    if len(all_of(search.best.limits)) > 1:
-        raise SearchError("this picture is for limits of one shape, but the search is of several; leave shapes= out.")
-    return np.array([candidate.limits.values for candidate in search])
-
-
 def _name_means(ax: Any) -> None:
     """Label the vertical axis, without ticks above 100 %, but with room for a whole marker."""
     low, high = ax.get_ylim()
     ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
     ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
     ax.set_ylabel("harmonic mean of the efficiencies")
-
-
-def _front_label(search: LimitsSearch) -> str:
-    return f"Pareto front ({len(search.pareto_indices):,})"
 
 
 def _best_label(search: LimitsSearch) -> str:

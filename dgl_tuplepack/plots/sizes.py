@@ -48,15 +48,6 @@ def plot_sizes(
     scale
         "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis).
         Numbers of graphs always have logarithmic scales.
-
-    Raises
-    ------
-    SizesError
-        Two components are not chosen, or one does not exist.
-    InputError
-        The scale is unknown.
-    LimitsError
-        The limits are not `Limits`, or have other components than the histogram.
     """
     columns = drawing.two_components(histogram.components, components, "the histogram")
     names = [drawing.label(histogram.components[column]) for column in columns]
@@ -109,15 +100,6 @@ def plot_distributions(
         Names of those shown; all if None.
     scale
         "linear", "log" or "auto", as in `plot_sizes`.
-
-    Raises
-    ------
-    SizesError
-        A component does not exist, or none is named.
-    InputError
-        The scale is unknown.
-    LimitsError
-        The limits are not `Limits`, or have other components than the histogram.
     """
     columns = drawing.columns_of(histogram.components, components, "the histogram")
     names = [histogram.components[column] for column in columns]
