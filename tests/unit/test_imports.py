@@ -134,7 +134,8 @@ except tp.errors.MissingDependencyError as error:
 
 
 def test_every_public_name_can_be_had() -> None:
-    # A star import leaves PyG's loader out if nothing has imported PyG.
+    # A star import leaves subclasses of DGL's and PyG's classes out if nothing has imported these.
+    pytest.importorskip("dgl")
     assert {*dir(tp)} - {*tp.__all__} <= {"pyg"}
     assert {*tp.__all__} <= {*dir(tp)}
     for name in tp.__all__:
