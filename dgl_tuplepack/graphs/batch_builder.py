@@ -7,14 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dgl_tuplepack.graphs.build import (
-    dgl_and_formats,
-    frame_maker,
-    graph_of_types,
-    joined_relations,
-    relation,
-    set_batch,
-)
+from dgl_tuplepack.graphs.build import dgl_and_formats, graph_of_types, joined_relations, relation, set_batch
 from dgl_tuplepack.graphs.joining import build_batches
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
@@ -30,9 +23,9 @@ class BatchBuilder:
         self._node_types, self._edge_types = [*schema.node_types], [*schema.edge_types]
         self._short_types = [e[1] for e in schema.edge_types]
         self._types = graph_of_types(schema.node_types, schema.edge_types)
-        specs = [*schema.node_features.values(), *schema.edge_features.values()]
-        self._frames = [frame_maker({name: (each.shape, each.dtype) for name, each in of.items()}) for of in specs]
-        self._new = dgl_and_formats()[0].DGLGraph
+        self._features = [[*of] for of in (*schema.node_features.values(), *schema.edge_features.values())]
+        dgl, _ = dgl_and_formats()
+        self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
         """Make ``(DGLGraph, labels)``; without labels, the DGLGraph alone. Named graphs are a dict of DGLGraphs.
@@ -54,9 +47,12 @@ class BatchBuilder:
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
             relations = [relation((next(left), next(left)), e, num_nodes) for e in self._edge_types]
-            frames = [make(left, rows) for make, rows in zip(self._frames, totals, strict=False)]
+            frames = [
+                self._new_frame(dict(zip(names, left, strict=False)), rows)
+                for names, rows in zip(self._features, totals, strict=False)
+            ]
             index = joined_relations(relations, self._types, num_nodes)
-            graph = self._new(index, [*self._node_types], [*self._short_types], frames[:number], frames[number:])
+            graph = self._new_graph(index, [*self._node_types], [*self._short_types], frames[:number], frames[number:])
             set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
         labels = dict(zip(schema.labels, left, strict=True))
         return (graph, as_label(labels)) if labels else graph

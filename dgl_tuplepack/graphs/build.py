@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -80,25 +80,6 @@ def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, i
     dgl, _ = dgl_and_formats()
     numbers = dgl.utils.toindex(list(num_nodes.values()), "int64")
     return dgl.heterograph_index.create_heterograph_from_relations(types, relations, numbers)
-
-
-def frame_maker(
-    specs: Mapping[str, tuple[tuple[int, ...], torch.dtype]],
-) -> Callable[[Iterator[Tensor], int], Any]:
-    """Return a function from the next tensors, of these shapes of rows and types, and a number of rows to a frame."""
-    module = load("dgl").frame
-    new, column = module.Frame, module.Column
-    schemes = [(name, module.Scheme(*spec)) for name, spec in specs.items()]
-
-    def make(tensors: Iterator[Tensor], num_rows: int) -> Any:
-        frame = new(num_rows=num_rows)
-        # To set columns by their names would find out shapes and types anew, which takes as long as all the rest.
-        columns = frame._columns
-        for name, scheme in schemes:
-            columns[name] = column(next(tensors), scheme)
-        return frame
-
-    return make
 
 
 def build_batch(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import dgl
-from torch.utils.data import default_convert
 
 from dgl_tuplepack.loader.whole import WholeBatches, given_and_view
 
@@ -56,4 +55,4 @@ class GraphDataLoader(dgl.dataloading.GraphDataLoader):  # type: ignore[misc]
 
 def as_collated(batch: Any) -> Any:
     """Return a whole batch as DGL's collate would: graph and labels in a list."""
-    return default_convert(batch)  # type: ignore[no-untyped-call]
+    return list(batch) if isinstance(batch, tuple) else batch
