@@ -17,14 +17,12 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 
-CONTENTS = ("fixed", "resample", "repack")
-
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
     """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
-    choice("content", content, CONTENTS, SamplerError)
+    choice("content", content, ("fixed", "resample", "repack"), SamplerError)
     if content != "fixed" and not shuffle:
         raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
     if content == "repack" and plan is not None:
@@ -32,15 +30,10 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
     return content
 
 
-def default_period(content: str) -> int | None:
-    """Epochs that share a plan by default; None: all of them."""
-    return 1 if content == "repack" else None
-
-
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
     """Return the epochs that share a plan, or their default; refuse what contradicts `content` or `plan`."""
     if replan_every is None:
-        return default_period(content)
+        return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
     if content == "fixed":
         raise SamplerError(
