@@ -142,6 +142,11 @@ def _joint_pass() -> Any:
     return KeepNoBools()
 
 
+def is_inductor(arguments: Mapping[str, Any]) -> bool:
+    """Return whether torch's own compiler is chosen, which has options."""
+    return arguments.get("backend") in (None, "inductor")
+
+
 def supported_arguments(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Those arguments of `wanted` that this version of ``torch.compile`` has."""
     known = inspect.signature(torch.compile).parameters

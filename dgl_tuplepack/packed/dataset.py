@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from dgl.data import DGLDataset
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
@@ -153,7 +152,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         self._epoch: Tensor = torch.zeros(1, dtype=torch.int64, device="cpu")
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]
         self._epoch_batches: tuple[int, EpochBatches] | None = None
-        self._prepared = -1
         self.set_epoch(0)
 
     def has_cache(self) -> bool:
@@ -207,10 +205,6 @@ class PackedDataset(DGLDataset):  # type: ignore[misc]
         if not -number <= position < number:
             raise SizesError(f"pack {position} does not exist: epoch {epoch} has the packs 0..{number - 1}.")
         position %= number
-        if self._prepared != epoch and get_worker_info() is None:
-            # The plan of the next epoch, if it is another one, is made meanwhile.
-            self._prepared = epoch
-            self.sampler._epochs.plans.prepare(epoch)
         batch = self._view[batches[position] if position < len(batches) else []]
         assert batch.graph_ids is not None
         # DGL's collate takes an empty dict, but not None.

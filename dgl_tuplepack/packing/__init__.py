@@ -1,6 +1,6 @@
-"""Packing methods behind one function and one registry, one algorithm per file.
+"""Packing methods behind one function and one registry.
 
-The methods are in `auto`, `fit`, `next_fit` and `baselines`; the other files are stages of "auto", and what methods
+The methods are in `auto`, `fit` and `baselines`; the other files are stages of "auto", and what methods
 share. A new setting goes into `Settings`, `pack` and `cli/plan.py`.
 """
 
@@ -16,11 +16,10 @@ from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.auto import auto
-from dgl_tuplepack.packing.baselines import edge_only, node_only, none
+from dgl_tuplepack.packing.baselines import edge_only, next_fit, node_only, none
 from dgl_tuplepack.packing.buckets import pack_buckets
 from dgl_tuplepack.packing.fit import best_fit, first_fit, first_fit_by_text
 from dgl_tuplepack.packing.heuristics import Heuristic
-from dgl_tuplepack.packing.next_fit import next_fit
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes

@@ -1,6 +1,6 @@
-"""The paper's three baselines: one graph a pack, and packing by nodes or by edges only.
+"""Methods to compare with: the paper's three baselines, and next fit.
 
-Source: Krell et al. 2022 (arXiv 2209.06354), Table 2.
+Source of the former: Krell et al. 2022 (arXiv 2209.06354), Table 2.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._checks import INT64_MAX
+from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.histogram import SizeHistogram
+from dgl_tuplepack.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing.fit import fit_patterns
 from dgl_tuplepack.packing.heuristics import as_priority
-from dgl_tuplepack.packing.patterns import Patterns, as_plan
+from dgl_tuplepack.packing.patterns import Patterns, as_plan, of_packs
 from dgl_tuplepack.packing.settings import Settings
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import components_of_kind
+
+# Most graphs of next fit, which takes two GiB of memory and some seconds for them.
+_MOST_GRAPHS = 1 << 25
 
 
 def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
@@ -57,3 +62,24 @@ def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: 
 
 node_only = partial(_by_one_kind, "node")
 edge_only = partial(_by_one_kind, "edge")
+
+
+def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
+
+    Batch samplers with a size limit do this while they stream.
+
+    Time O(N k), memory O(N); at most 2^25 graphs.
+
+    Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
+    """
+    if histogram.num_graphs > _MOST_GRAPHS:
+        raise MethodError(
+            f"next fit takes graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
+            f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
+        )
+    items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
+    cap = INT64_MAX if limits.graphs is None else limits.graphs
+    pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
+    packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
+    return as_plan(of_packs(packs, items), histogram, limits, "next_fit", settings)

@@ -24,14 +24,14 @@ from dgl_tuplepack.sampler.checks import (
     check_plan,
     chosen_content,
     chosen_period,
+    labels_of_graphs,
     planning_versions,
     split_oversize,
 )
 from dgl_tuplepack.sampler.dealing import NONE, Balance, EpochBatches
 from dgl_tuplepack.sampler.epochs import Epochs
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.weights import labels_of_graphs
-from dgl_tuplepack.sizes import FloatArray, GraphSizes, IntArray
+from dgl_tuplepack.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sources import sizes_of
 
 
@@ -77,7 +77,7 @@ class PackBatchSampler(Sampler[list[int]]):
         What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
     replan_every
         Epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
-        "repack", otherwise all epochs. A thread makes the next plan during the last epoch of the current one.
+        "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
 
     Attributes
     ----------
@@ -230,7 +230,6 @@ class PackBatchSampler(Sampler[list[int]]):
         epoch, first = self.epoch, self._skip
         self._warn_of_repetition()
         batches = self._batches_of(epoch)
-        self._epochs.plans.prepare(epoch)
         self._iterations, self._iterated = self._iterations + 1, epoch
         this = self._iterations
         for step in range(first, len(batches)):
@@ -267,7 +266,7 @@ class PackBatchSampler(Sampler[list[int]]):
         >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
         Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
         """
-        dealt, work = self._epochs.dealt(self.epoch).packs, self._epochs.plans.of(self.epoch).work
+        (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
         return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
 
     @property
@@ -287,7 +286,8 @@ class PackBatchSampler(Sampler[list[int]]):
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
         # Which packs are dropped, and so how many graphs, differs between epochs.
         if self._counted[0] != self.epoch:
-            self._counted = self.epoch, float(self._epochs.delivered(self.epoch).graphs_in_batches.mean())
+            ones = np.ones(self._num_ids, dtype=np.int64)
+            self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
         return self._counted[1]
 
     @property
@@ -313,27 +313,10 @@ class PackBatchSampler(Sampler[list[int]]):
             The mask is not bool, or has not one row for each graph; or no label is delivered.
         """
         labels = labels_of_graphs(label_mask, self._num_ids)
-        number = self._epochs.delivered(self.epoch).per_batch(labels)
+        number = self._epochs.mean_of_batches(self.epoch, labels)
         if not number:
             raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
         return number
-
-    def graph_weights(self) -> FloatArray:
-        """What each graph of the current epoch weighs if each batch divides by its own number of graphs.
-
-        Returns
-        -------
-        FloatArray
-            float64 ``[N]``, 1 on average over the graphs that are delivered, 0 for the others. Graphs in batches of few
-            graphs, which are the large ones, weigh more. With ``count=sampler.graphs_per_batch`` all weigh 1.
-
-        Examples
-        --------
-        >>> sampler = PackBatchSampler(GraphSizes([[4, 4], [2, 2], [1, 1], [1, 1]]), Limits(nodes=4, edges=4))
-        >>> sampler.graph_weights().round(2).tolist()
-        [2.0, 0.67, 0.67, 0.67]
-        """
-        return self._epochs.delivered(self.epoch).weights(self._num_ids)
 
     def _settings(self) -> dict[str, Any]:
         """Settings that, together with the plan, decide which graphs a batch holds; plain values."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import platform
 import warnings
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 
-from dgl_tuplepack._checks import OVERSIZE, choice, shown, whole_number
+from dgl_tuplepack._checks import OVERSIZE, as_array, choice, shown, whole_number
 from dgl_tuplepack._version import __version__
 from dgl_tuplepack.buckets import Buckets
 from dgl_tuplepack.errors import PlanError, SamplerError
@@ -17,14 +18,12 @@ from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sizes import GraphSizes, IntArray
 
-CONTENTS = ("fixed", "resample", "repack")
-
 
 def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
     """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
     if content is None:
         return "resample" if shuffle else "fixed"
-    choice("content", content, CONTENTS, SamplerError)
+    choice("content", content, ("fixed", "resample", "repack"), SamplerError)
     if content != "fixed" and not shuffle:
         raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
     if content == "repack" and plan is not None:
@@ -32,15 +31,10 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
     return content
 
 
-def default_period(content: str) -> int | None:
-    """Epochs that share a plan by default; None: all of them."""
-    return 1 if content == "repack" else None
-
-
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
     """Return the epochs that share a plan, or their default; refuse what contradicts `content` or `plan`."""
     if replan_every is None:
-        return default_period(content)
+        return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
     if content == "fixed":
         raise SamplerError(
@@ -94,6 +88,17 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
                 f"{plan.pattern_shapes[other[0]]}, but in {limits!r} it has shape {shapes[other[0]]}; make a plan for "
                 "these shapes."
             )
+
+
+def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
+    """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there."""
+    mask = as_array(label_mask, "label_mask", SamplerError)
+    if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
+        raise SamplerError(
+            f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
+            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of the whole dataset."
+        )
+    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))
 
 
 def planning_versions() -> dict[str, str]:

@@ -67,18 +67,6 @@ def deal(
 
 
 @dataclass(frozen=True)
-class Dealt:
-    """The batches of an epoch.
-
-    `packs` has the packs of each batch of each rank, int64 ``[S, R, p]``, NONE where there is no pack; `shapes` the
-    number of the shape that the batches of each step have, int64 ``[S]``.
-    """
-
-    packs: IntArray
-    shapes: IntArray
-
-
-@dataclass(frozen=True)
 class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 

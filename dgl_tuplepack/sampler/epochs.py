@@ -9,9 +9,8 @@ import numpy as np
 from dgl_tuplepack._random import key_of, shuffled
 from dgl_tuplepack.buckets import steps_of
 from dgl_tuplepack.kernels.random import shuffle_segments
-from dgl_tuplepack.sampler.dealing import NONE, Dealt, EpochBatches, deal, promoted
+from dgl_tuplepack.sampler.dealing import NONE, EpochBatches, deal, promoted
 from dgl_tuplepack.sampler.plans import Plans
-from dgl_tuplepack.sampler.weights import Delivered
 from dgl_tuplepack.sizes import IntArray
 
 # Purposes of random streams, one number each; 3 seeds later plans.
@@ -50,8 +49,11 @@ class Epochs:
             shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
         return members[self.plans.of(epoch).graphs]
 
-    def dealt(self, epoch: int) -> Dealt:
-        """Return the packs of each batch of each rank, and the shape of each step."""
+    def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
+        """Return the packs of each batch of each rank, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
+
+        A batch of fewer packs has NONE in the other places.
+        """
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
@@ -71,7 +73,7 @@ class Epochs:
         if self.shuffle and len(steps) > 1:
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
             of_packs, shapes = of_packs[mixed], shapes[mixed]
-        return Dealt(of_packs, shapes)
+        return of_packs, shapes
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
         """Return the key of the order of steps of a shape; None where steps are runs of the order of packs."""
@@ -82,11 +84,12 @@ class Epochs:
 
     def of_rank(self, epoch: int, rank: int) -> EpochBatches:
         """Return the batches of one rank."""
-        packs, dealt = self.plans.of(epoch), self.dealt(epoch)
-        shapes = dealt.shapes if packs.plan.buckets is not None else None
-        mine = dealt.packs[:, rank].copy()
-        return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), mine, shapes)
+        packs, (dealt, shapes) = self.plans.of(epoch), self.dealt(epoch)
+        of_steps = shapes if packs.plan.buckets is not None else None
+        return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
 
-    def delivered(self, epoch: int) -> Delivered:
-        """Return what all ranks deliver."""
-        return Delivered(self.plans.of(epoch), self.graphs(epoch), self.dealt(epoch).packs)
+    def mean_of_batches(self, epoch: int, values: IntArray) -> float:
+        """Return the mean sum of a batch over all steps and ranks, of a value of each graph, int64 ``[N]`` by ids."""
+        dealt, _ = self.dealt(epoch)
+        of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
+        return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

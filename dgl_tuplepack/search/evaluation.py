@@ -45,7 +45,9 @@ class Evaluation:
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> packs, and largest content of a pack by component.
         self.results: dict[Row, list[int]] = {}
-        self._made: tuple[IntArray, IntArray] | None = None
+        # Limits and packs of every candidate, in the order they were added, int64 [M, k] and [M].
+        self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
+        self.packs: IntArray = np.empty(0, dtype=np.int64)
         self._executor, self._bar = executor, bar
 
     def add(self, rows: Iterable[Row], most: int | None = None) -> None:
@@ -54,6 +56,8 @@ class Evaluation:
         for row, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[row] = found
             self._bar.update()
+        self.limits = np.array(list(self.results), dtype=np.int64)
+        self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 
     def _planned(self, row: Row) -> list[int]:
         """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
@@ -66,19 +70,6 @@ class Evaluation:
         return Limits.from_components(dict(zip(self.histogram.components, row, strict=True)), self.cap)
 
     @property
-    def _arrays(self) -> tuple[IntArray, IntArray]:
-        """Limits ``[M, k]`` and packs ``[M]``; cached until candidates are added."""
-        if self._made is None or len(self._made[1]) != len(self.results):
-            packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
-            self._made = np.array(list(self.results), dtype=np.int64), packs
-        return self._made
-
-    @property
-    def limits(self) -> IntArray:
-        """Limits of every candidate, in the order they were added, int64 ``[M, k]``."""
-        return self._arrays[0]
-
-    @property
     def slots(self) -> IntArray:
         """Slots of one pack of every candidate, the sum of its limits, int64 ``[M]``."""
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
@@ -86,11 +77,6 @@ class Evaluation:
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
         """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
-
-    @property
-    def packs(self) -> IntArray:
-        """Packs of every candidate, int64 ``[M]``."""
-        return self._arrays[1]
 
     @property
     def efficiency(self) -> FloatArray:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
-from dgl_tuplepack.tensor_graph.groups import is_readable
-from dgl_tuplepack.tensor_graph.relation import Relation
+from dgl_tuplepack.tensor_graph.groups import Relation, is_readable
 from dgl_tuplepack.tensor_graph.views import check_rows
 
 _INTEGERS = (torch.int32, torch.int64)
@@ -57,16 +55,9 @@ def numbers_of_nodes(given: Any) -> dict[str, int]:
 
 def _checked_number(node_type: str, number: Any) -> int:
     # A tracer has symbols for numbers, which stay what they are.
-    whole: Any = number if isinstance(number, int | torch.SymInt) else None
-    if whole is None and not isinstance(number, Tensor) and hasattr(number, "__index__"):
-        whole = operator.index(number)
-    if whole is None or isinstance(number, bool) or whole < 0:
-        raise SchemaError(
-            f"num_nodes must be whole numbers >= 0, but that of node type {node_type!r} is {shown(number)}; give the "
-            "number of nodes, as a Python number."
-        )
-    checked: int = whole
-    return checked
+    if isinstance(number, int | torch.SymInt) and not isinstance(number, bool) and number >= 0:
+        return number  # type: ignore[return-value]
+    return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
 
 
 def _by_type(name: str, hetero: bool, given: Any, only: GraphType) -> dict[Any, Any]:

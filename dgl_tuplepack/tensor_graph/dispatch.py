@@ -66,16 +66,11 @@ def replaces(
     return register
 
 
-def install() -> bool:
+def install() -> None:
     """Let DGL's free functions take a `TensorGraph`; DGLGraphs are treated as before.
 
     The first `TensorGraph` that is made after DGL was imported does it. Call it where DGL is imported later than that.
     Doing it twice does it once; `restore` undoes it.
-
-    Returns
-    -------
-    bool
-        Always true.
     """
     from dgl_tuplepack._optional import load
 
@@ -86,7 +81,6 @@ def install() -> bool:
             function = _find(replacement)
             if function is not None and id(function) not in done:
                 _PATCHES.append(_replace(function, replacement))
-    return True
 
 
 def restore() -> None:
@@ -112,9 +106,10 @@ def is_installed() -> bool:
     return bool(_PATCHES)
 
 
-def _install_beside_dgl() -> bool:
-    """Install the functions if DGL is imported; return whether they are installed."""
-    return bool(_PATCHES) or ("dgl" in sys.modules and install())
+def _install_beside_dgl() -> None:
+    """Install the functions if DGL is imported."""
+    if not _PATCHES and "dgl" in sys.modules:
+        install()
 
 
 # Torch 2.0 does not have this module.

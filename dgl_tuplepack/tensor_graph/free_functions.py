@@ -8,24 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import choice, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.tensor_graph.dispatch import replaces
-from dgl_tuplepack.tensor_graph.functions import (
-    DST,
-    EDGE,
-    REDUCERS,
-    SRC,
-    at_edges,
-    binary,
-    broadcast_pair,
-)
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
-from dgl_tuplepack.tensor_graph.groups import Groups, groups_of
-from dgl_tuplepack.tensor_graph.relation import Relation
+from dgl_tuplepack.tensor_graph.groups import Groups, Relation, groups_of
+from dgl_tuplepack.tensor_graph.messages import DST, EDGE, NEUTRAL, REDUCERS, SRC, at_edges, binary
 
-_NEUTRAL = {"max": float("-inf"), "min": float("inf")}
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
 
 
@@ -35,9 +25,8 @@ def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_
 
     As in DGL, the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
     """
-    if reduce_op not in REDUCERS:
-        raise SchemaError(f"unknown reduce function {shown(reduce_op)}; choose one of {', '.join(REDUCERS)}.")
-    fill = _NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
+    choice("reduce function", reduce_op, REDUCERS, SchemaError)
+    fill = NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
     relation = _relation(g)
     return relation.by_dst.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
 
@@ -53,8 +42,7 @@ def gsddmm(
 ) -> Tensor:
     """Compute features of edges from those of their ends, or of the edges themselves."""
     for target in (lhs_target, rhs_target):
-        if target not in _TARGETS:
-            raise SchemaError(f"unknown target {shown(target)}; choose one of {', '.join(_TARGETS)}.")
+        choice("target", target, _TARGETS, SchemaError)
     return _messages(_relation(g), op, lhs_data, rhs_data, _TARGETS[lhs_target], _TARGETS[rhs_target])
 
 
@@ -67,17 +55,12 @@ def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
     """Return one row for each edge."""
-    if op == "copy_lhs":
-        return at_edges(relation, left_target, _given(left, op, "left"))
-    if op == "copy_rhs":
-        return at_edges(relation, right_target, _given(right, op, "right"))
-    return binary(
-        op,
-        *broadcast_pair(
-            at_edges(relation, left_target, _given(left, op, "left")),
-            at_edges(relation, right_target, _given(right, op, "right")),
-        ),
-    )
+    parts = []
+    if op != "copy_rhs":
+        parts.append(at_edges(relation, left_target, _given(left, op, "left")))
+    if op != "copy_lhs":
+        parts.append(at_edges(relation, right_target, _given(right, op, "right")))
+    return binary(op, *parts) if len(parts) == 2 else parts[0]
 
 
 def _given(values: Tensor | None, op: str, side: str) -> Tensor:
@@ -92,8 +75,7 @@ def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by
 
     With several edge types numbers and results are dicts by edge type, and edges of all types to a node share a sum.
     """
-    if norm_by not in ("dst", "src"):
-        raise SchemaError(f"norm_by must be 'dst' or 'src', but is {shown(norm_by)}.")
+    choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
     end = 2 if norm_by == "dst" else 0
     if len(edge_types) == 1:
@@ -136,8 +118,7 @@ def reverse(
 @replaces("dgl.ops.segment", "segment_reduce", kind=None)
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
     """Return the sum, mean, max or min of each segment of the rows."""
-    if reducer not in REDUCERS:
-        raise SchemaError(f"unknown reduce function {shown(reducer)}; choose one of {', '.join(REDUCERS)}.")
+    choice("reduce function", reducer, REDUCERS, SchemaError)
     return _segments(seglen, value).reduce(value, reducer)
 
 

@@ -13,11 +13,9 @@ from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.tensor_graph.arguments import batch_numbers, frames, graph_slots, numbers_of_nodes, relations
 from dgl_tuplepack.tensor_graph.dispatch import install_beside_dgl
-from dgl_tuplepack.tensor_graph.functions import Apply, messages_of
-from dgl_tuplepack.tensor_graph.message_passing import applied, propagate, propagate_each
+from dgl_tuplepack.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
 from dgl_tuplepack.tensor_graph.refusals import refusal
-from dgl_tuplepack.tensor_graph.structure import Structure
-from dgl_tuplepack.tensor_graph.types import Types
+from dgl_tuplepack.tensor_graph.structure import Structure, Types
 from dgl_tuplepack.tensor_graph.views import EdgeView, FeatureView, NodeView
 
 Value = TypeVar("Value")

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import choice
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.tensor_graph.dispatch import replaces
-from dgl_tuplepack.tensor_graph.functions import REDUCERS
 from dgl_tuplepack.tensor_graph.graph import TensorGraph
 from dgl_tuplepack.tensor_graph.groups import Groups
+from dgl_tuplepack.tensor_graph.messages import REDUCERS
 
 
 class _Rows(NamedTuple):
@@ -50,8 +50,7 @@ def readout_edges(
 
 
 def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
-    if op not in REDUCERS:
-        raise SchemaError(f"unknown readout {shown(op)}; choose one of {', '.join(REDUCERS)}.")
+    choice("readout", op, REDUCERS, SchemaError)
     values = rows.features[feat]
     if weight is not None:
         values = values * rows.features[weight]

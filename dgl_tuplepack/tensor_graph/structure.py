@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._checks import choice, shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.tensor_graph.groups import groups_of
-from dgl_tuplepack.tensor_graph.relation import Relation
-from dgl_tuplepack.tensor_graph.types import Types
+from dgl_tuplepack.tensor_graph.groups import Relation, groups_of
+
+
+class Types:
+    """Node types and canonical edge types of a graph, in their order."""
+
+    def __init__(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> None:
+        self.node_types = list(node_types)
+        self.edge_types = list(edge_types)
+        sources = [source for source, _, _ in edge_types]
+        destinations = [destination for _, _, destination in edge_types]
+        self.is_unibipartite = bool(edge_types) and not any(each in destinations for each in sources)
+        self.source_types = self.destination_types = self.node_types
+        if self.is_unibipartite:
+            self.destination_types = [each for each in node_types if each in destinations]
+            self.source_types = [each for each in node_types if each not in destinations]
+
+    def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
+        """Return a node type; the only one if `name` is None."""
+        types = self.node_types if among is None else among
+        if name is not None and name in types:
+            return name
+        if name is not None:
+            raise SchemaError(f"unknown node type {shown(name)}; the graph has {types}.")
+        if len(types) == 1:
+            return types[0]
+        raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
+
+    def edge_type(self, name: str | EdgeType | None) -> EdgeType:
+        """Return a canonical edge type, also from its middle name; the only one if `name` is None."""
+        fitting = [each for each in self.edge_types if name is None or name in (each, each[1])]
+        if len(fitting) == 1:
+            return fitting[0]
+        if name is None:
+            raise SchemaError(
+                f"the graph has the edge types {self.edge_types}, but no type is named; name one of them."
+            )
+        if fitting:
+            raise SchemaError(f"the edge type {name!r} is ambiguous; give one of {fitting}.")
+        raise SchemaError(f"unknown edge type {shown(name)}; the graph has {self.edge_types}.")
 
 
 class Structure:
@@ -162,14 +200,11 @@ class Structure:
         """Source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three of them ("all")."""
         if order not in ("eid", None):
             raise UnsupportedError(f"a TensorGraph gives edges in their own order, 'eid', but was asked for {order!r}.")
+        choice("form of edges", form, ("uv", "eid", "all"), SchemaError)
         relation = self.relations[self.types.edge_type(etype)]
         if form == "uv":
             return relation.src, relation.dst
-        if form == "eid":
-            return relation.numbers()
-        if form == "all":
-            return relation.src, relation.dst, relation.numbers()
-        raise SchemaError(f"unknown form {shown(form)} of edges; choose 'uv', 'eid' or 'all'.")
+        return relation.numbers() if form == "eid" else (relation.src, relation.dst, relation.numbers())
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
         """Source and destination nodes of some edges."""

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import GraphType
-
-if TYPE_CHECKING:
-    from dgl_tuplepack.tensor_graph.structure import Structure
+from dgl_tuplepack.tensor_graph.structure import Structure
 
 
 class FeatureView(MutableMapping[str, Any]):

@@ -72,20 +72,6 @@ def test_labels_are_counted_where_they_are(case: SamplerCase, epoch: int, tasks:
     assert all_there == pytest.approx(samplers[0].graphs_per_batch, rel=1e-14)
 
 
-@given(sampler_cases(too_large=True), st.integers(0, 3))
-def test_weights_are_those_of_dividing_by_the_batch(case: SamplerCase, epoch: int) -> None:
-    samplers = samplers_of(case, epoch, oversize="drop")
-    batches = [batch for sampler in samplers for batch in sampler]
-    expected = np.zeros(len(case.sizes))
-    delivered = len(flat(batches))
-    for batch in batches:
-        for graph in batch:
-            # The mean of all batches' means, times the number of graphs.
-            expected[graph] = delivered / len(batches) / len(batch)
-    for sampler in samplers:
-        np.testing.assert_allclose(sampler.graph_weights(), expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("mask", "part"),
     [

@@ -96,12 +96,6 @@ def test_norms_inside_of_dgls_layers() -> None:
     assert not torch.allclose(out, seeded(pna)(whole, whole.ndata["h"]), atol=1e-3)
 
 
-def test_twirls_has_norms_inside() -> None:
-    make = lambda: dgl.nn.TWIRLSConv(WIDTH, 2, WIDTH, prop_step=2, num_mlp_before=1, dropout=0.0, norm="batch")  # noqa: E731
-    converted = tp.nn.convert(make(), verbose=False)
-    assert any(isinstance(module, tp.nn.MaskedBatchNorm1d) for module in converted.modules())
-
-
 def test_two_node_types() -> None:
     gen = generator(0)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,6 +129,21 @@ def test_dives_hold_every_graph_whatever_the_counts(count):
     assert program.bound <= found.num_packs
     packs = found.dense(5, len(found))
     assert (packs @ sizes <= instance.limits).all()
+
+
+def test_a_pattern_whose_graphs_are_all_packed_is_left_out():
+    """Patterns that are nearly whole are rounded up: 25 times 25/26 of a graph, and 25/26 of the last pattern."""
+    sizes = np.array([[19, 19]] * 50 + [[501, 499], [499, 501]])
+    columns = np.zeros((51, 52), dtype=np.int64)
+    columns[range(50), range(50)] = 26
+    columns[:25, 50] = columns[25:50, 51] = 1
+    columns[50, 50:] = 1
+    instance = Instance(sizes, np.full(52, 25), np.array([1000, 1000]))
+    no_more = replace(linear_duals(instance, Effort(10**9)), found=columns[:0])
+    found = dived(PatternLP(columns, no_more, lambda *_: no_more), instance.counts, 51, 0, 0, Effort(10**9))
+    assert found is not None
+    assert found.num_packs == 50
+    assert (found.packed(52) == 25).all()
 
 
 @pytest.mark.parametrize("seed", [0, 1])

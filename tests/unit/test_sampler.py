@@ -145,22 +145,6 @@ def test_far_epochs_are_epochs_of_their_own(content: str) -> None:
     assert len(set(plans)) == (len(plans) if content == "repack" else 1)
 
 
-def epochs_of(content: str, number: int = 4) -> list[list[list[int]]]:
-    sizes = tp.GraphSizes(np.tile([[1, 1], [2, 1], [3, 2]], (40, 1)))
-    s = tp.PackBatchSampler(sizes, tp.Limits(7, 6), content=content)
-    epochs = []
-    for epoch in range(number):
-        s.set_epoch(epoch)
-        epochs.append(list(s))
-    return epochs
-
-
-@pytest.mark.parametrize("content", ["resample", "repack"])
-def test_random_content_changes_the_graphs(content: str) -> None:
-    packs = [{frozenset(pack) for pack in epoch} for epoch in epochs_of(content)]
-    assert all(len(a & b) < len(a) / 2 for a, b in itertools.combinations(packs, 2))
-
-
 def test_ids_within_a_pack_are_python_integers() -> None:
     # Datasets index lists, and collate functions serialise ids; numpy integers disturb both.
     assert {type(graph) for graph in flat(list(sampler()))} == {int}
@@ -328,16 +312,6 @@ def test_epoch_at_the_first_batch_counts() -> None:
     s.set_epoch(2)
     later.set_epoch(2)
     assert list(iterator) == list(later)
-
-
-def test_an_iteration_under_way_keeps_its_epoch() -> None:
-    for content in ("resample", "repack"):
-        s, alone = sampler(content=content), sampler(content=content)
-        iterator = iter(s)
-        first = next(iterator)
-        s.set_epoch(3)
-        assert len(list(s)) == len(s)
-        assert [first, *iterator] == list(alone)
 
 
 def test_the_sampler_is_its_own_sampler() -> None:

@@ -1,10 +1,7 @@
-"""Plans of later epochs: how long each is kept, when it is made, and that nothing else depends on that."""
+"""Plans of later epochs: how long each is kept, and that nothing else depends on when it is made."""
 
 from __future__ import annotations
 
-import multiprocessing
-import pickle
-import threading
 from typing import Any
 
 import numpy as np
@@ -13,7 +10,6 @@ import pytest
 import dgl_tuplepack as tp
 from dgl_tuplepack._random import key_of
 from dgl_tuplepack.errors import SamplerError
-from dgl_tuplepack.sampler import plans
 from tests.messages import refused
 from tests.samplers import flat
 
@@ -29,32 +25,6 @@ def epoch_of(epoch: int, **settings: Any) -> list[list[int]]:
     s = sampler(**settings)
     s.set_epoch(epoch)
     return list(s)
-
-
-class Calls:
-    """Counts plans and their threads, and may hold them back."""
-
-    def __init__(self) -> None:
-        self.threads: list[str] = []
-        self.limits: list[tp.Limits] = []
-        self.go = threading.Event()
-        self.go.set()
-        self.error: Exception | None = None
-
-    def __call__(self, histogram: Any, limits: tp.Limits, **settings: Any) -> tp.PackPlan:
-        self.threads.append(threading.current_thread().name)
-        self.limits.append(limits)
-        assert self.go.wait(60)
-        if self.error is not None:
-            raise self.error
-        return tp.pack(histogram, limits, **settings)
-
-
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    counted = Calls()
-    monkeypatch.setattr(plans, "pack", counted)
-    return counted
 
 
 @pytest.mark.parametrize("content", ["resample", "repack"])
@@ -82,42 +52,7 @@ def test_repack_is_resampling_with_a_period_of_one(epoch: int) -> None:
     assert epoch_of(epoch, content="repack", replan_every=2) == epoch_of(epoch, content="resample", replan_every=2)
 
 
-def test_the_next_plan_is_made_in_the_last_epoch_of_a_period_alone(calls: Calls) -> None:
-    s = sampler(content="resample", replan_every=3)
-    made = []
-    for epoch in range(7):
-        s.set_epoch(epoch)
-        len(s), s.plan
-        # Nothing is begun before a batch is asked for.
-        iter(s)
-        next(iter(s))
-        plans._Coming.wait_for_all()
-        made.append(len(calls.threads))
-    assert made == [0, 0, 1, 1, 1, 2, 2]
-    assert set(calls.threads) == {"tuplepack-plan"}
-
-
-def test_a_training_that_iterates_an_epoch_twice_plans_once(calls: Calls) -> None:
-    s = sampler(content="repack")
-    list(s)
-    with pytest.warns(UserWarning, match="epoch 0 is iterated again"):
-        list(s)
-    s.set_epoch(1)
-    assert s.plan.num_packs
-    assert calls.threads == ["tuplepack-plan"]
-
-
-def test_batches_do_not_wait_for_the_next_plan(calls: Calls) -> None:
-    s = sampler(content="repack")
-    calls.go.clear()
-    assert list(s) == epoch_of(0, content="resample")
-    calls.go.set()
-    s.set_epoch(1)
-    assert list(s) == epoch_of(1, content="repack")
-
-
 def test_jumps_between_epochs_change_nothing() -> None:
-    """A plan under way for another epoch is not taken for this one."""
     right = [epoch_of(epoch, content="repack") for epoch in range(5)]
     s = sampler(content="repack")
     for epoch in (3, 1, 4, 0, 2, 0):
@@ -136,16 +71,6 @@ def test_the_first_plan_stays_that_of_the_first_epochs() -> None:
     assert first == tp.pack(tp.GraphSizes(ROWS), LIMITS, seed=3).fingerprint
 
 
-def test_later_plans_keep_the_cap_of_the_first(calls: Calls) -> None:
-    """The padded shape is fixed with the first plan: the limits asked for would let packs grow beyond it."""
-    s = sampler(content="repack")
-    assert s.limits.graphs is not None
-    for epoch in range(1, 4):
-        s.set_epoch(epoch)
-        assert s.plan.max_graphs <= s.limits.graphs
-    assert set(calls.limits) == {s.limits} != {LIMITS}
-
-
 def test_a_cap_that_later_plans_would_exceed() -> None:
     """The same searches without the cap put more graphs into a pack than batches have room for."""
     s = sampler(content="repack")
@@ -156,49 +81,6 @@ def test_a_cap_that_later_plans_would_exceed() -> None:
     for epoch in range(1, 6):
         s.set_epoch(epoch)
         assert max(map(len, s)) <= s.limits.graphs
-
-
-def test_an_error_of_the_thread_comes_where_its_plan_is_needed(calls: Calls) -> None:
-    s = sampler(content="repack")
-    calls.error = MemoryError("no room")
-    list(s)
-    s.set_epoch(1)
-    with pytest.raises(MemoryError, match="no room"):
-        list(s)
-    # It is made again, not remembered as failed.
-    calls.error = None
-    assert list(s) == epoch_of(1, content="repack")
-
-
-def test_a_sampler_is_pickled_while_a_plan_is_made(calls: Calls) -> None:
-    """Spawned workers get the sampler with the dataset."""
-    calls.go.clear()
-    s = sampler(content="repack")
-    next(iter(s))
-    copied = pickle.loads(pickle.dumps(s))
-    calls.go.set()
-    copied.set_epoch(1)
-    assert list(copied) == epoch_of(1, content="repack")
-
-
-def say_threads(queue: Any) -> None:
-    queue.put("tuplepack-plan" in [thread.name for thread in threading.enumerate()])
-
-
-def test_a_fork_waits_for_the_plan_under_way(calls: Calls) -> None:
-    """A child that is forked from under it might wait for its locks for ever."""
-    context = multiprocessing.get_context("fork")
-    s = sampler(content="repack")
-    calls.go.clear()
-    next(iter(s))
-    threading.Timer(0.3, calls.go.set).start()
-    queue = context.SimpleQueue()
-    process = context.Process(target=say_threads, args=(queue,))
-    assert not calls.go.is_set()
-    process.start()
-    assert calls.go.is_set()
-    assert queue.get() is False
-    process.join()
 
 
 def test_ranks_share_the_plans_of_a_period() -> None:

@@ -77,11 +77,6 @@ def test_graphs_go_into_the_fullest_pack_that_has_room(nodes: list[int], lookahe
     assert packs_of(nodes, lookahead) == packs
 
 
-def test_a_stream_may_be_iterated_again() -> None:
-    packer: Any = tp.StreamPacker([(3, 3), (8, 8), (7, 7)], LIMITS, size_of=itself)
-    assert list(packer) == list(packer) == [[(3, 3), (7, 7)], [(8, 8)]]
-
-
 def test_an_iterator_serves_once() -> None:
     """The second epoch would be empty, or lack what waited when the first was left."""
     for source in (iter([(3, 3), (8, 8)]), itertools.cycle([(3, 3), (8, 8)])):
@@ -166,14 +161,6 @@ def test_workers_of_all_ranks_share_the_stream(workers: int, ranks: int) -> None
         ]
         assert sorted(found) == sorted(pack for packs in alone for pack in packs)
     assert sorted(seen) == list(range(101))
-
-
-def test_ranks_with_different_numbers_of_workers() -> None:
-    items = [((1 + i % 5, 1 + i % 7), i) for i in range(101)]
-    for rank, workers in enumerate([0, 1, 3]):
-        packer: Any = tp.StreamPacker(items, LIMITS, lookahead=10, size_of=first, num_replicas=3, rank=rank)
-        loader = DataLoader(packer, batch_size=None, num_workers=workers, collate_fn=itself)
-        assert sorted(i for pack in loader for _, i in pack) == list(range(rank, 101, 3))
 
 
 class Shuffled(IterableDataset[Any]):

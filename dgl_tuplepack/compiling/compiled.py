@@ -1,0 +1,332 @@
+"""What `compile` returns: a function or module that is compiled at its first call, and for each new set of shapes."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack.compiling import breaks, torch_private
+from dgl_tuplepack.compiling.check import Checked, Draws, check_call
+from dgl_tuplepack.compiling.reference import is_running
+from dgl_tuplepack.compiling.signatures import (
+    arguments_of,
+    described,
+    device_of,
+    differences,
+    is_number,
+    signature_of,
+)
+from dgl_tuplepack.errors import CompileError
+
+# A comparison that shows nothing, as of a batch of padding alone, is made again with the next batch, this often.
+_MOST_COMPARISONS = 4
+
+
+class CompiledFunction:
+    """A function that is compiled when it is called for the first time, and for each new set of shapes."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        options: dict[str, Any],
+        settings: dict[str, Any],
+        most: int,
+        warns: bool,
+        check: bool | str,
+    ) -> None:
+        if not isinstance(function, nn.Module):
+            functools.update_wrapper(self, function)
+        self._arguments = function, options, settings, most, warns, check
+        self._function, self._options, self._settings = function, options, settings
+        self._most, self._warns, self._check = most, warns, check
+        self._has_recurrent_layers = self._has_failed = False
+        # Whether each has been shown.
+        self._warnings: dict[str, bool] = {}
+        self._inductor_options: dict[str, Any] = {}
+        self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
+        self._seen: list[dict[str, str]] = []
+        self._signatures: set[Any] = set()
+        # Comparisons that may still be needed to show that the code that was compiled last is right.
+        self._comparisons = _MOST_COMPARISONS if check else 0
+        self._compiled: Callable[..., Any] | None = None
+        # Threads that call it at the same time compile it once.
+        self._lock = threading.RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy compiles for itself."""
+        return CompiledFunction, self._arguments
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._name}>"
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether calls run compiled code: not before the first one, nor where torch's compiler has failed."""
+        return self._compiled is not None and self._compiled is not self._function
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Bind to an instance, where a method is compiled by a decorator."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled function."""
+        if torch.compiler.is_compiling() or is_running():
+            # A larger compiled function traces this one, or a comparison runs it uncompiled.
+            return self._function(*args, **kwargs)
+        signature = signature_of((args, kwargs))
+        if signature not in self._signatures:
+            self._prepare(signature, args, kwargs)
+        elif self._comparisons:
+            self._compare_once(args, kwargs)
+        before = _traces.number
+        result = self._run(args, kwargs)
+        if _traces.number != before and self._check:
+            # Torch has compiled again: for another mode, number of threads, attribute, model ...
+            self._comparisons = _MOST_COMPARISONS
+            self._compare_once(args, kwargs)
+        for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
+            self._warnings[text] = True
+            warnings.warn(text, stacklevel=2)
+        return result
+
+    def _prepare(self, signature: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compile for a new signature, and compare with the uncompiled function before anything is written."""
+        with self._lock:
+            leaves = arguments_of(self._function, args, kwargs)
+            self._check_arguments(leaves)
+            if self._compiled is None:
+                self._device = device_of(leaves.values())
+                self._compiled = self._by_torch(self._device)
+            shapes = {path: described(value) for path, value in leaves.items()}
+            if shapes not in self._seen:
+                if self._settings["dynamic"] is False:
+                    self._check_number(leaves, shapes)
+                    self._comparisons = _MOST_COMPARISONS if self._check else 0
+                self._seen.append(shapes)
+            text = f"compiling {self._name} (15 to 40 s; 2 to 4 s from torch's cache on disk)"
+            with progress_bar(desc=text, bar_format="{desc}", leave=False):
+                self._compare_once(args, kwargs)
+            self._signatures.add(signature)
+
+    def _compare_once(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Compare, unless another thread has shown meanwhile that the code is right."""
+        with self._lock:
+            if not self._comparisons or not self.is_compiled:
+                return
+            found = self._compare(args, kwargs)
+            self._comparisons = 0 if found.is_conclusive else self._comparisons - 1
+            if found.skipped and self.is_compiled:
+                self._warnings.setdefault(
+                    f"{self._name} is not compared with uncompiled code ({found.skipped}); compare some losses "
+                    "yourself. check=False hides this warning.",
+                    False,
+                )
+            if found.not_finite:
+                self._warnings.setdefault(
+                    f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, also "
+                    "uncompiled; for missing labels use tp.nn.masked_loss, for distances of padding coordinates=.",
+                    False,
+                )
+
+    def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Checked:
+        """Compare a call with the uncompiled function; CompileError if it differs, or cannot be repeated."""
+        leaves = arguments_of(self._function, args, kwargs)
+        try:
+            found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
+        except Exception as error:
+            # Code for gradients is generated in the backward pass.
+            if not torch_private.is_compiler_failure(error):
+                raise
+            self._compiled = self._after_failure(error)
+            return self._compare(args, kwargs) if self.is_compiled else Checked()
+        if found.writes:
+            raise CompileError(
+                f"{self._name} writes to {found.writes}, so it cannot be called twice to compare compiled with "
+                "uncompiled results; return a new tensor, make it a buffer of a module, or give check=False."
+            )
+        if found.difference:
+            self._report(found.difference)
+        return found
+
+    def _draws(self) -> Draws:
+        """Return how compiled code draws random numbers."""
+        if self._settings.get("backend") in ("eager", "aot_eager") or self._inductor_options.get("fallback_random"):
+            return Draws.AS_UNCOMPILED
+        return Draws.UNIFORM if torch_private.PASS_OPTION in self._inductor_options else Draws.OTHERWISE
+
+    def _report(self, difference: str) -> None:
+        """Raise, or warn and stay uncompiled, if compiled and uncompiled results differ."""
+        text = f"torch {torch.__version__} compiles {self._name} wrongly: {difference}"
+        if self._check != "warn":
+            raise CompileError(
+                f"{text}; call the function itself, as check='warn' does, try another version of torch, or simplify "
+                "the function until both agree."
+            )
+        warnings.warn(f"{text}; it stays uncompiled.", stacklevel=6)
+        self._compiled = self._function
+
+    def _by_torch(self, device: str) -> Callable[..., Any]:
+        """Return the function with torch's compiler behind it, which works at the first call."""
+        ours: Mapping[str, Any] = {}
+        if torch_private.is_inductor(self._settings):
+            if (problem := torch_private.problem_at_start()) is not None:
+                return self._uncompiled(problem)
+            ours = torch_private.our_options(device)
+        self._inductor_options = {**ours, **self._options}
+        own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._most)}
+        settings = {**torch_private.supported_arguments(own_limit), **self._settings}
+        # Else functions that are compiled would share what torch keeps of a counted one.
+        function = _counted(self._function) if "isolate_recompiles" in settings else self._function
+        compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
+        return compiled
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        compiled = self._compiled
+        assert compiled is not None
+        try:
+            with torch_private.recurrent_layers_traced(self._has_recurrent_layers):
+                return compiled(*args, **kwargs)
+        except Exception as error:
+            if torch_private.is_about_recurrent_layers(error) and not self._has_recurrent_layers:
+                self._has_recurrent_layers = True
+                return self._run(args, kwargs)
+            fails = torch_private.is_compiler_failure(error) and torch_private.is_inductor(self._settings)
+            if fails and compiled is not self._function:
+                with self._lock:
+                    # Another thread may have reacted meanwhile.
+                    if self._compiled is compiled:
+                        self._compiled = self._after_failure(error)
+                return self._run(args, kwargs)
+            self._explain(error, args, kwargs)
+            raise
+
+    def _after_failure(self, error: Exception) -> Callable[..., Any]:
+        """Compile once more where no damaged file can be the cause, or leave the function uncompiled."""
+        if not self._has_failed and torch_private.use_another_cache():
+            self._has_failed = True
+            return self._by_torch(self._device)
+        return self._uncompiled(f"torch's compiler fails ({breaks.with_remedy(torch_private.reason_of(error))})")
+
+    def _uncompiled(self, problem: str) -> Callable[..., Any]:
+        warnings.warn(f"tp.compile leaves {self._name} uncompiled, which is slower: {problem}.", stacklevel=5)
+        return self._function
+
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise a clearer error in place of one of torch's tracer; return if it is another one."""
+        if torch_private.is_recompile_limit(error):
+            raise CompileError(
+                f"{self._name} has been compiled too often, for what differs between its calls "
+                f"({torch_private.reason_of(error)}); keep modes, attributes and global variables that "
+                "it reads as they are, or make numbers tensors."
+            ) from error
+        if torch_private.is_error_of_function(error):
+            # The function's own error, which it raises uncompiled, is clearer than what the tracer makes of it.
+            try:
+                self._function(*args, **kwargs)
+            except Exception as own:
+                raise own from None
+        if torch_private.is_graph_break(error) or torch_private.is_error_of_function(error):
+            raise CompileError(breaks.explanation(self._name, error)) from error
+
+    def _check_arguments(self, leaves: Mapping[str, Any]) -> None:
+        """Refuse graphs where tensors are needed."""
+        for path, value in leaves.items():
+            kind = type(value)
+            if any(each.__module__.partition(".")[0] == "dgl" for each in kind.__mro__) and hasattr(value, "num_nodes"):
+                raise CompileError(
+                    f"{path} of {self._name} is a {kind.__name__}, which cannot be compiled; give batch.tensors, "
+                    f"whose .graph takes its place in the layers of DGL (or tp.TensorGraph from its endpoints)."
+                )
+            if hasattr(kind, "row_masks") and hasattr(kind, "tensors"):
+                raise CompileError(
+                    f"{path} of {self._name} is a {kind.__name__}, whose counts differ between batches, so that each "
+                    f"would be compiled again; give {path}.tensors, which holds tensors alone and a .graph of them."
+                )
+
+    def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:
+        """Warn or raise if the function has been compiled for other shapes."""
+        if not self._seen:
+            return
+        changed = min((differences(before, now) for before in self._seen), key=len)
+        text = ", ".join(f"{path} is {new} (expected {old})" for path, old, new in changed[:4])
+        text += f", and {len(changed) - 4} others" if len(changed) > 4 else ""
+        if all(is_number(leaves.get(path)) for path, *_ in changed):
+            remedy = "a Python number is part of compiled code: give a 0-dimensional tensor, torch.tensor(value)"
+        else:
+            remedy = (
+                "give batches of one shape, as PaddedCollate and GraphStore.padded do, or allow several with shapes=, "
+                "or changing ones with dynamic=True"
+            )
+        if len(self._seen) >= self._most:
+            raise CompileError(
+                f"{self._name} is compiled for {self._most} shapes at most (shapes={self._most}), and this call needs "
+                f"another one: {text}; {remedy}."
+            )
+        if self._warns and len(self._seen) == 1:
+            warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
+
+
+class CompiledModule(nn.Module):
+    """A module whose forward pass is compiled; attributes, parameters and modes are those of the module it holds."""
+
+    def __init__(self, module: nn.Module, compiled: Callable[..., Any]) -> None:
+        super().__init__()
+        self._call_compiled = compiled
+        self.training = module.training
+        # From here on, other attributes are set on this one.
+        self._orig_mod = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled module."""
+        return self._call_compiled(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Find attributes of the module that is compiled."""
+        held = self.__dict__.get("_modules", {})
+        if name == "_orig_mod" or "_orig_mod" not in held:
+            return super().__getattr__(name)
+        return getattr(held["_orig_mod"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set attributes on the module that is compiled, which reads them."""
+        if name in self.__dict__ or name == "_orig_mod" or "_orig_mod" not in self.__dict__.get("_modules", {}):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._orig_mod, name, value)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self._orig_mod!r}>"
+
+
+class _Traces(threading.local):
+    """How often torch's tracer has followed functions in this thread: what torch compiles again, it traces again."""
+
+    number = 0
+
+
+_traces = _Traces()
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does the same, and counts when it is traced."""
+    # The tracer calls it, and takes the result for a constant. Here, since torch loads its compiler for this.
+    count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
+
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            count()
+        return function(*args, **kwargs)
+
+    return traced
+
+
+def _count() -> int:
+    _traces.number += 1
+    return 0
