@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack.graphs.build import (
+    build_batches,
     dgl_and_formats,
     frame_maker,
     graph_of_types,
@@ -15,7 +16,6 @@ from dgl_tuplepack.graphs.build import (
     relation,
     set_batch,
 )
-from dgl_tuplepack.graphs.joining import build_batches
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
 

@@ -48,3 +48,10 @@ class GraphBlock:
 
     def __len__(self) -> int:
         return len(next(iter(self.num_nodes.values())))
+
+    def column(self, column: tuple[str, Any, str]) -> Array:
+        """Return a feature or label by its content, type and name."""
+        content, t, name = column
+        by_type: Any = self.node_features if content == "node_feature" else self.edge_features
+        values: Array = self.labels[name] if content == "label" else by_type[t][name]
+        return values

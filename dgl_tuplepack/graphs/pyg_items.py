@@ -15,9 +15,9 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import check_position, parts_of
-from dgl_tuplepack.graphs.plain_graph import PlainGraph
+from dgl_tuplepack.graphs.merge import JoinedGraphs
 from dgl_tuplepack.graphs.pyg_chunk import (
     Chunk,
     check_kind,
@@ -179,7 +179,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
     return components_of(types.nodes, [*types.edges]), np.stack([*chunk.counts(types).values()], axis=1)
 
 
-def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> PlainGraph:
+def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
     """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
     for data, place in zip(graphs, where, strict=True):
         check_kind(data, place, schema.pyg is not None)
@@ -194,32 +194,28 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     _check_types(chunk, types)
     counts, ends, columns = _parts(schema, chunk)
     device = next(iter(ends.values())).device
-    totals = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
+    lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def shifted(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        first = torch.repeat_interleave(totals[t].cumsum(0) - totals[t], totals[e])
+        first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
 
-    return PlainGraph(
-        ({t: totals[t] for t in schema.node_types}, {e: totals[e] for e in schema.edge_types}),
+    return JoinedGraphs(
+        {**{t: int(number.sum()) for t, number in counts.items()}, None: len(graphs)},
+        lengths,
         {e: (shifted(both[:, 0], e, e[0]), shifted(both[:, 1], e, e[2])) for e, both in ends.items()},
-        {t: {n: columns["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
-        {e: {n: columns["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
-        {n: columns["label", None, n] for n in schema.labels},
+        columns,
     )
 
 
 def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
     """Return graphs, which the schema fits, as a block."""
-    counts, ends, found = _parts(schema, chunk)
-    columns: dict[Any, Array] = {column: as_array(values) for column, values in found.items()}
+    counts, ends, columns = _parts(schema, chunk)
     return GraphBlock(
         {t: counts[t] for t in schema.node_types},
         {e: counts[e] for e in schema.edge_types},
         {e: (as_array(both[:, 0]), as_array(both[:, 1])) for e, both in ends.items()},
-        {t: {n: columns["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
-        {e: {n: columns["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
-        {n: columns["label", None, n] for n in schema.labels},
+        *schema.arranged(lambda column: as_array(columns[column])),
     )
 
 

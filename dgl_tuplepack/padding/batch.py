@@ -14,7 +14,7 @@ from torch import Tensor
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.joining import build_batches
+from dgl_tuplepack.graphs.build import build_batches
 from dgl_tuplepack.graphs.named import key_of, name_of_type, own_type
 from dgl_tuplepack.graphs.pyg_layout import PygLayout
 from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column

@@ -13,7 +13,7 @@ import numpy as np
 from dgl_tuplepack._checks import as_ids
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.relations import Column, check_values
+from dgl_tuplepack.graphs.relations import check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -72,22 +72,18 @@ class StoreWriter:
         check_values(
             self._schema,
             lambda t: block.num_nodes[t] if isinstance(t, str) else block.num_edges[t],
-            lambda column: _values_of(block, column),
+            block.column,
             lambda i: f"graph {self._num_graphs + i}",
         )
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
-            for name in self._schema.node_features[t]:
-                self._writers["node_feature", t, name].append(block.node_features[t][name])
         for e in self._schema.edge_types:
             self._append_offsets("edge_offsets", e, block.num_edges[e])
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
                 self._check_endpoints(values, block.num_edges[e], block.num_nodes[node_type])
                 self._writers[end, e, None].append(values)
-            for name in self._schema.edge_features[e]:
-                self._writers["edge_feature", e, name].append(block.edge_features[e][name])
-        for name in self._schema.labels:
-            self._writers["label", None, name].append(block.labels[name])
+        for column, _ in self._schema.columns():
+            self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
@@ -134,13 +130,6 @@ class StoreWriter:
         """Close all files, complete or not."""
         for writer in self._writers.values():
             writer.close()
-
-
-def _values_of(block: GraphBlock, column: Column) -> Array:
-    content, t, name = column
-    by_type: Any = block.node_features if content == "node_feature" else block.edge_features
-    values: Array = block.labels[name] if content == "label" else by_type[t][name]
-    return values
 
 
 def write_store(
