@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
@@ -63,7 +64,8 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
 
     def counted(end: Tensor, e: EdgeType, t: str) -> Array:
         """Return endpoints that count the nodes of their graph."""
-        return as_array(end).astype(np.int64) - np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
+        first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
+        return as_array(end).astype(np.int64) - first
 
     return GraphBlock(
         {t: lengths[t] for t in schema.node_types},
@@ -84,10 +86,10 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
 
     def column(key: Column) -> Sequence[Tensor]:
         values = as_tensor(block.column(key), schema.spec_of(key).dtype)
-        return values.unbind() if key[1] is None else values.split(numbers[key[1]])
+        return values.unbind() if key[1] is None else torch.split(values, numbers[key[1]])
 
     def endpoints(ends: Array, e: EdgeType) -> Sequence[Tensor]:
-        return as_tensor(ends.astype(np.int64, copy=False), schema.idtype).split(numbers[e])
+        return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
 
     nodes, edges, labels = schema.arranged(column)
     both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}

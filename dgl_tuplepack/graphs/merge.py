@@ -76,10 +76,10 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
 
 
 def _nothing(schema: Schema) -> JoinedGraphs:
-    none, types = torch.empty(0, dtype=torch.int64, device="cpu"), (*schema.node_types, *schema.edge_types)
+    none, types = torch.empty(0, dtype=torch.int64, device="cpu"), [*schema.types.values()]
     columns = {column: spec.filled(0, 0) for column, spec in schema.columns()}
     return JoinedGraphs(
-        dict.fromkeys((*types, None), 0), dict.fromkeys(types, none), dict.fromkeys(schema.edge_types, (none, none)),
+        dict.fromkeys([*types, None], 0), dict.fromkeys(types, none), dict.fromkeys(schema.edge_types, (none, none)),
         columns,
     )  # fmt: skip
 

@@ -107,7 +107,8 @@ class Part:
 
     def item(self, graph_id: int) -> Any:
         """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs as a dict in its place."""
-        schema, spans = self.schema, {}
+        schema, spans = self.schema, dict[Any, slice]()
+        spans[None] = slice(graph_id, graph_id + 1)
         for t, most in self.rows.items():
             first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
             if not 0 <= first <= last <= most:
@@ -121,9 +122,8 @@ class Part:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        rows: dict[GraphType | None, slice] = {**spans, None: slice(graph_id, graph_id + 1)}
-        nodes, edges, labels = schema.arranged(lambda column: self._tensor(column, rows[column[1]]))
-        graph = build_item(schema.graph_names, endpoints, number, nodes, edges)
+        *features, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        graph = build_item(schema.graph_names, endpoints, number, *features)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def _tensor(self, key: Key, rows: slice) -> Tensor:
