@@ -122,8 +122,8 @@ class Part:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        *features, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
-        graph = build_item(schema.graph_names, endpoints, number, *features)
+        of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        graph = build_item(schema.graph_names, endpoints, number, of_nodes, of_edges)
         return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
     def _tensor(self, key: Key, rows: slice) -> Tensor:
