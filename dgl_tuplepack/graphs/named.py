@@ -13,12 +13,10 @@ from typing import Any, TypeVar
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, SEPARATOR, EdgeType, GraphType
 
 Value = TypeVar("Value")
 
-# Between the name of a graph and a type of it.
-SEPARATOR = "/"
 # Component names have colons.
 _NOT_IN_NAMES = (SEPARATOR, ":")
 
@@ -146,11 +144,6 @@ def own_type(t: Any) -> Any:
 def name_of_type(t: GraphType) -> str:
     """Return the name of the graph that has a type."""
     return (t if isinstance(t, str) else t[0]).partition(SEPARATOR)[0]
-
-
-def key_of(t: Any) -> Any:
-    """Return what users call a type: the edges of a homogeneous graph by its name, as its nodes."""
-    return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 
 def part_of(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:

@@ -187,7 +187,7 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
         {**{t: int(number.sum()) for t, number in counts.items()}, None: len(graphs)},
         lengths,
         {e: (shifted(both[:, 0], e, e[0]), shifted(both[:, 1], e, e[2])) for e, both in ends.items()},
-        columns,
+        {column: values.to(device) for column, values in columns.items()},
     )
 
 

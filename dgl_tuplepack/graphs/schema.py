@@ -23,7 +23,6 @@ from dgl_tuplepack.graphs.named import (
     count,
     features_of,
     is_pyg,
-    key_of,
     located_types,
     names_of,
     types_in,
@@ -125,8 +124,7 @@ class Schema:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of the components of a size: node types, then edge types."""
-        named = bool(self.graph_names)
-        return components_of(self.node_types, list(map(key_of, self.edge_types)) if named else self.edge_types, named)
+        return components_of(self.node_types, self.edge_types, bool(self.graph_names))
 
     @functools.cached_property
     def types(self) -> dict[str, GraphType]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,11 +13,11 @@ import numpy as np
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
-from dgl_tuplepack.graphs.items import is_iterable, parts_of
-from dgl_tuplepack.graphs.named import check_types, is_pyg, key_of, names_of
+from dgl_tuplepack.graphs.items import Identified, WithIds, is_iterable, parts_of
+from dgl_tuplepack.graphs.named import check_types, is_pyg, names_of
 from dgl_tuplepack.graphs.transform import counts_in
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources.kind import Source
+from dgl_tuplepack.sources.kind import Source, resolve
 
 _PROGRESS_FROM = 50_000
 
@@ -77,6 +79,27 @@ class Items(Source):
         return self._given if self._is_indexed else list(self.items())
 
 
+class Wrapped(Source):
+    """The wrapped source itself, with positions as the ids of its items."""
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise what `with_ids` returns."""
+        if not isinstance(given, WithIds):
+            return None
+        inner = resolve(given.dataset)
+        source = copy.copy(inner)
+        # Positions replace ids inside items; blocks count graphs by position.
+        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
+        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
+        return source
+
+
+def _with_ids(dataset: Any) -> Any:
+    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    return None if dataset is None else WithIds(dataset)
+
+
 class SizeReader:
     """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
 
@@ -87,9 +110,7 @@ class SizeReader:
         self._levels, self._where = levels, where
         counts, self._names = self._counts(first, where)
         self._types = tuple(counts)
-        node_types, edge_types = _by_kind(self._types)
-        named = bool(self._names)
-        self.components = components_of(node_types, list(map(key_of, edge_types)) if named else edge_types, named)
+        self.components = components_of(*_by_kind(self._types), bool(self._names))
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""

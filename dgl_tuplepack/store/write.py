@@ -72,7 +72,7 @@ class StoreWriter:
         def where(i: int) -> str:
             return f"graph {self._num_graphs + i}"
 
-        lengths = {**block.num_nodes, **block.num_edges}
+        lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
         check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
