@@ -26,28 +26,6 @@ def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return path
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    PLAN.save(tmp_path / "plan.json")
-    loaded = PackPlan.load(tmp_path / "plan.json")
-    assert loaded.fingerprint == PLAN.fingerprint
-    assert loaded.histogram == PLAN.histogram
-    assert loaded.limits == PLAN.limits
-    for name in ("num_packs", "lower_bound", "method", "heuristic", "seed", "efficiency"):
-        assert getattr(loaded, name) == getattr(PLAN, name), name
-    assert dict(loaded.versions) == dict(PLAN.versions)
-    assert set(loaded.versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
-
-
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    PLAN.save(path)
-    whole = path.read_bytes().rstrip()
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
-        with pytest.raises(FormatError, match="not valid JSON"):
-            PackPlan.load(path)
-
-
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
@@ -71,15 +49,4 @@ def test_a_changed_file_is_refused(
 ) -> None:
     path = altered(tmp_path / "plan.json", change)
     with refused(FormatError, str(path), *parts):
-        PackPlan.load(path)
-
-
-KEYS = ("histogram", "limits", "offsets", "classes", "multiplicities", "repeats", "lower_bound", "method", "seed",
-        "heuristic", "versions", "fingerprint", "checksum", "random_ties")  # fmt: skip
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_missing_part_is_named(tmp_path: Path, key: str) -> None:
-    path = altered(tmp_path / "plan.json", lambda d: d.pop(key))
-    with refused(FormatError, str(path), "no valid plan", key):
         PackPlan.load(path)
