@@ -78,7 +78,7 @@ class GraphTransform:
         before = states() if is_watched else None
         # Some transforms of DGL write into the features that they are given.
         graph = _copied(part.graph)
-        counts = counts_in(graph, where, self.levels)
+        counts = _counts(graph, where, self.levels)
         try:
             found = self.transform(graph)
         except Exception as error:
@@ -130,7 +130,7 @@ class GraphTransform:
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
-        now = counts_in(found, where, self.levels)
+        now = _counts(found, where, self.levels)
         remedy = (
             "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
             "writes a store, or apply it to the dataset before sizes are read."
@@ -225,7 +225,7 @@ def _copied(graph: Any) -> Any:
     return copied
 
 
-def counts_in(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
+def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
     """Return the nodes and edges of each type of a graph, of named graphs together, or of one of PyG."""
     if not is_pyg(graph):
         return counts_of(graph)

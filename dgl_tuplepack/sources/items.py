@@ -14,8 +14,7 @@ from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
 from dgl_tuplepack.graphs.items import Identified, WithIds, is_iterable, parts_of
-from dgl_tuplepack.graphs.named import check_types, is_pyg, names_of
-from dgl_tuplepack.graphs.transform import counts_in
+from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources.kind import Source, resolve
 
@@ -121,7 +120,11 @@ class SizeReader:
 
     def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
         graph = parts_of(item, where).graph
-        return counts_in(graph, where, self._levels), names_of(graph)
+        if not is_pyg(graph):
+            return counts_of(graph), names_of(graph)
+        from dgl_tuplepack.graphs.pyg_items import counts_of_graph
+
+        return counts_of_graph(graph, where, self._levels or {}), ()
 
 
 def _by_kind(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
