@@ -12,7 +12,7 @@ from torch import Tensor
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.build import build_batch
-from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of
+from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of, taken_apart
 from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
@@ -55,12 +55,8 @@ class TransformingCollate:
 
 def _transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
     """Transform graphs of items; without `keeps_ids`, the items have lost what `CollatedView` added to them."""
-    where = [f"graph {item.id}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
-    parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
-    epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
-    found = transform(parts, where, epoch)
     made = []
-    for item, part in zip(items, found, strict=True):
+    for item, part in zip(items, transform(*taken_apart(items)), strict=True):
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
         made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)

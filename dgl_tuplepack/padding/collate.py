@@ -11,7 +11,7 @@ from torch import Tensor
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import SchemaError, TransformError
-from dgl_tuplepack.graphs.items import Identified, Parts, as_item, is_iterable, parts_of, shape_of
+from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
@@ -157,10 +157,7 @@ class PaddedCollate:
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
         told = shape_of(items)
-        items = list(items)
-        where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
-        parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
-        epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
+        parts, where, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, where, epoch)
             where = [f"{name} after the transform {self._transform.name}" for name in where]

@@ -138,13 +138,14 @@ class Part:
         """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out."""
         self.check_positions()
         for first in range(0, self.num_graphs, _BLOCK):
-            yield self._block(slice(first, min(first + _BLOCK, self.num_graphs)))
+            yield block_of(self.schema, *self._within(slice(first, min(first + _BLOCK, self.num_graphs))))
 
-    def _block(self, graphs: slice) -> GraphBlock:
+    def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
+        """Return functions to the lengths of some graphs by type, and to their rows of an array."""
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         rows[None] = graphs
-        return block_of(self.schema, lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]]))
+        return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
         """Report that the offsets of a graph are outside the store."""
@@ -197,14 +198,8 @@ class Part:
 
     def _check_relations(self, graphs: slice) -> None:
         """Check ties and indices of some graphs, whose offsets are checked."""
-        ends = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         try:
-            check_values(
-                self.schema,
-                lambda t: np.diff(ends[t]),
-                lambda key: self.values(key, graphs if key[1] is None else slice(ends[key[1]][0], ends[key[1]][-1])),
-                lambda i: f"graph {graphs.start + i}",
-            )
+            check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
         except SchemaError as error:
             raise FormatError(
                 f"{self.path} holds what its ties or indices rule out: {error} The store is damaged, write it again."
