@@ -52,9 +52,6 @@ def hetero(seed: int = 0, users: int = 2, items: int = 3, edges: tuple[int, int,
     )  # fmt: skip
 
 
-HETERO_LIMITS = tp.Limits({USER: 5, ITEM: 8}, {"follows": 6, "buys": 7, "pleases": 4}, graphs=3)
-
-
 # Exact batches ------------------------------------------------------------------------------------------------
 
 
