@@ -7,8 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from dgl_tuplepack.graphs.build import dgl_and_formats, graph_of_types, joined_relations, relation, set_batch
-from dgl_tuplepack.graphs.joining import build_batches
+from dgl_tuplepack.graphs.build import (
+    build_batches,
+    dgl_and_formats,
+    graph_of_types,
+    joined_relations,
+    relation,
+    set_batch,
+)
 from dgl_tuplepack.graphs.schema import Schema, as_label
 
 

@@ -17,16 +17,23 @@ Array = NDArray[Any]
 
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
+# Between the name of a named graph and a type of it, see `graphs.named`.
+SEPARATOR = "/"
 
 
-def components_of(
-    node_types: Sequence[str], edge_types: Sequence[EdgeType] | Sequence[str | EdgeType], named: bool = False
-) -> tuple[str, ...]:
+def key_of(t: Any) -> Any:
+    """Return what users call a type of named graphs: the edges of a homogeneous graph by its name, as its nodes."""
+    return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
+
+
+def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], named: bool = False) -> tuple[str, ...]:
     """Names of the components of a size: node types, then edge types; ("nodes", "edges") for one type of each.
 
     `named` says that the types are those of named graphs.
     """
-    if len(node_types) == len(edge_types) == 1 and not named:
+    if named:
+        return (*map(node_component, node_types), *(edge_component(key_of(e)) for e in edge_types))
+    if len(node_types) == len(edge_types) == 1:
         return HOMOGENEOUS
     return (*map(node_component, node_types), *map(edge_component, edge_types))
 
@@ -48,3 +55,10 @@ class GraphBlock:
 
     def __len__(self) -> int:
         return len(next(iter(self.num_nodes.values())))
+
+    def column(self, column: tuple[str, Any, str]) -> Array:
+        """Return a feature or label by its content, type and name."""
+        content, t, name = column
+        by_type: Any = self.node_features if content == "node_feature" else self.edge_features
+        values: Array = self.labels[name] if content == "label" else by_type[t][name]
+        return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.named import part_of
 
 
 @functools.cache
@@ -106,3 +107,19 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
         edges = {e: number.to(idtype) for e, number in edges.items()}
     graph.set_batch_num_nodes(nodes)
     graph.set_batch_num_edges(edges)
+
+
+def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
+    """Return a DGLGraph, or a dict of named ones, of the arguments of `build_graph`."""
+    return _built(names, build_graph, *by_type)
+
+
+def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
+    """Return a batched DGLGraph, or a dict of named ones, of the arguments of `build_batch`."""
+    return _built(names, build_batch, *by_type)
+
+
+def _built(names: Sequence[str], build: Callable[..., Any], *by_type: Mapping[Any, Any]) -> Any:
+    if not names:
+        return build(*by_type)
+    return {name: build(*(part_of(name, each) for each in by_type)) for name in names}

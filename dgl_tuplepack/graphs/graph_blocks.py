@@ -7,16 +7,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.blocks import Array, GraphBlock
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
+from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.items import begins_with_pyg, check_position, parts_of
-from dgl_tuplepack.graphs.joining import edges_by_id
-from dgl_tuplepack.graphs.merge import batch_of, labels_of
+from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels
-from dgl_tuplepack.graphs.relations import Indices, Ties
-from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
-from dgl_tuplepack.graphs.split import split_graphs
+from dgl_tuplepack.graphs.relations import Column, Indices, Ties
+from dgl_tuplepack.graphs.schema import Schema, as_label
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 
 # Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
@@ -58,52 +59,46 @@ def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
     parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
     for i, part in enumerate(parts):
         check_position(part.id, begin + i, where[i])
-    batch = batch_of(schema, [part.graph for part in parts], where)
-    labels = labels_of(batch, schema, parts, where)
-    nodes = {t: batch.batch_num_nodes(t).cpu().numpy().astype(np.int64) for t in schema.node_types}
-    edges = {t: batch.batch_num_edges(t).cpu().numpy().astype(np.int64) for t in schema.edge_types}
-    endpoints = {}
-    for t in schema.edge_types:
-        ends = []
-        for node_type, end in zip((t[0], t[2]), edges_by_id(batch, t), strict=True):
-            first_nodes = np.cumsum(nodes[node_type]) - nodes[node_type]
-            ends.append(end.cpu().numpy().astype(np.int64) - np.repeat(first_nodes, edges[t]))
-        endpoints[t] = (ends[0], ends[1])
+    graphs = joined(schema, parts, where)
+    lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
+
+    def counted(end: Tensor, e: EdgeType, t: str) -> Array:
+        """Return endpoints that count the nodes of their graph."""
+        first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
+        return as_array(end).astype(np.int64) - first
+
     return GraphBlock(
-        nodes,
-        edges,
-        endpoints,
-        {t: _features(batch.nodes[t].data, specs) for t, specs in schema.node_features.items()},
-        {t: _features(batch.edges[t].data, specs) for t, specs in schema.edge_features.items()},
-        {name: as_array(label) for name, label in labels.items()},
+        {t: lengths[t] for t in schema.node_types},
+        {e: lengths[e] for e in schema.edge_types},
+        {e: (counted(src, e, e[0]), counted(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
+        *schema.arranged(lambda column: as_array(graphs.columns[column])),
     )
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
     """Yield pairs (DGLGraph or named graphs, label) of all graphs in blocks; without labels, the label is None."""
     for block in blocks:
-        graphs = split_graphs(
+        yield from _items(schema, block)
+
+
+def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
+    numbers = {t: counts.tolist() for t, counts in (*block.num_nodes.items(), *block.num_edges.items())}
+
+    def column(key: Column) -> Sequence[Tensor]:
+        values = as_tensor(block.column(key), schema.spec_of(key).dtype)
+        return values.unbind() if key[1] is None else torch.split(values, numbers[key[1]])
+
+    def endpoints(ends: Array, e: EdgeType) -> Sequence[Tensor]:
+        return torch.split(as_tensor(ends.astype(np.int64, copy=False), schema.idtype), numbers[e])
+
+    nodes, edges, labels = schema.arranged(column)
+    both = {e: (endpoints(src, e), endpoints(dst, e)) for e, (src, dst) in block.endpoints.items()}
+    for i in range(len(block)):
+        graph = build_item(
             schema.graph_names,
-            {t: counts.tolist() for t, counts in block.num_nodes.items()},
-            {e: counts.tolist() for e, counts in block.num_edges.items()},
-            {
-                e: tuple(as_tensor(ends.astype(np.int64, copy=False), schema.idtype) for ends in both)  # type: ignore[misc]
-                for e, both in block.endpoints.items()
-            },
-            {
-                t: {n: as_tensor(block.node_features[t][n], s.dtype) for n, s in specs.items()}
-                for t, specs in schema.node_features.items()
-            },
-            {
-                e: {n: as_tensor(block.edge_features[e][n], s.dtype) for n, s in specs.items()}
-                for e, specs in schema.edge_features.items()
-            },
+            {e: (src[i], dst[i]) for e, (src, dst) in both.items()},
+            {t: numbers[t][i] for t in schema.node_types},
+            {t: {name: parts[i] for name, parts in own.items()} for t, own in nodes.items()},
+            {e: {name: parts[i] for name, parts in own.items()} for e, own in edges.items()},
         )
-        labels = {n: as_tensor(block.labels[n], s.dtype).unbind() for n, s in schema.labels.items()}
-        for i, graph in enumerate(graphs):
-            yield graph, as_label({n: values[i] for n, values in labels.items()})
-
-
-def _features(data: Any, specs: dict[str, ArraySpec]) -> dict[str, Array]:
-    # If the whole block has no node (edge) of the type, it may lack the features, too.
-    return {name: as_array(data[name] if name in data else spec.filled(0, 0)) for name, spec in specs.items()}
+        yield graph, as_label({name: values[i] for name, values in labels.items()})

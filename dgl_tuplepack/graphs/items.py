@@ -93,6 +93,13 @@ def parts_of(item: Any, where: str) -> Parts:
     return Parts(graph, item[1] if len(item) > 1 else None, _id(item[2], where) if len(item) > 2 else None)
 
 
+def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | None]:
+    """Return the parts of the items of a batch, what messages call each, and the epoch if the items tell it."""
+    where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
+    epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
+    return [parts_of(item, name) for item, name in zip(items, where, strict=True)], where, epoch
+
+
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
     """Return the named graphs of an item whose parts are `item`; SchemaError if it begins with something else."""
     graphs = item[0] if item else None
@@ -117,9 +124,18 @@ def check_position(graph_id: int | None, position: int, where: str) -> None:
 
 def begins_with_pyg(item: Any) -> bool:
     """Whether an item is a graph of PyG, or begins with one or with named ones, which `parts_of` refuses."""
-    inner = item.item if isinstance(item, Identified) else item
-    first = inner[0] if isinstance(inner, tuple | list) and inner else inner
+    first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
+
+
+def begins_with_graph(item: Any) -> bool:
+    """Whether an item is a graph of DGL or PyG, or begins with one or with named ones."""
+    return holds_graphs(_first(item))
+
+
+def _first(item: Any) -> Any:
+    inner = item.item if isinstance(item, Identified) else item
+    return inner[0] if isinstance(inner, tuple | list) and inner else inner
 
 
 def as_item(parts: Parts) -> Any:

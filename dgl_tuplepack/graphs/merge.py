@@ -1,40 +1,97 @@
-"""Batch graphs by `dgl.batch`, and compare each with the schema."""
+"""Join the graphs of items by `dgl.batch`, after comparing each with the schema, to tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import Parts
-from dgl_tuplepack.graphs.joining import joined
-from dgl_tuplepack.graphs.named import is_pyg, names_of
-from dgl_tuplepack.graphs.plain_graph import PlainGraph
-from dgl_tuplepack.graphs.schema import Schema, as_tensors, stack_labels
+from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, is_pyg, located_types, names_of
+from dgl_tuplepack.graphs.relations import Column
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_specs
 
 
-def batch_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """Return what `dgl.batch` makes of graphs, None for no graphs; SchemaError names, by `where`, one that differs.
+@dataclass(frozen=True)
+class JoinedGraphs:
+    """B graphs of a schema, joined, with their labels, on one device.
 
-    Batches of named graphs are joined to one graph. Graphs of PyG become a `PlainGraph`.
+    Endpoints count the nodes of all graphs; indices among the columns count those of their graph.
     """
+
+    # Nodes and edges of each type and, by the key None, graphs.
+    numbers: dict[Any, int]
+    # Nodes or edges of a type in each graph, int64 [B].
+    lengths: dict[GraphType, Tensor]
+    ends: dict[EdgeType, tuple[Tensor, Tensor]]
+    # Features [V, ...] and [E, ...], and labels [B, ...].
+    columns: dict[Column, Tensor]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return next(iter(self.lengths.values())).device
+
+
+def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:
+    """Join the graphs and labels of items; SchemaError names, by `where`, an item that differs."""
+    if not parts:
+        return _nothing(schema)
+    graphs = [part.graph for part in parts]
     if schema.pyg is not None or any(map(is_pyg, graphs)):
         from dgl_tuplepack.graphs.pyg_items import joined_data
 
-        return joined_data(schema, graphs, where) if graphs else None
-    return _batched(schema, graphs, where)[1] if graphs else None
+        return joined_data(schema, graphs, where)
+    batches = _batched(schema, graphs, where)
+    labels = [as_tensors(part.label) for part in parts]
+    for label, place in zip(labels, where, strict=True):
+        found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
+        check_specs(found, schema.labels, f"{place}, labels", "in the dataset")
+    return tensors_of(schema, batches, {name: torch.stack([label[name] for label in labels]) for name in schema.labels})
 
 
-def batches_of(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """Return the batch of at least one graph, as `batch_of`, but a dict of batches of named graphs."""
-    return _batched(schema, graphs, where)[0]
+def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
+    """Return what `dgl.batch` has made of graphs, or of those of each name, as tensors."""
+    made = JoinedGraphs({}, {}, {}, {})
+    for t, graph, own in located_types(batches):
+        is_nodes = isinstance(t, str)
+        made.numbers[t] = number = count(graph, own)
+        made.lengths[t] = (graph.batch_num_nodes if is_nodes else graph.batch_num_edges)(own).long()
+        if not is_nodes:
+            made.ends[t] = _edges_by_id(graph, own)
+        content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
+        data = features_of(graph, own)
+        for name, spec in specs[t].items():
+            # If no graph has a node (edge) of the type, they may lack its features.
+            made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
+    made.numbers[None] = next(iter(by_name(batches).values())).batch_size
+    made.columns.update({("label", None, name): value.to(made.device) for name, value in labels.items()})
+    return made
 
 
-def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> tuple[Any, Any]:
-    """Return batches by name, and joined to one graph; both are the batch of graphs without a name."""
+def _nothing(schema: Schema) -> JoinedGraphs:
+    none, types = torch.empty(0, dtype=torch.int64, device="cpu"), [*schema.types.values()]
+    columns = {column: spec.filled(0, 0) for column, spec in schema.columns()}
+    return JoinedGraphs(
+        dict.fromkeys([*types, None], 0), dict.fromkeys(types, none), dict.fromkeys(schema.edge_types, (none, none)),
+        columns,
+    )  # fmt: skip
+
+
+def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
+    """Return endpoints in the order of edge ids, also for a graph whose formats do not keep that order."""
+    src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
+    return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
+
+
+def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
+    """Return the batch of graphs, or a dict of the batches of those of each name."""
     dgl = load("dgl")
     try:
         # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
@@ -42,24 +99,17 @@ def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> tup
         for graph, place in zip(graphs, where, strict=True):
             schema.check_types(graph, place)
         batches = _by_dgl(dgl, graphs)
-        batch = joined(batches, "the batch")
-        if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batch):
-            return batches, batch
+        check_alike(batches, "the batch")
+        batch = next(iter(by_name(batches).values()))
+        if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
+            return batches
     except (dgl.DGLError, SchemaError):
         # What is wrong is told below, with the item that has it.
         pass
     for graph, place in zip(graphs, where, strict=True):
         schema.check_graph(graph, place)
     # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
-    batches = _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
-    return batches, joined(batches, "the batch")
-
-
-def labels_of(batch: Any, schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> dict[str, Tensor]:
-    """Return the labels of the graphs that `batch_of` joined, ``[number, ...]`` each; none for no graphs."""
-    if isinstance(batch, PlainGraph):
-        return batch.labels
-    return stack_labels([as_tensors(part.label) for part in parts], schema, where) if parts else {}
+    return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 
 def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
@@ -67,15 +117,12 @@ def _by_dgl(dgl: Any, graphs: Sequence[Any]) -> Any:
     return {name: dgl.batch([graph[name] for graph in graphs]) for name in names} if names else dgl.batch(graphs)
 
 
-def _without_empty_features(graph: Any) -> Any:
+def _without_empty_features(graphs: Any) -> Any:
     """Return a view of the graph, or of each named graph, without the features of types that have no nodes (edges)."""
-    if isinstance(graph, dict):
-        return {name: _without_empty_features(each) for name, each in graph.items()}
-    graph = graph.local_var()
-    for node_type in graph.ntypes:
-        if not graph.num_nodes(node_type):
-            graph.nodes[node_type].data.clear()
-    for edge_type in graph.canonical_etypes:
-        if not graph.num_edges(edge_type):
-            graph.edges[edge_type].data.clear()
+    if isinstance(graphs, dict):
+        return {name: _without_empty_features(each) for name, each in graphs.items()}
+    graph = graphs.local_var()
+    for t, _, _ in located_types(graph):
+        if not count(graph, t):
+            features_of(graph, t).clear()
     return graph

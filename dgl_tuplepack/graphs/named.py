@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, SEPARATOR, EdgeType, GraphType
 
 Value = TypeVar("Value")
 
-# Between the name of a graph and a type of it.
-SEPARATOR = "/"
 # Component names have colons.
 _NOT_IN_NAMES = (SEPARATOR, ":")
 
@@ -91,15 +89,48 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
     return [before + t for t in node_types], [(before + src, each, before + dst) for src, each, dst in edge_types]
 
 
+def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield each type of a graph, or of named graphs together, with the graph that has it, and what it is called there.
+
+    Node types come first.
+    """
+    types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
+    for node_types, _, graph in types:
+        yield from zip(node_types, itertools.repeat(graph), graph.ntypes, strict=False)
+    for _, edge_types, graph in types:
+        yield from zip(edge_types, itertools.repeat(graph), graph.canonical_etypes, strict=False)
+
+
 def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the nodes and edges of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
-        parts = [(types_of(name, graph), counts_of(graph)) for name, graph in graphs.items()]
-        return {
-            t: number for types, own in parts for t, number in zip(itertools.chain(*types), own.values(), strict=True)
-        }
-    nodes = {t: graphs.num_nodes(t) for t in graphs.ntypes}
-    return {**nodes, **{t: graphs.num_edges(t) for t in graphs.canonical_etypes}}
+        return {t: count(graph, own) for t, graph, own in located_types(graphs)}
+    # The usual item: sizes of a million of them are read by this line.
+    return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
+
+
+def count(graph: Any, t: GraphType) -> int:
+    """Return the number of nodes (edges) of a type of a graph."""
+    number: int = graph.num_nodes(t) if isinstance(t, str) else graph.num_edges(t)
+    return number
+
+
+def features_of(graph: Any, t: GraphType) -> Any:
+    """Return the features of the nodes (edges) of a type of a graph."""
+    return (graph.nodes if isinstance(t, str) else graph.edges)[t].data
+
+
+def check_alike(graphs: Any, where: str) -> None:
+    """Refuse (SchemaError) named graphs that differ in index type, device or number of batched graphs."""
+    (first, expected), *others = by_name(graphs).items()
+    for name, found in others:
+        for what, attribute in (("index type", "idtype"), ("device", "device"), ("number of graphs", "batch_size")):
+            theirs, ours = getattr(found, attribute), getattr(expected, attribute)
+            if theirs != ours:
+                raise SchemaError(
+                    f"in {where} the graph {name!r} has the {what} {theirs}, but {first!r} has {ours}; named graphs of "
+                    "an item must have the same (g.long() and g.int() convert the index type)."
+                )
 
 
 def own_type(t: Any) -> Any:
@@ -113,11 +144,6 @@ def own_type(t: Any) -> Any:
 def name_of_type(t: GraphType) -> str:
     """Return the name of the graph that has a type."""
     return (t if isinstance(t, str) else t[0]).partition(SEPARATOR)[0]
-
-
-def key_of(t: Any) -> Any:
-    """Return what users call a type: the edges of a homogeneous graph by its name, as its nodes."""
-    return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 
 def part_of(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:

@@ -16,7 +16,7 @@ from torch_geometric.data.collate import collate
 from dgl_tuplepack._checks import shown, whole_number
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.named import check_types, is_pyg
 from dgl_tuplepack.graphs.pyg_layout import (
     ENDPOINTS,
     NUMBER,
@@ -181,12 +181,12 @@ def chunk_of(
     """Join graphs by PyG's `collate`, and compare them with each other, or with `like`: a chunk, or rows by place."""
     for data, place in zip(graphs, where, strict=True):
         check_kind(data, place)
-    node_types, edge_types = _types_in(graphs[0])
+    node_types, edge_types = types_in(graphs[0])
     if isinstance(like, Chunk):
         node_types, edge_types = like.node_types, like.edge_types
     storages = [dict(storages_of(data)) for data in graphs]
     for data, place in zip(graphs, where, strict=True):
-        check_storages(_types_in(data), (node_types, edge_types), place)
+        check_types(types_in(data), (node_types, edge_types), place, "the example")
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, Chunk) else like
     keys = [
@@ -220,17 +220,9 @@ def chunk_of(
     return Chunk(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
 
 
-def _types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
+def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
+    """Return the node types and edge types of a HeteroData; none of a Data."""
     return (sorted(data.node_types), sorted(data.edge_types)) if isinstance(data, HeteroData) else ([], [])
-
-
-def check_storages(found: tuple[Any, Any], expected: tuple[Any, Any], where: str) -> None:
-    """Refuse a graph of other types than those before it."""
-    if found != expected:
-        raise SchemaError(
-            f"{where} has node types {found[0]} and edge types {found[1]}, but the example has {expected[0]} and "
-            f"{expected[1]}; all graphs must have the same types."
-        )
 
 
 def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:

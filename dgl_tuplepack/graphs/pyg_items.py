@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import IO, Any
 
@@ -15,9 +15,10 @@ from torch import Tensor
 from torch_geometric.data import HeteroData
 
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import check_position, parts_of
-from dgl_tuplepack.graphs.plain_graph import PlainGraph
+from dgl_tuplepack.graphs.merge import JoinedGraphs
+from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg_chunk import (
     Chunk,
     check_kind,
@@ -27,6 +28,7 @@ from dgl_tuplepack.graphs.pyg_chunk import (
     known_nodes,
     merged,
     storages_of,
+    types_in,
 )
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
@@ -43,12 +45,12 @@ from dgl_tuplepack.graphs.pyg_layout import (
 )
 from dgl_tuplepack.graphs.pyg_levels import learnt
 from dgl_tuplepack.graphs.pyg_structure import (
+    check_ends,
     check_shifts,
-    plain_types,
     refuse_without_types,
     types_of,
 )
-from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.sizes import IntArray
@@ -128,15 +130,13 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
         return {t: int(number[0]) for t, number in chunk.counts(types_of(chunk, levels)).items()}
     storages = dict(storages_of(data))
     counts: dict[GraphType, int] = {}
-    is_flat = not isinstance(data, HeteroData)
-    types = plain_types(*([], []) if is_flat else (sorted(data.node_types), sorted(data.edge_types)), is_flat)
+    node_types, edge_types = types_in(data)
+    types = Types(False, tuple(node_types), {e: (e, ENDPOINTS) for e in edge_types})
+    if not isinstance(data, HeteroData):
+        types = Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
     if not types.edges:
         refuse_without_types(where)
-    if unknown := {t for e in types.edges for t in (e[0], e[2])} - {*types.nodes}:
-        raise SchemaError(
-            f"{where} has edges to nodes of the types {sorted(unknown)}, but nodes of the types {list(types.nodes)}; "
-            "set num_nodes of these types."
-        )
+    check_ends(types, where)
     for t in types.all:
         storage, what = storages[types.storage_of(t)], named(where, types.storage_of(t))
         if isinstance(t, str):
@@ -148,23 +148,6 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
         else:
             refuse_without_ends(what)
     return counts
-
-
-class PygGraph:
-    """The part of the interface of a DGLGraph that sizes are read by, of a graph of PyG that messages call `where`."""
-
-    def __init__(self, data: Any, where: str, levels: Levels | None = None) -> None:
-        self._counts = counts_of_graph(data, where, levels or {})
-        self.ntypes = [t for t in self._counts if isinstance(t, str)]
-        self.canonical_etypes = [t for t in self._counts if not isinstance(t, str)]
-
-    def num_nodes(self, ntype: str | None = None) -> int:
-        """Return the number of nodes of a type, or of the only one."""
-        return self._counts[self.ntypes[0] if ntype is None else ntype]
-
-    def num_edges(self, etype: EdgeType | None = None) -> int:
-        """Return the number of edges of a type, or of the only one."""
-        return self._counts[self.canonical_etypes[0] if etype is None else etype]
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
@@ -179,7 +162,7 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
     return components_of(types.nodes, [*types.edges]), np.stack([*chunk.counts(types).values()], axis=1)
 
 
-def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> PlainGraph:
+def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
     """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
     for data, place in zip(graphs, where, strict=True):
         check_kind(data, place, schema.pyg is not None)
@@ -194,32 +177,28 @@ def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> 
     _check_types(chunk, types)
     counts, ends, columns = _parts(schema, chunk)
     device = next(iter(ends.values())).device
-    totals = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
+    lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
     def shifted(values: Tensor, e: EdgeType, t: str) -> Tensor:
-        first = torch.repeat_interleave(totals[t].cumsum(0) - totals[t], totals[e])
+        first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
 
-    return PlainGraph(
-        ({t: totals[t] for t in schema.node_types}, {e: totals[e] for e in schema.edge_types}),
+    return JoinedGraphs(
+        {**{t: int(number.sum()) for t, number in counts.items()}, None: len(graphs)},
+        lengths,
         {e: (shifted(both[:, 0], e, e[0]), shifted(both[:, 1], e, e[2])) for e, both in ends.items()},
-        {t: {n: columns["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
-        {e: {n: columns["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
-        {n: columns["label", None, n] for n in schema.labels},
+        {column: values.to(device) for column, values in columns.items()},
     )
 
 
 def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
     """Return graphs, which the schema fits, as a block."""
-    counts, ends, found = _parts(schema, chunk)
-    columns: dict[Any, Array] = {column: as_array(values) for column, values in found.items()}
+    counts, ends, columns = _parts(schema, chunk)
     return GraphBlock(
         {t: counts[t] for t in schema.node_types},
         {e: counts[e] for e in schema.edge_types},
         {e: (as_array(both[:, 0]), as_array(both[:, 1])) for e, both in ends.items()},
-        {t: {n: columns["node_feature", t, n] for n in own} for t, own in schema.node_features.items()},
-        {e: {n: columns["edge_feature", e, n] for n in own} for e, own in schema.edge_features.items()},
-        {n: columns["label", None, n] for n in schema.labels},
+        *schema.arranged(lambda column: as_array(columns[column])),
     )
 
 
@@ -234,10 +213,8 @@ def _check_types(chunk: Chunk, types: Types) -> None:
     expected = [] if types.is_flat else [*types.nodes]
     own = [e for e, place in types.edges.items() if place == (e, ENDPOINTS)]
     if flat != types.is_flat or chunk.node_types != expected or not storages | {*own} <= {*chunk.edge_types, *expected}:
-        raise SchemaError(
-            f"{chunk.where[0]} has node types {chunk.node_types} and edge types {chunk.edge_types}, but the example "
-            f"has {list(types.nodes)} and {list(types.edges)}; all graphs must have the same types."
-        )
+        found = chunk.node_types, chunk.edge_types
+        check_types(found, (types.nodes, [*types.edges]), chunk.where[0], "the example")
 
 
 def _parts(schema: Schema, chunk: Chunk) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
@@ -265,21 +242,7 @@ def _parts(schema: Schema, chunk: Chunk) -> tuple[dict[GraphType, IntArray], dic
         found[column] = value.reshape(len(chunk.where), number, *value.shape[1:]) if is_label and number != 1 else value
     ends = {e: chunk.attributes[place].value for e, place in types.edges.items()}
     for e, both in ends.items():
-        _check_range(both, e, counts, chunk.where, types)
+        for end, t in zip(both.T, (e[0], e[2]), strict=True):
+            remedy = f"correct {types.edges[e][1]}, or num_nodes."
+            check_endpoints(end.numpy(force=True), counts[e], counts[t], chunk.where.__getitem__, remedy)
     return counts, ends, found
-
-
-def _check_range(
-    ends: Tensor, e: EdgeType, counts: Mapping[GraphType, IntArray], where: Sequence[str], types: Types
-) -> None:
-    """Refuse endpoints ``[E, 2]`` that are not nodes of their graph."""
-    most = np.stack([counts[e[0]], counts[e[2]]], axis=1).repeat(counts[e], axis=0)
-    values = ends.numpy(force=True)
-    wrong = (values < 0) | (values >= most)
-    if wrong.any():
-        edge, side = np.argwhere(wrong)[0].tolist()
-        i = int(np.searchsorted(np.cumsum(counts[e]), edge, side="right"))
-        raise SchemaError(
-            f"{where[i]} has an edge at node {values[edge, side]}, but its nodes are 0..{most[edge, side] - 1}; "
-            f"correct {types.edges[e][1]}, or num_nodes."
-        )

@@ -34,11 +34,13 @@ from dgl_tuplepack.sizes import IntArray
 _ARROW = "->"
 
 
-def plain_types(node_types: Sequence[str], edge_types: Sequence[EdgeType], is_flat: bool) -> Types:
-    """Return the types of graphs in which nothing is shifted but `edge_index`."""
-    if is_flat:
-        return Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
-    return Types(False, tuple(node_types), {e: (e, ENDPOINTS) for e in edge_types})
+def check_ends(types: Types, where: str) -> None:
+    """Refuse edges to nodes of types that a graph does not have."""
+    if unknown := {t for e in types.edges for t in (e[0], e[2])} - {*types.nodes}:
+        raise SchemaError(
+            f"{where} has edges to nodes of the types {sorted(unknown)}, but nodes of the types {list(types.nodes)}; "
+            "set num_nodes of these types."
+        )
 
 
 def types_of(chunk: Chunk, levels: Levels) -> Types:
@@ -65,12 +67,7 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
     if not targets:
         refuse_without_ends(where) if chunk.is_flat else refuse_without_types(where)
     types = _flat(chunk, targets, levels) if chunk.is_flat else _hetero(chunk, targets)
-    unknown = {t for e in types.edges for t in (e[0], e[2])} - {*types.nodes}
-    if unknown:
-        raise SchemaError(
-            f"{where} has edges to nodes of the types {sorted(unknown)}, but nodes of the types "
-            f"{list(types.nodes)}; set num_nodes of these types."
-        )
+    check_ends(types, where)
     chunk.counts(types)
     return types
 
@@ -226,7 +223,7 @@ def _flat(chunk: Chunk, targets: Mapping[Place, tuple[str, str]], levels: Levels
     nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
     nodes |= {NODE_TYPE} if chunk.nodes[None] is not None else set()
     if nodes == {NODE_TYPE} and {*targets} == {(None, ENDPOINTS)}:
-        return plain_types((), (), True)
+        return Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
     if NODE_TYPE in nodes and chunk.nodes[None] is None:
         refuse_unknown(chunk.where[0])
     return Types(True, tuple(sorted(nodes)), {e: edges[e] for e in sorted(edges)})

@@ -119,19 +119,6 @@ def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) 
     return order
 
 
-def check_ties(schema: Any, lengths: Callable[[GraphType], IntArray], where: Callable[[int], str]) -> None:
-    """Refuse (SchemaError) graphs whose tied components differ in number; arguments as of `check_values`."""
-    names = {t: component for component, t in schema.types.items()}
-    for node_type, edge_type in schema.tied.items():
-        nodes, edges = lengths(node_type), lengths(edge_type)
-        if len(wrong := np.flatnonzero(nodes != edges)):
-            i = int(wrong[0])
-            raise SchemaError(
-                f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
-                "so there must be equally many: correct the graph, or the ties."
-            )
-
-
 def check_values(
     schema: Any,
     lengths: Callable[[GraphType], IntArray],
@@ -143,8 +130,15 @@ def check_values(
     `lengths` returns the number of nodes (edges) of a type in each graph, `values` all rows of a feature or label, and
     `where` says which graph it is.
     """
-    check_ties(schema, lengths, where)
     names = {t: component for component, t in schema.types.items()}
+    for node_type, edge_type in schema.tied.items():
+        nodes, edges = lengths(node_type), lengths(edge_type)
+        if len(wrong := np.flatnonzero(nodes != edges)):
+            i = int(wrong[0])
+            raise SchemaError(
+                f"{where(i)} has {nodes[i]} {names[node_type]}, but {edges[i]} {names[edge_type]}; the two are tied, "
+                "so there must be equally many: correct the graph, or the ties."
+            )
     for column, target in schema.index_columns.items():
         rows, most = values(column), lengths(target)
         per_graph = np.ones(len(most), np.int64) if column[1] is None else lengths(column[1])
@@ -158,6 +152,19 @@ def check_values(
                 f"{where(i)} has the index {value} in {_called(column)}, but only {most[i]} {names[target]}, counted "
                 "from 0; correct the graph, or the declared indices."
             )
+
+
+def check_endpoints(
+    nodes: Array, num_edges: IntArray, num_nodes: IntArray, where: Callable[[int], str], remedy: str
+) -> None:
+    """Refuse (SchemaError) source or destination nodes of edges that are not in their graph."""
+    outside = (nodes < 0) | (nodes >= np.repeat(num_nodes, num_edges))
+    if outside.any():
+        edge = int(np.argmax(outside))
+        i = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
+        raise SchemaError(
+            f"{where(i)} has an edge at node {nodes[edge]}, but its nodes are 0..{num_nodes[i] - 1}; {remedy}"
+        )
 
 
 def _called(column: Column) -> str:

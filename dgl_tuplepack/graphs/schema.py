@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -16,10 +16,21 @@ from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
-from dgl_tuplepack.graphs.joining import joined
-from dgl_tuplepack.graphs.named import check_types, is_pyg, key_of, names_of, types_in
+from dgl_tuplepack.graphs.named import (
+    by_name,
+    check_alike,
+    check_types,
+    count,
+    features_of,
+    is_pyg,
+    located_types,
+    names_of,
+    types_in,
+)
 from dgl_tuplepack.graphs.pyg_layout import Levels, PygLayout
 from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types, tied_types
+
+Value = TypeVar("Value")
 
 _HINT_ON_NAMES = (
     " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
@@ -93,14 +104,17 @@ class Schema:
 
             return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
         refuse_levels(levels, "the example")
-        graph, labels = joined(graphs, "the example"), as_tensors(label)
+        check_alike(graphs, "the example")
+        features = {t: _specs(features_of(graph, own)) for t, graph, own in located_types(graphs)}
+        node_types, edge_types = types_in(graphs)
+        labels = as_tensors(label)
         return cls(
-            node_types=tuple(graph.ntypes),
-            edge_types=tuple(graph.canonical_etypes),
-            node_features={t: _specs(graph.nodes[t].data) for t in graph.ntypes},
-            edge_features={t: _specs(graph.edges[t].data) for t in graph.canonical_etypes},
+            node_types=node_types,
+            edge_types=edge_types,
+            node_features={t: features[t] for t in node_types},
+            edge_features={e: features[e] for e in edge_types},
             labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
-            idtype=graph.idtype,
+            idtype=next(iter(by_name(graphs).values())).idtype,
             has_ids=graph_id is not None,
             graph_names=names_of(graphs),
             ties={} if ties is None else ties,
@@ -110,8 +124,7 @@ class Schema:
     @property
     def components(self) -> tuple[str, ...]:
         """Names of the components of a size: node types, then edge types."""
-        named = bool(self.graph_names)
-        return components_of(self.node_types, list(map(key_of, self.edge_types)) if named else self.edge_types, named)
+        return components_of(self.node_types, self.edge_types, bool(self.graph_names))
 
     @functools.cached_property
     def types(self) -> dict[str, GraphType]:
@@ -164,17 +177,24 @@ class Schema:
         by_type: Any = self.node_features if content == "node_feature" else self.edge_features
         return self.labels[name] if content == "label" else by_type[t][name]
 
+    def arranged(
+        self, value: Callable[[Column], Value]
+    ) -> tuple[dict[str, dict[str, Value]], dict[EdgeType, dict[str, Value]], dict[str, Value]]:
+        """Return the value of each node feature and edge feature by type and name, and of each label by name."""
+        nodes = {t: {n: value(("node_feature", t, n)) for n in names} for t, names in self.node_features.items()}
+        edges = {e: {n: value(("edge_feature", e, n)) for n in names} for e, names in self.edge_features.items()}
+        return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
+
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
         """Return a schema with the same types, and other specs of features and labels."""
-        nodes = {t: {n: specs["node_feature", t, n] for n in names} for t, names in self.node_features.items()}
-        edges = {t: {n: specs["edge_feature", t, n] for n in names} for t, names in self.edge_features.items()}
-        labels = {n: specs["label", None, n] for n in self.labels}
+        nodes, edges, labels = self.arranged(specs.__getitem__)
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
         """Refuse a graph, or named graphs, whose types, index type or features differ; name what differs."""
         self.check_types(graphs, where)
-        graph = joined(graphs, where)
+        check_alike(graphs, where)
+        graph = next(iter(by_name(graphs).values()))
         if graph.batch_size != 1:
             raise SchemaError(
                 f"{where} is a batch of {graph.batch_size} graphs, but single graphs are collated; "
@@ -185,21 +205,19 @@ class Schema:
                 f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same, "
                 "convert them with graph.long() or graph.int()."
             )
-        for found, expected, kind in self._features_of(graph):
+        for found, expected, kind in self._features_in(graphs):
             check_specs(found, expected, f"{where}, {kind} features", BY_TRANSFORM)
 
-    def matches_features(self, graph: Any) -> bool:
+    def matches_features(self, graphs: Any) -> bool:
         """Whether features have the same names, shapes and dtypes."""
-        return all(found == expected for found, expected, _ in self._features_of(graph))
+        return all(found == expected for found, expected, _ in self._features_in(graphs))
 
-    def _features_of(self, graph: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
-        """Yield features of a graph and of the schema for each type; types without nodes (edges) may lack features."""
-        for node_type, specs in self.node_features.items():
-            if graph.num_nodes(node_type):
-                yield _specs(graph.nodes[node_type].data), specs, "node"
-        for edge_type, specs in self.edge_features.items():
-            if graph.num_edges(edge_type):
-                yield _specs(graph.edges[edge_type].data), specs, "edge"
+    def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
+        """Yield features of graphs and of the schema for each type; types without nodes (edges) may lack features."""
+        for t, graph, own in located_types(graphs):
+            if count(graph, own):
+                specs, kind = (self.node_features[t], "node") if isinstance(t, str) else (self.edge_features[t], "edge")
+                yield _specs(features_of(graph, own)), specs, kind
 
 
 def _beside(own: Any, declared: Any) -> Any:
@@ -259,14 +277,6 @@ def _readable(value: Any) -> Any:
         raise TypeError("values of it are masked")
     plain = value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)
     return value if plain else np.array(value, value.dtype.newbyteorder("="))
-
-
-def stack_labels(labels: Sequence[dict[str, Tensor]], schema: Schema, where: Sequence[str]) -> dict[str, Tensor]:
-    """Stack the labels of all graphs, ``[number, ...]`` each."""
-    for label, place in zip(labels, where, strict=True):
-        found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
-        check_specs(found, schema.labels, f"{place}, labels", "in the dataset")
-    return {name: torch.stack([label[name] for label in labels]) for name in schema.labels}
 
 
 def _specs(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:

@@ -14,7 +14,17 @@ from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.items import Parts
-from dgl_tuplepack.graphs.named import by_name, counts_of, is_graph, is_pyg, name_of_type, names_of, own_type
+from dgl_tuplepack.graphs.named import (
+    by_name,
+    counts_of,
+    features_of,
+    is_graph,
+    is_pyg,
+    located_types,
+    name_of_type,
+    names_of,
+    own_type,
+)
 from dgl_tuplepack.graphs.pyg_layout import Levels
 
 # Purpose of a random stream: 1 to 4 are those of the sampler.
@@ -208,17 +218,17 @@ def _copied(graph: Any) -> Any:
     copied = graph.clone()
     if is_pyg(graph):
         return copied
-    views = [copied.nodes[t].data for t in copied.ntypes] + [copied.edges[e].data for e in copied.canonical_etypes]
-    for view in views:
-        for name in list(view):
-            view[name] = view[name].clone()
+    for t, _, _ in located_types(copied):
+        features = features_of(copied, t)
+        for name in list(features):
+            features[name] = features[name].clone()
     return copied
 
 
 def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
-    """Nodes and edges of each type."""
-    if is_pyg(graph):
-        from dgl_tuplepack.graphs.pyg_items import PygGraph
+    """Return the nodes and edges of each type of a graph, of named graphs together, or of one of PyG."""
+    if not is_pyg(graph):
+        return counts_of(graph)
+    from dgl_tuplepack.graphs.pyg_items import counts_of_graph
 
-        graph = PygGraph(graph, where, levels)
-    return counts_of(graph)
+    return counts_of_graph(graph, where, levels or {})

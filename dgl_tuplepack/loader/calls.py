@@ -7,7 +7,7 @@ from typing import Any
 
 from dgl_tuplepack._checks import as_ids, choice, shown, true_or_false
 from dgl_tuplepack.buckets import Shapes
-from dgl_tuplepack.errors import InputError, SchemaError, SizesError
+from dgl_tuplepack.errors import InputError, SizesError
 from dgl_tuplepack.loader.choice import Asked, Choice, choose
 from dgl_tuplepack.loader.packed import PackedLoader, Settings
 from dgl_tuplepack.loader.views import opened, padded_view, part_of, plain_view, schema_of
@@ -15,6 +15,7 @@ from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
 from dgl_tuplepack.sources import sizes_of
+from dgl_tuplepack.store.selection import check_same_schema
 
 # Graphs of a part, and their sizes.
 Part = tuple[Any, GraphSizes]
@@ -221,15 +222,10 @@ def _check_same(parts: Mapping[str, Part]) -> None:
     """Refuse parts whose graphs have other types, features or labels, going by the first graph of each."""
     schemas = {name: schema_of(graphs) for name, (graphs, _) in parts.items()}
     (first, expected), *others = schemas.items()
+    compared = ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels")
+    reason = "parts of one split must have the same, since their batches have one shape"
     for name, found in others:
-        for what in ("graph_names", "node_types", "edge_types", "node_features", "edge_features", "labels"):
-            theirs, ours = getattr(found, what), getattr(expected, what)
-            if theirs != ours:
-                raise SchemaError(
-                    f"the graphs of {name!r} have the {what.replace('_', ' ')} {shown(theirs, 200)}, but those of "
-                    f"{first!r} have {shown(ours, 200)}; parts of one split must have the same, since their batches "
-                    "have one shape."
-                )
+        check_same_schema(expected, found, repr(first), repr(name), compared, reason)
 
 
 def _shuffled(shuffle: Collection[str] | None, parts: Mapping[str, Part]) -> tuple[str, ...]:

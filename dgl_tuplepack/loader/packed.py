@@ -10,9 +10,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from dgl_tuplepack._checks import shown
-from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.loader.state import Position, position_of, state_of
+from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
+from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.padding import PaddedCollate
 from dgl_tuplepack.padding.view import CollatedView
 from dgl_tuplepack.plan import PackPlan
@@ -20,6 +19,9 @@ from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.search import LimitsSearch
 from dgl_tuplepack.store.batched import is_one_id
 from dgl_tuplepack.store.graph_store import StoredGraphs
+
+# Of the states of loaders.
+_VERSION = 1
 
 
 def _as_it_is(batch: Any) -> Any:
@@ -103,7 +105,7 @@ class PackedLoader(DataLoader[Any]):
     ) -> None:
         self.padded, self.search = padded, search
         # Of the latest iteration, or of a state that was loaded since.
-        self._position = Position(0)
+        self._position = _Position(0)
         whole = dataset if isinstance(dataset, _WholeBatches) else _WholeBatches(dataset)
         super().__init__(whole, batch_size=batch_size, sampler=sampler, collate_fn=collate_fn, **settings)
 
@@ -146,12 +148,12 @@ class PackedLoader(DataLoader[Any]):
         """Choose the epoch, 0..2**64-1, whose order the next iteration has."""
         self.sampler.set_epoch(epoch)
         if self._position.epoch != epoch:
-            self._position = Position(epoch)
+            self._position = _Position(epoch)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         return _Delivery(self)
 
-    def _begun(self) -> tuple[Position, Iterator[Any]]:
+    def _begun(self) -> tuple[_Position, Iterator[Any]]:
         """Begin an iteration; after the batches of a state, if one was loaded."""
         epoch, latest = self.sampler.epoch, self._position
         if latest.in_middle and latest.epoch != epoch:
@@ -164,7 +166,7 @@ class PackedLoader(DataLoader[Any]):
             )
             epoch = latest.epoch
         done = latest.batches if latest.length and latest.epoch == epoch else 0
-        self._position = Position(epoch, done)
+        self._position = _Position(epoch, done)
         self.sampler.set_epoch(epoch, skip=done)
         return self._position, super().__iter__()
 
@@ -175,7 +177,7 @@ class PackedLoader(DataLoader[Any]):
         and restores it with its checkpoints.
         """
         epoch, latest = self.sampler.epoch, self._position
-        return state_of(self.sampler, latest if latest.in_middle or latest.epoch == epoch else Position(epoch))
+        return _state_of(self.sampler, latest if latest.in_middle or latest.epoch == epoch else _Position(epoch))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration continue after the batches that the loop got before the state was saved.
@@ -188,7 +190,7 @@ class PackedLoader(DataLoader[Any]):
         SamplerError
             The state comes from a loader with other settings or graphs; names both values.
         """
-        self._position = position_of(state, self.sampler)
+        self._position = _position_of(state, self.sampler)
         self.sampler.set_epoch(self._position.epoch)
 
     def __repr__(self) -> str:
@@ -197,6 +199,59 @@ class PackedLoader(DataLoader[Any]):
         return (
             f"PackedLoader({len(self)} batches of {self.graphs_per_batch:.1f} graphs on average, each {packs} of "
             f"{self.limits!r}, {kind})"
+        )
+
+
+@dataclass
+class _Position:
+    """Batches of an epoch that a loop got; `length` is that of the epoch, and 0 unless the position was loaded."""
+
+    epoch: int
+    batches: int = 0
+    length: int = 0
+
+    @property
+    def in_middle(self) -> bool:
+        """Whether the position was loaded, and some but not all batches of the epoch are left."""
+        return 0 < self.batches < self.length
+
+
+def _state_of(sampler: PackBatchSampler, position: _Position) -> dict[str, Any]:
+    """Return plain values: the position, and whatever else decides which batches are left."""
+    plan = sampler._epochs.plans.of(position.epoch).plan.fingerprint
+    place = {"version": _VERSION, "epoch": position.epoch, "position": position.batches}
+    return {**place, **sampler._settings(), "plan": plan}
+
+
+def _position_of(state: Any, sampler: PackBatchSampler) -> _Position:
+    """Return the position in a state; refuse (SamplerError) a state of other settings or graphs."""
+    if not isinstance(state, Mapping) or "version" not in state:
+        raise SamplerError(f"a state must be what state_dict() returned, but is {shown(state)}; give that.")
+    if state["version"] != _VERSION:
+        raise SamplerError(
+            f"the state has version {state['version']!r}, but this release reads version {_VERSION}; "
+            "use the release that saved it, or begin the epoch again."
+        )
+    settings = sampler._settings()
+    missing = [name for name in ("epoch", "position", *settings, "plan") if name not in state]
+    if missing:
+        raise SamplerError(f"the state lacks {', '.join(missing)}; give what state_dict() returned.")
+    for name, value in settings.items():
+        _check_same(name, state[name], value)
+    epoch = whole_number("epoch of a state", state["epoch"], 0, UINT64_MAX, SamplerError)
+    # Last, since the plan of that epoch may have to be made.
+    _check_same("plan", state["plan"], sampler._epochs.plans.of(epoch).plan.fingerprint)
+    length = sampler._length(epoch)
+    batches = whole_number("position of a state", state["position"], 0, length, SamplerError)
+    return _Position(epoch, batches, length)
+
+
+def _check_same(name: str, saved: Any, value: Any) -> None:
+    """Refuse a state that was saved with another `value` of a setting."""
+    if saved != value:
+        raise SamplerError(
+            f"the state was saved with {name} {saved!r}, but this sampler has {value!r}; resuming would repeat or lose "
+            "graphs, so use the same settings and graphs, or begin the epoch again."
         )
 
 

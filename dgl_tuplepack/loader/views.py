@@ -11,8 +11,9 @@ from torch import Tensor
 
 from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import InputError, SchemaError
-from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of
-from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of, taken_apart
+from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.padding import PaddedCollate
@@ -54,12 +55,8 @@ class TransformingCollate:
 
 def _transformed(items: Sequence[Any], transform: GraphTransform, keeps_ids: bool) -> list[Any]:
     """Transform graphs of items; without `keeps_ids`, the items have lost what `CollatedView` added to them."""
-    where = [f"graph {item.id}" if isinstance(item, Identified) else f"item {n}" for n, item in enumerate(items)]
-    parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
-    epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
-    found = transform(parts, where, epoch)
     made = []
-    for item, part in zip(items, found, strict=True):
+    for item, part in zip(items, transform(*taken_apart(items)), strict=True):
         inner = item.item if isinstance(item, Identified) else item
         changed = (part.graph, *inner[1:]) if isinstance(inner, tuple | list) else part.graph
         made.append(replace(item, item=changed) if keeps_ids and isinstance(item, Identified) else changed)
@@ -82,23 +79,19 @@ def _emptied(batch: Any) -> Any:
         return {name: _emptied(value) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
         return [_emptied(value) for value in batch]
-    dgl = load("dgl")
-    if not isinstance(batch, dgl.DGLGraph):
+    if not is_graph(batch):
         return batch
-    none = torch.zeros(0, dtype=batch.idtype)
-    empty = dgl.heterograph(
-        {edge_type: (none, none) for edge_type in batch.canonical_etypes}, dict.fromkeys(batch.ntypes, 0)
+    none, no_graphs = torch.zeros(0, dtype=batch.idtype), torch.zeros(0, dtype=torch.int64)
+    features = {t: {n: v[:0] for n, v in features_of(graph, own).items()} for t, graph, own in located_types(batch)}
+    node_types, edge_types = batch.ntypes, batch.canonical_etypes
+    return build_batch(
+        {e: (none, none) for e in edge_types},
+        {t: features[t] for t in node_types},
+        {e: features[e] for e in edge_types},
+        dict.fromkeys(node_types, no_graphs),
+        dict.fromkeys(edge_types, no_graphs),
+        dict.fromkeys(node_types, 0),
     )
-    for types, found, made in (
-        (batch.ntypes, batch.nodes, empty.nodes), (batch.canonical_etypes, batch.edges, empty.edges),
-    ):  # fmt: skip
-        for each in types:
-            for name, values in found[each].data.items():
-                made[each].data[name] = values[:0]
-    no_graphs = torch.zeros(0, dtype=torch.int64)
-    empty.set_batch_num_nodes(dict.fromkeys(batch.ntypes, no_graphs))
-    empty.set_batch_num_edges(dict.fromkeys(batch.canonical_etypes, no_graphs))
-    return empty
 
 
 def opened(source: Any) -> tuple[Source, Any]:

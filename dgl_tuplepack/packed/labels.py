@@ -10,7 +10,8 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import shown
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.named import by_name, is_graph, key_of, names_of, types_of
+from dgl_tuplepack.graphs.blocks import key_of
+from dgl_tuplepack.graphs.named import by_name, is_graph, located_types, names_of
 from dgl_tuplepack.nn.masks import RowMask
 from dgl_tuplepack.padding.tensors import named_row_masks
 
@@ -107,13 +108,12 @@ def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) 
     device = next(iter(graphs.values())).device
     mask = flat(labels.graph_mask)
     nodes, edges = {}, {}
-    for name, each in graphs.items():
-        own = types_of(name, each) if name else (each.ntypes, each.canonical_etypes)
-        for t, node_type in zip(each.ntypes, own[0], strict=True):
-            nodes[node_type] = _spread(mask, each.batch_num_nodes(t), each.num_nodes(t))
-        for t, edge_type in zip(each.canonical_etypes, own[1], strict=True):
-            spread = _spread(mask, each.batch_num_edges(t), each.num_edges(t))
-            edges[key_of(edge_type) if name else edge_type] = spread
+    for t, each, own in located_types(graph):
+        if isinstance(t, str):
+            nodes[t] = _spread(mask, each.batch_num_nodes(own), each.num_nodes(own))
+        else:
+            key = t if names_of(graph) == () else key_of(t)
+            edges[key] = _spread(mask, each.batch_num_edges(own), each.num_edges(own))
     one = len(nodes) == len(edges) == 1 and "" in graphs
     return FlatPacks(
         labels=flat(labels.values),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -11,20 +11,18 @@ from torch import Tensor
 from dgl_tuplepack._checks import UINT64_MAX, shown, whole_number
 from dgl_tuplepack.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.errors import SchemaError, TransformError
-from dgl_tuplepack.graphs.blocks import Array, GraphType
-from dgl_tuplepack.graphs.items import Identified, Parts, as_item, is_iterable, parts_of, shape_of
-from dgl_tuplepack.graphs.merge import batch_of, labels_of
+from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
+from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Column, Indices, Ties, check_values
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.batch_transform import BatchTransform
 from dgl_tuplepack.padding.coordinates import Coordinates
-from dgl_tuplepack.padding.pad_graph import content_of, padded_batch
+from dgl_tuplepack.padding.pad_graph import padded_batch
 from dgl_tuplepack.padding.shape import Fill, PaddedShape, number_of_shape
-from dgl_tuplepack.sizes import IntArray
 
 
 class PaddedCollate:
@@ -159,10 +157,7 @@ class PaddedCollate:
                 f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
             )
         told = shape_of(items)
-        items = list(items)
-        where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
-        parts = [parts_of(item, name) for item, name in zip(items, where, strict=True)]
-        epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
+        parts, where, epoch = taken_apart(list(items))
         if self._transform is not None:
             parts = self._transform(parts, where, epoch)
             where = [f"{name} after the transform {self._transform.name}" for name in where]
@@ -173,12 +168,16 @@ class PaddedCollate:
 
     def _padded(self, parts: Sequence[Parts], where: list[str], told: int | None) -> PaddedBatch:
         schema = self.schema
-        batch = batch_of(schema, [part.graph for part in parts], where)
-        labels = labels_of(batch, schema, parts, where)
-        if parts and (schema.ties or schema.indices):
-            _check_relations(schema, batch, labels, where)
-        shape = self.shapes[number_of_shape(self.shapes, told, content_of(schema, batch, len(parts)))]
-        padded = padded_batch(shape, batch, len(parts), labels)
+        graphs = joined(schema, parts, where)
+        if schema.ties or schema.indices:
+            check_values(
+                schema,
+                lambda t: as_array(graphs.lengths[t]),
+                lambda column: as_array(graphs.columns[column]),
+                lambda i: where[i],
+            )
+        shape = self.shapes[number_of_shape(self.shapes, told, list(graphs.numbers.values()))]
+        padded = padded_batch(shape, graphs)
         padded.graph_ids = self._ids(shape, parts, where, padded.device)
         return padded
 
@@ -195,20 +194,3 @@ class PaddedCollate:
         ids = torch.full((shape.num_graphs,), -1, dtype=torch.int64, device=device)
         ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
         return ids
-
-
-def _check_relations(schema: Schema, batch: Any, labels: Mapping[str, Tensor], where: Sequence[str]) -> None:
-    """Refuse items whose tied components differ, or whose indices lead outside their graph."""
-
-    def lengths(t: GraphType) -> IntArray:
-        return as_array((batch.batch_num_nodes if isinstance(t, str) else batch.batch_num_edges)(t).long())
-
-    def values(column: Column) -> Array:
-        content, t, name = column
-        if content == "label":
-            return as_array(labels[name])
-        data = (batch.nodes if content == "node_feature" else batch.edges)[t].data
-        # If no item has a node (edge) of the type, they may lack its features.
-        return as_array(data[name] if name in data else schema.spec_of(column).filled(0, 0))
-
-    check_values(schema, lengths, values, lambda i: where[i])

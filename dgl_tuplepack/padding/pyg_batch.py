@@ -19,13 +19,11 @@ from torch_geometric.data.collate import collate
 from dgl_tuplepack._checks import as_integer, shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.named import key_of
 from dgl_tuplepack.graphs.pyg_chunk import storages_of
 from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, names_of
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
-from dgl_tuplepack.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack.nn.masks import RowMask
-from dgl_tuplepack.padding.batch import PaddedBatch
+from dgl_tuplepack.padding.batch import PaddedBatch, slots_and_pointers
 from dgl_tuplepack.padding.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.sizes import IntArray
 
@@ -103,8 +101,7 @@ class PygBatch(Batch):  # type: ignore[misc]
             return {}
         names = origin.names
         types, storages = names.types, dict(storages_of(self))
-        edge_types: Any = list(map(key_of, types.edges)) if origin.is_named else [*types.edges]
-        rows = components_of(types.nodes, edge_types, origin.is_named)
+        rows = components_of(types.nodes, [*types.edges], origin.is_named)
         places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
         masks = [storages[t][mask] for t, mask in (*places, (None, "graph_mask"))]
         return {name: RowMask(mask, None) for name, mask in zip((*rows, "graphs"), masks, strict=True)}
@@ -201,7 +198,7 @@ def pyg_batch(batch: PaddedBatch) -> Any:
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, place in zip(batch.node_types, template.names.node_places, strict=True):
         mask = batch._node_masks[t]
-        others += _batch_and_pointers(batch._nodes_per_graph[t], mask.shape[0])
+        others += slots_and_pointers(batch._nodes_per_graph[t], mask.shape[0])
         others += [mask] if place.number is None else [mask.shape[0], mask]
     others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
     return template.new(origin, values, others if ids is None else [*others, ids])
@@ -221,7 +218,7 @@ def plain_batch(
     of_edges = dict(zip(types.edges, counts[len(types.nodes) :], strict=True))
     others: list[Any] = [*ends]
     for number, t in enumerate(types.nodes):
-        others += _slots_and_pointers(counts[number], totals[number])
+        others += slots_and_pointers(torch.from_numpy(counts[number]), totals[number])
         others += [totals[number]] if t in names.counted else []
     origin = Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices)
     return template.new(origin, values, others)
@@ -239,7 +236,7 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
         if key in exclude:
             del storage[key]
         elif key in follow:
-            storage[f"{key}_batch"], storage[f"{key}_ptr"] = _slots_and_pointers(each, int(each.sum()))
+            storage[f"{key}_batch"], storage[f"{key}_ptr"] = slots_and_pointers(torch.from_numpy(each), int(each.sum()))
     if NUMBER in exclude:
         for storage in batch.stores:
             storage.pop(NUMBER, None)
@@ -276,26 +273,6 @@ def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
         and dst.is_contiguous()
     )
     return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
-
-
-def _batch_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Return the graph of each of `number` nodes, and where the nodes of each graph begin and the last ones end."""
-    if counts.is_cpu:
-        # A fraction of the time of torch's functions.
-        return _slots_and_pointers(counts.numpy(), number)
-    each = torch.arange(counts.shape[0], device=counts.device)
-    slots = torch.repeat_interleave(each, counts, output_size=number)
-    return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-
-
-def _slots_and_pointers(counts: IntArray, number: int) -> tuple[Tensor, Tensor]:
-    slots, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
-    if (filled := fill_graph_slots(counts, slots, pointers)) != number:
-        raise SchemaError(
-            f"the counts of nodes in each graph slot were changed: they add up to {filled}, but the batch has "
-            f"{number}; change a copy, nodes_per_graph.clone()."
-        )
-    return torch.from_numpy(slots), torch.from_numpy(pointers)
 
 
 def _example(batch: Any, origin: Origin, i: int) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from dgl_tuplepack._checks import true_or_false
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.joining import build_item
+from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.padding.batch import PaddedBatch
 from dgl_tuplepack.padding.sorted_edges import in_order_of_graphs
 

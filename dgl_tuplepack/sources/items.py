@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,11 +12,11 @@ import numpy as np
 
 from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.blocks import components_of
-from dgl_tuplepack.graphs.items import is_iterable, parts_of
-from dgl_tuplepack.graphs.named import by_name, check_types, is_pyg, key_of, names_of, types_in
-from dgl_tuplepack.sizes import HOMOGENEOUS, GraphSizes
-from dgl_tuplepack.sources.kind import Source
+from dgl_tuplepack.graphs.blocks import EdgeType, components_of
+from dgl_tuplepack.graphs.items import Identified, WithIds, is_iterable, parts_of
+from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
+from dgl_tuplepack.sizes import GraphSizes
+from dgl_tuplepack.sources.kind import Source, resolve
 
 _PROGRESS_FROM = 50_000
 
@@ -76,6 +78,27 @@ class Items(Source):
         return self._given if self._is_indexed else list(self.items())
 
 
+class Wrapped(Source):
+    """The wrapped source itself, with positions as the ids of its items."""
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise what `with_ids` returns."""
+        if not isinstance(given, WithIds):
+            return None
+        inner = resolve(given.dataset)
+        source = copy.copy(inner)
+        # Positions replace ids inside items; blocks count graphs by position.
+        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
+        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
+        return source
+
+
+def _with_ids(dataset: Any) -> Any:
+    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    return None if dataset is None else WithIds(dataset)
+
+
 class SizeReader:
     """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
 
@@ -83,34 +106,31 @@ class SizeReader:
     """
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
-        self._levels = levels
-        graph = _sized(first, where, levels)
-        self._where, self._types, self._names = where, types_in(graph), names_of(graph)
-        node_types, edge_types = self._types
-        named = bool(self._names)
-        self.components = components_of(node_types, list(map(key_of, edge_types)) if named else edge_types, named)
+        self._levels, self._where = levels, where
+        counts, self._names = self._counts(first, where)
+        self._types = tuple(counts)
+        self.components = components_of(*_by_kind(self._types), bool(self._names))
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""
-        graph = _sized(item, where, self._levels)
-        check_types(types_in(graph), self._types, where, self._where, (names_of(graph), self._names))
-        if self.components is HOMOGENEOUS:
-            return graph.num_nodes(), graph.num_edges()
-        graphs = by_name(graph).values()
-        return (
-            *(each.num_nodes(t) for each in graphs for t in each.ntypes),
-            *(each.num_edges(e) for each in graphs for e in each.canonical_etypes),
-        )
+        counts, names = self._counts(item, where)
+        if (tuple(counts), names) != (self._types, self._names):
+            check_types(_by_kind(counts), _by_kind(self._types), where, self._where, (names, self._names))
+        return tuple(counts.values())
+
+    def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
+        graph = parts_of(item, where).graph
+        if not is_pyg(graph):
+            return counts_of(graph), names_of(graph)
+        from dgl_tuplepack.graphs.pyg_items import counts_of_graph
+
+        return counts_of_graph(graph, where, self._levels or {}), ()
 
 
-def _sized(item: Any, where: str, levels: Mapping[str, str | None] | None) -> Any:
-    """Return the graph of an item, or a view of one of PyG with the same methods."""
-    graph = parts_of(item, where).graph
-    if not is_pyg(graph):
-        return graph
-    from dgl_tuplepack.graphs.pyg_items import PygGraph
-
-    return PygGraph(graph, where, levels)
+def _by_kind(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
+    """Return node types and edge types."""
+    types = list(types)
+    return [t for t in types if isinstance(t, str)], [t for t in types if not isinstance(t, str)]
 
 
 def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:

@@ -197,7 +197,7 @@ class Kind:
 
 # In order: the first kind that recognises a source reads it.
 KINDS = [
-    Kind("dgl_tuplepack.sources.wrapped:Wrapped"),
+    Kind("dgl_tuplepack.sources.items:Wrapped"),
     Kind(
         "dgl_tuplepack.sources.numbers:Numbers",
         object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dgl_tuplepack.errors import SizesError
-from dgl_tuplepack.graphs.items import Identified
-from dgl_tuplepack.graphs.named import holds_graphs
+from dgl_tuplepack.graphs.items import begins_with_graph
 from dgl_tuplepack.histogram import SizeHistogram, is_row
 from dgl_tuplepack.sizes import GraphSizes, as_int64
 from dgl_tuplepack.sources.kind import Source
@@ -30,10 +29,10 @@ class Numbers(Source):
         if isinstance(given, GraphSizes):
             return cls(given)
         if hasattr(given, "__array__"):
-            graphs = isinstance(given, np.ndarray) and given.dtype == object and any(map(_holds_graph, given.flat))
+            graphs = isinstance(given, np.ndarray) and given.dtype == object and any(map(begins_with_graph, given.flat))
             return None if graphs else cls(given)
         if isinstance(given, tuple):
-            return cls(given) if given and not any(map(_holds_graph, given)) else None
+            return cls(given) if given and not any(map(begins_with_graph, given)) else None
         first = given[0] if isinstance(given, list) and given else []
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
@@ -64,10 +63,6 @@ class Counted(Source):
         """Refuse: a histogram has counts only."""
         raise SizesError(f"{self.title} does not know single graphs; give the sizes or the dataset itself.")
 
-    def items(self) -> Iterable[Any]:
-        """Refuse: a histogram has counts only."""
-        raise SizesError(f"{self.title} does not know single graphs; give the dataset itself.")
-
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
     # Checked one by one: after stacking, a pair of integers and floats would hide which one is wrong.
@@ -78,8 +73,3 @@ def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
             f"{len(arrays)} arrays of shapes {[array.shape for array in arrays]}; for other components use GraphSizes."
         )
     return GraphSizes(np.stack(arrays, axis=1))
-
-
-def _holds_graph(item: Any) -> bool:
-    item = item.item if isinstance(item, Identified) else item
-    return holds_graphs(item) or (isinstance(item, tuple | list) and bool(item) and holds_graphs(item[0]))

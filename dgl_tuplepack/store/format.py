@@ -263,7 +263,5 @@ class StoreMetadata:
             self.num_rows(t)
         if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
             raise ValueError("the layout of PyG names arrays that the store does not have")
-        if self.pyg is not None:
-            self.pyg.check_types(self.node_types, self.edge_types)
         # Refuses ties and indices that do not fit.
         _ = self.schema

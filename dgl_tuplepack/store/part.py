@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
-from dgl_tuplepack.graphs.joining import build_item
+from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.graphs.relations import check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
 from dgl_tuplepack.graphs.values import as_tensor
@@ -107,7 +107,8 @@ class Part:
 
     def item(self, graph_id: int) -> Any:
         """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs as a dict in its place."""
-        schema, spans = self.schema, {}
+        schema, spans = self.schema, dict[Any, slice]()
+        spans[None] = slice(graph_id, graph_id + 1)
         for t, most in self.rows.items():
             first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
             if not 0 <= first <= last <= most:
@@ -121,19 +122,12 @@ class Part:
                 if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
                     self.refuse_endpoints(graph_id, end, e)
             endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
-        graph = build_item(
-            schema.graph_names,
-            endpoints,
-            number,
-            {t: {n: self._tensor("node_feature", t, n, spans[t]) for n in s} for t, s in schema.node_features.items()},
-            {e: {n: self._tensor("edge_feature", e, n, spans[e]) for n in s} for e, s in schema.edge_features.items()},
-        )
-        labels = {n: self._tensor("label", None, n, slice(graph_id, graph_id + 1))[0] for n in schema.labels}
-        return (graph, as_label(labels)) if labels else graph
+        of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        graph = build_item(schema.graph_names, endpoints, number, of_nodes, of_edges)
+        return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
 
-    def _tensor(self, content: str, type_: GraphType | None, name: str, rows: slice) -> Tensor:
+    def _tensor(self, key: Key, rows: slice) -> Tensor:
         """Return a copy of some rows, in the dtype that is handed out."""
-        key = content, type_, name
         return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
 
     def values(self, key: Key, rows: slice | IntArray) -> Array:
@@ -144,13 +138,14 @@ class Part:
         """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out."""
         self.check_positions()
         for first in range(0, self.num_graphs, _BLOCK):
-            yield self._block(slice(first, min(first + _BLOCK, self.num_graphs)))
+            yield block_of(self.schema, *self._within(slice(first, min(first + _BLOCK, self.num_graphs))))
 
-    def _block(self, graphs: slice) -> GraphBlock:
+    def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
+        """Return functions to the lengths of some graphs by type, and to their rows of an array."""
         bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
         rows[None] = graphs
-        return block_of(self.schema, lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]]))
+        return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
 
     def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
         """Report that the offsets of a graph are outside the store."""
@@ -203,14 +198,8 @@ class Part:
 
     def _check_relations(self, graphs: slice) -> None:
         """Check ties and indices of some graphs, whose offsets are checked."""
-        ends = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
         try:
-            check_values(
-                self.schema,
-                lambda t: np.diff(ends[t]),
-                lambda key: self.values(key, graphs if key[1] is None else slice(ends[key[1]][0], ends[key[1]][-1])),
-                lambda i: f"graph {graphs.start + i}",
-            )
+            check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
         except SchemaError as error:
             raise FormatError(
                 f"{self.path} holds what its ties or indices rule out: {error} The store is damaged, write it again."
@@ -223,15 +212,9 @@ def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: C
     `lengths` returns the number of nodes (edges) of a type in each graph; `values` the rows of endpoints, a feature or
     a label, by content, type and name.
     """
-
-    def columns(content: str, t: GraphType | None, names: Iterable[str]) -> dict[str, Array]:
-        return {name: values((content, t, name)) for name in names}
-
     return GraphBlock(
-        num_nodes={t: lengths(t) for t in schema.node_types},
-        num_edges={e: lengths(e) for e in schema.edge_types},
-        endpoints={e: (values((ENDS[0], e, None)), values((ENDS[1], e, None))) for e in schema.edge_types},
-        node_features={t: columns("node_feature", t, names) for t, names in schema.node_features.items()},
-        edge_features={e: columns("edge_feature", e, names) for e, names in schema.edge_features.items()},
-        labels=columns("label", None, schema.labels),
+        {t: lengths(t) for t in schema.node_types},
+        {e: lengths(e) for e in schema.edge_types},
+        {e: (values((ENDS[0], e, None)), values((ENDS[1], e, None))) for e in schema.edge_types},
+        *schema.arranged(values),
     )

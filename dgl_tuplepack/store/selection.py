@@ -28,6 +28,7 @@ COMPARED = (
     "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
     "pyg",
 )  # fmt: skip
+_AGREE = "shards of one dataset must agree"
 
 
 class Selection:
@@ -221,14 +222,16 @@ def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> 
     return selection
 
 
-def check_same_schema(expected: Schema, found: Schema, where: str, other: str) -> None:
+def check_same_schema(
+    expected: Schema, found: Schema, where: str, other: str, compared: Sequence[str] = COMPARED, reason: str = _AGREE
+) -> None:
     """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
-    for what in COMPARED:
+    for what in compared:
         theirs, ours = getattr(found, what), getattr(expected, what)
         if theirs != ours:
             raise SchemaError(
                 f"the graphs of {other} have the {what.replace('_', ' ')} {_shown(theirs)}, but those of {where} have "
-                f"{_shown(ours)}; shards of one dataset must agree."
+                f"{_shown(ours)}; {reason}."
             )
 
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._checks import as_ids
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
-from dgl_tuplepack.graphs.relations import Column, check_values
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphBlock
+from dgl_tuplepack.graphs.relations import check_endpoints, check_values
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.sizes import GraphSizes, IntArray
@@ -69,25 +68,21 @@ class StoreWriter:
 
     def append(self, block: GraphBlock) -> None:
         """Write the graphs of a block; SchemaError names a graph with an endpoint outside its nodes, say."""
-        check_values(
-            self._schema,
-            lambda t: block.num_nodes[t] if isinstance(t, str) else block.num_edges[t],
-            lambda column: _values_of(block, column),
-            lambda i: f"graph {self._num_graphs + i}",
-        )
+
+        def where(i: int) -> str:
+            return f"graph {self._num_graphs + i}"
+
+        lengths: dict[Any, IntArray] = {**block.num_nodes, **block.num_edges}
+        check_values(self._schema, lengths.__getitem__, block.column, where)
         for t in self._schema.node_types:
             self._append_offsets("node_offsets", t, block.num_nodes[t])
-            for name in self._schema.node_features[t]:
-                self._writers["node_feature", t, name].append(block.node_features[t][name])
         for e in self._schema.edge_types:
             self._append_offsets("edge_offsets", e, block.num_edges[e])
             for end, node_type, values in zip(ENDS, (e[0], e[2]), block.endpoints[e], strict=True):
-                self._check_endpoints(values, block.num_edges[e], block.num_nodes[node_type])
+                check_endpoints(values, block.num_edges[e], block.num_nodes[node_type], where, "correct the source.")
                 self._writers[end, e, None].append(values)
-            for name in self._schema.edge_features[e]:
-                self._writers["edge_feature", e, name].append(block.edge_features[e][name])
-        for name in self._schema.labels:
-            self._writers["label", None, name].append(block.labels[name])
+        for column, _ in self._schema.columns():
+            self._writers[column].append(block.column(column))
         self._num_graphs += len(block)
         columns = [*block.num_nodes.values(), *block.num_edges.values()]
         histogram = SizeHistogram.from_sizes(GraphSizes(np.stack(columns, axis=1), self._schema.components))
@@ -97,16 +92,6 @@ class StoreWriter:
         offsets = self._totals[type_] + np.cumsum(counts)
         self._totals[type_] = int(offsets[-1])
         self._writers[content, type_, None].append(offsets)
-
-    def _check_endpoints(self, values: Array, num_edges: IntArray, num_nodes: IntArray) -> None:
-        outside = (values < 0) | (values >= np.repeat(num_nodes, num_edges))
-        if outside.any():
-            edge = int(np.argmax(outside))
-            graph = int(np.searchsorted(np.cumsum(num_edges), edge, side="right"))
-            raise SchemaError(
-                f"graph {self._num_graphs + graph} has an edge at node {values[edge]}, but its nodes are "
-                f"0..{num_nodes[graph] - 1}; correct the source."
-            )
 
     def finish(self, data: str, splits: Mapping[str, Sequence[int] | IntArray]) -> StoreMetadata:
         """Complete all files and return the metadata, which the caller saves."""
@@ -134,13 +119,6 @@ class StoreWriter:
         """Close all files, complete or not."""
         for writer in self._writers.values():
             writer.close()
-
-
-def _values_of(block: GraphBlock, column: Column) -> Array:
-    content, t, name = column
-    by_type: Any = block.node_features if content == "node_feature" else block.edge_features
-    values: Array = block.labels[name] if content == "label" else by_type[t][name]
-    return values
 
 
 def write_store(

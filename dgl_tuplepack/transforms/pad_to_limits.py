@@ -8,6 +8,7 @@ from dgl.transforms import BaseTransform
 
 from dgl_tuplepack._checks import shown, true_or_false, whole_number
 from dgl_tuplepack.errors import LimitsError, SchemaError
+from dgl_tuplepack.graphs.merge import tensors_of
 from dgl_tuplepack.graphs.named import is_graph
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.limits import Limits, as_limits
@@ -80,8 +81,9 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
             raise SchemaError(f"PadToLimits takes a DGLGraph, but got {shown(graph)}; give it the graph alone.")
         if self.masks:
             _check_free(graph)
+        schema = Schema.of(graph)
         shape = PaddedShape(
-            Schema.of(graph),
+            schema,
             self.limits,
             self.packs_per_batch,
             0,
@@ -91,7 +93,7 @@ class PadToLimits(BaseTransform):  # type: ignore[misc]
             self.coordinates,
             self.sort_edges,
         )
-        batch = padded_batch(shape, graph, graph.batch_size)
+        batch = padded_batch(shape, tensors_of(schema, graph, {}))
         if self.masks:
             for t, mask in batch._node_masks.items():
                 batch._node_features[t][_NODE_MASK] = mask

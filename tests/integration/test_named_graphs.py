@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -227,18 +226,14 @@ def test_a_transform_of_batches_leaves_padding_and_indices_alone(tmp_path: Path)
     assert all("h" in graphs["bonds"].ndata for graphs in tp.unpad(batch))
 
 
-def norm_case() -> tuple[Callable[..., Any], tp.PaddedBatch, list[Any]]:
-    """A converted norm over the atoms of a batch."""
+def test_norms_read_the_masks_of_named_graphs() -> None:
     items = crystals(4)
     limits = tp.Limits({"atoms": 40, "bonds": 150}, {"atoms": 150, "bonds": 700}, graphs=7)
-    norm = tp.nn.convert(nn.BatchNorm1d(WIDTH, dtype=torch.float64), verbose=False)
-    return norm, tp.PaddedCollate(limits, items[0], ties=TIES, feature_fill=5)(items), items
-
-
-def test_norms_read_the_masks_of_named_graphs() -> None:
-    norm, batch, items = norm_case()
+    batch = tp.PaddedCollate(limits, items[0], ties=TIES, feature_fill=5)(items)
     plain = torch.cat([graphs["atoms"].ndata["x"] for graphs, _ in items])
     right = nn.BatchNorm1d(WIDTH, dtype=torch.float64)(plain)
     with tp.nn.masked(batch):
-        found = norm(batch.node_features["atoms"]["x"])
+        found = tp.nn.convert(nn.BatchNorm1d(WIDTH, dtype=torch.float64), verbose=False)(
+            batch.node_features["atoms"]["x"]
+        )
     torch.testing.assert_close(found[batch.node_mask["atoms"]], right)

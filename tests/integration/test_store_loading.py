@@ -176,6 +176,3 @@ def test_a_change_in_place_does_not_disturb_gradients_of_others(store: tp.GraphS
     total.backward()
     assert weights.grad is not None
     assert weights.grad.equal(batch.node_features["x"])
-
-
-# Without DGL -------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import dgl
@@ -44,7 +43,7 @@ def padded(size: tuple[int, int] = ROOMY, **settings: Any) -> tp.PaddedBatch:
     return tp.PaddedCollate(tp.Limits(*size, graphs=5), graphs()[0], **settings)(graphs())
 
 
-def check_edge_weight_norm() -> None:
+def test_edge_weight_norm_needs_positive_weights_of_padding() -> None:
     layers = {norm: dgl.nn.EdgeWeightNorm(norm) for norm in ("both", "left", "right")}
     zeros = padded()
     with pytest.raises(dgl.DGLError, match="Non-positive edge weight"):
@@ -60,14 +59,14 @@ def check_edge_weight_norm() -> None:
                 torch.testing.assert_close(found[filled.edge_mask], layer(plain(), plain().edata["w"]))
 
 
-def check_gcn_norm() -> None:
+def test_gcn_norm_is_right_on_real_edges() -> None:
     for size in (ROOMY, TIGHT):
         batch = padded(size, cover_padding=True)
         found = dgl.transforms.GCNNorm("n")(batch.graph).edata["n"][batch.edge_mask]
         torch.testing.assert_close(found, dgl.transforms.GCNNorm("n")(plain()).edata["n"])
 
 
-def check_other_edges() -> None:
+def test_transforms_that_add_or_remove_edges_belong_before_sizes_are_read() -> None:
     """The number of edges follows the content, and the masks fit no more."""
     for name in ("AddSelfLoop", "RemoveSelfLoop", "AddReverse", "ToSimple", "LineGraph"):
         transform = getattr(dgl.transforms, name)()
@@ -88,7 +87,7 @@ def check_other_edges() -> None:
     assert batch.num_real_edges == plain().num_edges() + plain().num_nodes()
 
 
-def check_dropping() -> None:
+def test_weights_drop_edges_of_a_batch_of_one_shape() -> None:
     for name in ("DropEdge", "DropNode"):
         torch.manual_seed(0)
         batch = padded()
@@ -100,16 +99,3 @@ def check_dropping() -> None:
     found = layer(batch.graph, batch.graph.ndata["x"], edge_weight=kept.to(torch.float32))
     less = dgl.remove_edges(plain(), (~kept[: plain().num_edges()]).nonzero().flatten())
     torch.testing.assert_close(found[batch.node_mask], layer(less, less.ndata["x"]))
-
-
-CHECKS: dict[str, Callable[[], None]] = {
-    "EdgeWeightNorm": check_edge_weight_norm,
-    "GCNNorm": check_gcn_norm,
-    "AddSelfLoop": check_other_edges,
-    "DropEdge": check_dropping,
-}
-
-
-@pytest.mark.parametrize("name", CHECKS)
-def test_what_the_page_says_of_it_is_so(name: str) -> None:
-    CHECKS[name]()

@@ -57,12 +57,15 @@ def places(document: Any) -> list[tuple[Any, Any]]:
 
 
 def changed(document: Any, data: st.DataObject) -> str:
-    """The text of a document after one change, at its top level as often as anywhere below."""
+    """The text of a document after a change or a loss, at its top level as often as anywhere below."""
     document = json.loads(json.dumps(document))
     everywhere = places(document)
     top = [place for place in everywhere if place[0] is document]
     container, key = data.draw(st.one_of(st.sampled_from(top), st.sampled_from(everywhere)))
-    container[key] = data.draw(JSON)
+    if isinstance(container, dict) and data.draw(st.booleans()):
+        del container[key]
+    else:
+        container[key] = data.draw(JSON)
     return json.dumps(document)
 
 

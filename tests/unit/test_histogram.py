@@ -103,8 +103,6 @@ def test_what_is_no_histogram_is_refused(call: Callable[[], object], parts: tupl
         ({(3, 4): 0}, ("no graphs", "empty dataset")),
         ({(1, 2): -3}, ("counts", "index 0", "-3", "0..2**63-1")),
         ({(1, -2): 3}, ("sizes", "index (0, 1)", "-2")),
-        ({(1, 2): 2.0}, ("counts", "integers", "2.0")),
-        ({(1, 2): True}, ("counts", "integers", "bool")),
         ({(1.0, 2): 1}, ("sizes", "integers", "1.0")),
         ({(1, 2): 1, (1,): 1}, ("same number of components", "(1,)")),
         ({(1, 2, 3): 1}, ("3 distinct component names", "components=")),

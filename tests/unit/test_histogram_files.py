@@ -11,21 +11,12 @@ from dgl_tuplepack.errors import FormatError
 from tests.messages import refused
 
 HISTOGRAM = SizeHistogram.from_counts({(1, 0): 7, (3, 4): 2, (12, 30): 1})
-HETERO = SizeHistogram.from_counts({(1, 2, 3): 4, (5, 0, 2**40): 1}, ("nodes:u", "nodes:v", "edges:u:likes:v"))
 
 
 @pytest.mark.parametrize("name", ["h.json", "h.csv", "h.CSV"])
-@pytest.mark.parametrize("histogram", [HISTOGRAM, HETERO], ids=["homogeneous", "hetero"])
-def test_round_trip(tmp_path: Path, histogram: SizeHistogram, name: str) -> None:
-    histogram.save(tmp_path / name)
-    assert SizeHistogram.load(tmp_path / name) == histogram
-    assert SizeHistogram.load(str(tmp_path / name)) == histogram
-
-
-@pytest.mark.parametrize("name", ["h.json", "h.csv"])
 @pytest.mark.parametrize("component", ["edges:u:a,b:v", 'say "x"', " nodes", "two\nlines", "count"])
 def test_round_trip_of_awkward_names(tmp_path: Path, name: str, component: str) -> None:
-    histogram = SizeHistogram.from_counts({(1, 2): 3}, (component, "n"))
+    histogram = SizeHistogram.from_counts({(1, 2**40): 3}, (component, "n"))
     histogram.save(tmp_path / name)
     assert SizeHistogram.load(tmp_path / name) == histogram
 

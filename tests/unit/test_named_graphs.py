@@ -259,14 +259,6 @@ def test_line_graphs_of_line_graphs_are_tied_twice() -> None:
             assert_same_named(found, graphs)
 
 
-def test_the_smaller_limit_of_a_tie_decides() -> None:
-    limits = tp.Limits({"atoms": 12, "bonds": 7}, {"atoms": 20, "bonds": 50}, graphs=4)
-    batch = tp.PaddedCollate(limits, item(), ties=TIES)([item(), item()])
-    assert len(batch.node_mask["bonds"]) == len(batch.edge_mask["atoms"]) == 8
-    with refused(tp.errors.GraphTooLargeError, "9 nodes:bonds", "hold 7"):
-        tp.PaddedCollate(limits, item(), ties=TIES)([item()] * 3)
-
-
 @pytest.mark.parametrize(
     ("indices", "parts"),
     [

@@ -52,9 +52,6 @@ def hetero(seed: int = 0, users: int = 2, items: int = 3, edges: tuple[int, int,
     )  # fmt: skip
 
 
-HETERO_LIMITS = tp.Limits({USER: 5, ITEM: 8}, {"follows": 6, "buys": 7, "pleases": 4}, graphs=3)
-
-
 # Exact batches ------------------------------------------------------------------------------------------------
 
 
@@ -80,16 +77,6 @@ def test_a_batch_slot_by_slot() -> None:
     assert (batch.num_real_nodes, batch.num_real_edges, batch.num_real_graphs) == (4, 3, 2)
     assert batch.graph.batch_num_nodes().tolist() == [3, 1, 0, 0, 3]
     assert batch.graph.batch_num_edges().tolist() == [2, 1, 0, 0, 5]
-
-
-def test_a_full_batch_has_one_padding_node_and_no_false_padding() -> None:
-    """What jraph infers from zeros is stored here: the last real graph is real, without a node too."""
-    full = [graph(3, 8), graph(3, 0), graph(0, 0), graph(0, 0)]
-    batch = tp.PaddedCollate(LIMITS, example=graph())(full)
-    assert batch.graph_mask.tolist() == [True] * 4 + [False]
-    assert batch.nodes_per_graph.tolist() == [3, 3, 0, 0, 1]
-    assert batch.edges_per_graph.tolist() == [8, 0, 0, 0, 0]
-    assert [g.num_nodes() for g in tp.unpad(batch)] == [3, 3, 0, 0]
 
 
 def test_fills_by_name() -> None:
@@ -247,13 +234,6 @@ def test_unpadded_graphs_have_their_own_index_type(idtype: torch.dtype, of_graph
 # The batch ----------------------------------------------------------------------------------------------------
 
 
-def test_iterates_as_graph_and_labels() -> None:
-    batch = collate()([item()])
-    padded_graph, labels = batch
-    assert padded_graph is batch.graph
-    assert labels is batch.labels
-
-
 def test_graph_is_built_once_and_shares_features() -> None:
     batch = collate()([item()])
     assert batch.graph is batch.graph
@@ -362,14 +342,6 @@ def test_content_beyond_the_limits(items: list[Any], parts: list[str]) -> None:
     assert collate(packs_per_batch=2)(items).num_real_graphs == len(items)
 
 
-def test_content_beyond_one_type() -> None:
-    pad = tp.PaddedCollate(HETERO_LIMITS, example=hetero())
-    with refused(GraphTooLargeError, "12 edges", "follows", "hold 6"):
-        pad([hetero(edges=(12, 0, 0))])
-    with refused(GraphTooLargeError, "9 nodes", ITEM, "hold 8"):
-        pad([hetero(items=9)])
-
-
 @pytest.mark.parametrize(
     ("wrong", "parts"),
     [
@@ -393,11 +365,6 @@ def test_items_that_differ(wrong: Any, parts: tuple[str, ...]) -> None:
         collate()([item(), wrong])
     with refused(SchemaError, "graph 41", *parts):
         collate(example=Identified(0, item()))([Identified(3, item()), Identified(41, wrong)])
-
-
-def test_unexpected_label_is_not_dropped_silently() -> None:
-    with refused(SchemaError, "item 0, labels", "found float32 [1], but the example has none"):
-        tp.PaddedCollate(LIMITS, example=graph())([item()])
 
 
 def changed(what: str) -> Any:
@@ -461,15 +428,6 @@ def test_the_culprit_is_named_behind_graphs_of_nothing() -> None:
     with refused(SchemaError, "item 2", "found none"):
         collate()([bare, item(), (changed("missing"), torch.tensor([1.0])), bare])
     assert collate()([bare, item(), bare]).nodes_per_graph.tolist() == [0, 2, 0, 0, 5]
-
-
-def test_order_of_features_does_not_matter() -> None:
-    one, other = dgl.graph(([0], [0])), dgl.graph(([0], [0]))
-    for g, names in ((one, "ab"), (other, "ba")):
-        for name in names:
-            g.ndata[name] = torch.full((1,), ord(name))
-    batch = tp.PaddedCollate(LIMITS, example=one)([other, one])
-    assert batch.node_features["a"][:2].tolist() == [97, 97]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Plan files: round trip, and that damaged, foreign, newer or altered ones are refused."""
+"""Plan files: damaged, foreign, newer or altered ones are refused, with what is wrong."""
 
 from __future__ import annotations
 
@@ -15,37 +15,6 @@ from tests.messages import refused
 
 HISTOGRAM = SizeHistogram.from_counts({(3, 2): 4, (2, 2): 3, (5, 6): 1})
 PLAN = pack(HISTOGRAM, Limits(7, 7, 4), heuristic="sum", seed=2**64 - 1)
-
-
-def altered(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    """A plan file after a change of its document."""
-    PLAN.save(path)
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document))
-    return path
-
-
-def test_round_trip(tmp_path: Path) -> None:
-    PLAN.save(tmp_path / "plan.json")
-    loaded = PackPlan.load(tmp_path / "plan.json")
-    assert loaded.fingerprint == PLAN.fingerprint
-    assert loaded.histogram == PLAN.histogram
-    assert loaded.limits == PLAN.limits
-    for name in ("num_packs", "lower_bound", "method", "heuristic", "seed", "efficiency"):
-        assert getattr(loaded, name) == getattr(PLAN, name), name
-    assert dict(loaded.versions) == dict(PLAN.versions)
-    assert set(loaded.versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
-
-
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plan.json"
-    PLAN.save(path)
-    whole = path.read_bytes().rstrip()
-    for length in range(0, len(whole), 7):
-        path.write_bytes(whole[:length])
-        with pytest.raises(FormatError, match="not valid JSON"):
-            PackPlan.load(path)
 
 
 @pytest.mark.parametrize(
@@ -69,17 +38,10 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
 def test_a_changed_file_is_refused(
     tmp_path: Path, change: Callable[[dict[str, Any]], object], parts: tuple[str, ...]
 ) -> None:
-    path = altered(tmp_path / "plan.json", change)
+    path = tmp_path / "plan.json"
+    PLAN.save(path)
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
     with refused(FormatError, str(path), *parts):
-        PackPlan.load(path)
-
-
-KEYS = ("histogram", "limits", "offsets", "classes", "multiplicities", "repeats", "lower_bound", "method", "seed",
-        "heuristic", "versions", "fingerprint", "checksum", "random_ties")  # fmt: skip
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_a_missing_part_is_named(tmp_path: Path, key: str) -> None:
-    path = altered(tmp_path / "plan.json", lambda d: d.pop(key))
-    with refused(FormatError, str(path), "no valid plan", key):
         PackPlan.load(path)

@@ -171,13 +171,6 @@ def test_a_label_of_no_rows_is_kept(gather: Any, tmp_path: Path) -> None:
     assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
 
 
-def test_an_edge_out_of_range_is_refused_when_collating(molecules: list[Any]) -> None:
-    collate, wrong = tp.PaddedCollate(LIMITS, molecules[0]), molecules[1].clone()
-    wrong.edge_index[0, 1] = -1
-    with refused(SchemaError, "item 1 has an edge at node -1"):
-        collate([molecules[0], wrong])
-
-
 def test_a_level_that_later_items_contradict_is_an_error_that_names_levels(tmp_path: Path) -> None:
     graphs = [ring(3, w=torch.rand(3)), molecule(2, 4)]
     graphs = [Data(edge_index=g.edge_index, num_nodes=g.num_nodes, w=torch.rand(3)) for g in graphs]

@@ -32,22 +32,14 @@ def hetero(users: int, items: int, follows: int, buys: int, pleases: int) -> Any
 @pytest.mark.parametrize(
     "source",
     [
-        graphs(),
-        tuple(graphs()),
         tuple((graph, 1) for graph in graphs()),
         [(graph, 1) for graph in graphs()],
         [[graph, 1] for graph in graphs()],
         [(graph,) for graph in graphs()],
         [Identified(i, graph) for i, graph in enumerate(graphs())],
-        tp.with_ids(graphs()),
-        tp.with_ids(np.array(SIZES)),
-        np.array(SIZES),
         np.array(SIZES, dtype=np.uint8),
-        torch.tensor(SIZES),
-        ([3, 1, 2, 0], [4, 0, 5, 0]),
         (np.array([3, 1, 2, 0]), np.array([4, 0, 5, 0])),
         (torch.tensor([3, 1, 2, 0]), torch.tensor([4, 0, 5, 0], dtype=torch.int32)),
-        tp.GraphSizes(SIZES),
     ],
     ids=lambda source: type(source).__name__,
 )
@@ -123,7 +115,6 @@ def through_store(items: list[Any]) -> Any:
 
 LIMITS = tp.Limits(20, 20, graphs=9)
 ENTRANCES: list[Any] = [tp.sizes_of, through_collate, through_store, lambda items: list(tp.StreamPacker(items, LIMITS))]
-LIMITS = tp.Limits(20, 20, graphs=9)
 
 
 @pytest.mark.parametrize("graph_id", IDS, ids=repr)

@@ -22,12 +22,6 @@ from tests.stores import files_of, write_shards
 GRAPHS = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1])), dgl.graph(([], []), num_nodes=1)]
 
 
-def test_a_store_written_from_a_store_keeps_its_splits(tmp_path: Path) -> None:
-    first = tp.GraphStore.write(tmp_path / "first", GRAPHS, splits={"train": [2, 0], "test": [1]})
-    again = tp.GraphStore.write(tmp_path / "again", first)
-    assert {name: ids.tolist() for name, ids in again.splits.items()} == {"train": [2, 0], "test": [1]}
-
-
 @pytest.mark.parametrize(
     ("splits", "parts"),
     [([0, 1], ["mapping", "[0, 1]"]), ({"train": [0, 3]}, ["id 3", "0..2"]), ({5: [0], "5": [1]}, ["2 splits", "'5'"])],
@@ -70,15 +64,6 @@ def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
         part.padded(tp.Limits(9, 9, 4))[[1, 2]]
     with refused(FormatError, str(file), "graph 1"):
         part[2]
-
-
-def test_a_store_is_planned_by_its_sizes(tmp_path: Path) -> None:
-    """Without a look at its graphs; also a subset."""
-    store = tp.GraphStore.write(tmp_path / "store", GRAPHS)
-    for part in (store, store.subset([2, 0])):
-        plan = tp.pack(part, tp.Limits(4, 4))
-        assert plan.histogram == part.histogram
-        assert tp.search_limits(part).best == tp.search_limits(part.histogram).best
 
 
 def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
