@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import typer
-from benchmarks import (
-    ablation,
-    loading,
-    packing,
-    pyg,
-    ranks,
-    scaling,
-    shards,
-    training,
-    zoo,
-)
+from benchmarks import ablation, balance, loading, packing, pyg, ranks, shards, training, zoo
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, loading, scaling, shards, training, zoo, ranks, pyg):
+for part in (packing, ablation, loading, balance, shards, training, zoo, ranks, pyg):
     app.add_typer(part.app)
 
 if __name__ == "__main__":

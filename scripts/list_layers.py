@@ -1,9 +1,8 @@
 """Compare every layer of dgl.nn on a DGLGraph and on a TensorGraph, and write docs/layers.md.
 
-    python scripts/list_layers.py [--check] [--only NAME] [--backend inductor]
+    python scripts/list_layers.py [--check] [--backend inductor]
 
-`--check` compares the page with what is found and writes nothing; `--only` takes one layer, and prints its lines or
-checks that the page has them.
+`--check` compares the page with what is found and writes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import typer
 from layers import cases
 from layers.cases import Case
 from layers.comparison import Row, compare
-from layers.page import graph_layers, page, table_line
+from layers.page import graph_layers, page
 
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._progress import progress_bar
@@ -40,7 +39,6 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def list_layers(
     check: Annotated[bool, typer.Option("--check", help="Compare the page, and write nothing.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Print rows of this layer; may be repeated.")] = None,
     backend: Annotated[str, typer.Option(help="Backend of torch.compile, such as inductor.")] = "aot_eager",
     out: Annotated[Path, typer.Option(help="The page.")] = PAGE,
 ) -> None:
@@ -48,24 +46,17 @@ def list_layers(
     _check_completeness()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
+    written = _read(out) if check else []
     listed = [(name, case) for name, section in SECTIONS.items() for case in section]
-    chosen = [(name, case) for name, case in listed if not only or case.name in only]
-    if unknown := sorted({*(only or ())} - {case.name for _, case in chosen}):
-        raise typer.BadParameter(
-            f"the page lists no layer {unknown[0]!r}; it names those that can be chosen.", param_hint="--only"
-        )
     rows: dict[str, list[Row]] = {name: [] for name in SECTIONS}
     with warnings.catch_warnings():
         # DGL warns about its own use of older interfaces.
         warnings.simplefilter("ignore")
-        for name, case in progress_bar(chosen, desc="layers"):
+        for name, case in progress_bar(listed, desc="layers"):
             rows[name].append(compare(case, backend))
-    lines = [table_line(row) for section in rows.values() for row in section]
     text = page(rows, tuple(COUNTED), replacements())
     if check:
-        _check_page(out, lines if only else text.splitlines(), whole=not only)
-    elif only:
-        typer.echo("\n".join(lines))
+        _check_page(out, written, text.splitlines())
     else:
         write_text(out, text)
         typer.echo(f"wrote {out}")
@@ -78,15 +69,17 @@ def _check_completeness() -> None:
         raise InputError(f"scripts/layers/cases.py and this version of dgl.nn disagree about {', '.join(missing)}.")
 
 
-def _check_page(path: Path, expected: Sequence[str], *, whole: bool) -> None:
-    """Check that the page has these lines, and with ``whole`` no others."""
+def _read(path: Path) -> list[str]:
     try:
-        written = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise FormatError(f"cannot read {path}: {error.strerror}; write it without --check.") from error
-    differing = [f"- {line}" for line in written if whole and line not in expected]
+
+
+def _check_page(path: Path, written: Sequence[str], expected: Sequence[str]) -> None:
+    differing = [f"- {line}" for line in written if line not in expected]
     differing += [f"+ {line}" for line in expected if line not in written]
-    if differing or (whole and written != list(expected)):
+    if written != expected:
         found = "\n".join(differing) or "the order of its lines"
         raise InputError(f"{path} is not what layers do now; write it again without --check. It differs at:\n{found}")
 

@@ -1,7 +1,5 @@
 """Show that what the package needs has wheels for each Python, by pip and without an installation. Run by hand.
 
-    python3 scripts/resolve.py [--python 3.14]
-
 For each Python, pip resolves the set without DGL (the extra ``plain``), with the versions of constraints.txt, from
 wheels for Linux alone. torch is too large for that: for torch, and packages that need it, their own wheels are looked
 for, which is what `pip index versions` tells; DGL likewise. Exits with 1 if something but DGL has no wheel.
@@ -9,7 +7,6 @@ for, which is what `pip index versions` tells; DGL likewise. Exits with 1 if som
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -32,11 +29,9 @@ WITH_TORCH = ("torch", "pytorch-lightning", "torchdata")
 
 def main() -> int:
     """Print a row for each Python; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--python", nargs="*", default=PYTHONS, help="versions, such as 3.14; default: all")
     missing = False
     print("| Python | the set without DGL | torch | DGL 1.1.3 | DGL 2.1.0 |\n|---|---|---|---|---|")
-    for python in parser.parse_args().python:
+    for python in PYTHONS:
         found, said = resolved(python)
         others = {name: pinned(name) in versions(name, python) for name in WITH_TORCH}
         lacking = [name for name, has in others.items() if not has]

@@ -32,20 +32,8 @@ if TYPE_CHECKING:
     from dgl_tuplepack.demo.model import MaskedGIN
 
 
-class Content(StrEnum):
-    """Content modes of the sampler."""
-
-    fixed = "fixed"
-    resample = "resample"
-    repack = "repack"
-
-
-class Framework(StrEnum):
-    """Where layers come from."""
-
-    dgl = "dgl"
-    pyg = "pyg"
-
+Content = StrEnum("Content", ["fixed", "resample", "repack"])
+Framework = StrEnum("Framework", ["dgl", "pyg"])
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import typer
 
 from benchmarks.literature import CLASSES, FAMILIES, Case, literature
 from benchmarks.packing import instance
-from benchmarks.tables import show
+from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack.packing.auto import STAGES, auto
 from dgl_tuplepack.packing.settings import Settings
 
@@ -75,7 +73,7 @@ def ablation(
     ] = None,
     effort: Annotated[float, typer.Option(min=0, help="Effort of each plan.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the instances and of the plans.")] = 0,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
 ) -> None:
     """Packs above the bound of "auto" without sets of its stages, plans proven optimal, and CPU seconds."""
     chosen, names = groups(seed), [stage.__name__ for stage in STAGES]
@@ -84,5 +82,4 @@ def ablation(
         raise typer.BadParameter(f"there is no stage {', '.join(sorted(unknown))}; choose of {', '.join(names)}.")
     rows = measured_stages(chosen, sets, seed, effort)
     show(f"packs above the best bound, {sum(map(len, chosen.values()))} instances", rows)
-    if json_path is not None:
-        json_path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_json(json_path, rows)

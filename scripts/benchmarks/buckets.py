@@ -6,8 +6,6 @@ import time
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from dgl_tuplepack import Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
 from dgl_tuplepack.errors import SearchError
@@ -69,19 +67,16 @@ def _slots(plan: PackPlan) -> dict[str, Any]:
     }
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """Print the rows, with the slots of nodes and edges relative to one shape."""
-    table = Table(title=f"ogbg-molhiv, training graphs: {CASE}, one pack a batch")
-    for heading in ("graphs asked", "limits", "packs", "mean graphs", "node slots", "edge slots", "graph slots"):
-        table.add_column(heading, justify="right")
-    for heading in ("efficiency %", "nodes + edges", "of one shape", "s"):
-        table.add_column(heading, justify="right")
-    one: dict[int, int] = {row["graphs"]: row["padded_slots"] for row in rows if row["shapes"] == 1}
-    for row in rows:
-        table.add_row(
-            str(row["graphs"]), row["limits"], row["packs"], f"{row['mean']:.2f}",
-            *(f"{value:,}" for value in row["slots"].values()),
-            "/".join(f"{100 * value:.1f}" for value in row["efficiency"].values()), f"{row['padded_slots']:,}",
-            f"{row['padded_slots'] / one[row['graphs']]:.3f}", f"{row['s']:.1f}",
-        )  # fmt: skip
-    Console(width=200).print(table)
+def rows_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows of the table, with the slots of nodes and edges relative to one shape."""
+    one: dict[int, int] = {result["graphs"]: result["padded_slots"] for result in results if result["shapes"] == 1}
+    return [
+        {
+            "graphs asked": result["graphs"], "limits": result["limits"], "packs": result["packs"],
+            "mean graphs": result["mean"], **{f"{name[:-1]} slots": slots for name, slots in result["slots"].items()},
+            "efficiency %": "/".join(f"{100 * value:.1f}" for value in result["efficiency"].values()),
+            "nodes + edges": result["padded_slots"],
+            "of one shape": f"{result['padded_slots'] / one[result['graphs']]:.3f}", "seconds_s": result["s"],
+        }
+        for result in results
+    ]  # fmt: skip

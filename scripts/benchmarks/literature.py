@@ -19,7 +19,7 @@ SIZES = (25, 50, 100, 200)
 INSTANCES = 10
 
 # Class -> (smallest, largest) of both sizes, and the limit.
-_UNIFORM = {
+_RANGES = {
     1: ((100, 400), 1000),
     2: ((1, 1000), 1000),
     3: ((200, 800), 1000),
@@ -27,7 +27,7 @@ _UNIFORM = {
     5: ((25, 100), 1000),
     6: ((20, 100), 150),
 }
-CLASSES = (*_UNIFORM, 7, 8)
+CLASSES = (*_RANGES, 7, 8)
 
 Sizes = NDArray[np.int64]
 
@@ -48,8 +48,8 @@ def literature(number: int, graphs: int, seed: int) -> Case:
     after Spieksma 1994.
     """
     draw = np.random.default_rng([number, graphs, seed])
-    if number in _UNIFORM:
-        (least, most), limit = _UNIFORM[number]
+    if number in _RANGES:
+        (least, most), limit = _RANGES[number]
         sizes = draw.integers(least, most + 1, (graphs, 2))
     else:
         limit = 150
@@ -109,16 +109,11 @@ def _case(family: str, sizes: Sizes, maxima: tuple[int, ...], graphs: int | None
     return Case(family, SizeHistogram(rows, counts, names), limits)
 
 
-def _uniform_few(draw: Generator, graphs: int) -> Case:
-    return _case("uniform, 4 a pack", draw.integers(100, 401, (graphs, 2)), (1000, 1000))
-
-
-def _uniform_many(draw: Generator, graphs: int) -> Case:
-    return _case("uniform, 16 a pack", draw.integers(10, 116, (graphs, 2)), (1000, 1000))
-
-
-def _two_or_three(draw: Generator, graphs: int) -> Case:
-    return _case("uniform, 2 or 3 a pack", draw.integers(20, 101, (graphs, 2)), (150, 150))
+def _uniform(number: str, least: int, most: int, limit: int) -> Callable[[Generator, int], Case]:
+    """Return what makes instances of uniform sizes, of which `number` fit a pack."""
+    return lambda draw, graphs: _case(
+        f"uniform, {number} a pack", draw.integers(least, most + 1, (graphs, 2)), (limit, limit)
+    )
 
 
 def _molecules(draw: Generator, graphs: int) -> Case:
@@ -194,9 +189,9 @@ def _two_kinds(draw: Generator, graphs: int) -> Case:
 
 
 FAMILIES: dict[str, Callable[[Generator, int], Case]] = {
-    "uniform few": _uniform_few,
-    "uniform many": _uniform_many,
-    "two or three": _two_or_three,
+    "uniform few": _uniform("4", 100, 400, 1000),
+    "uniform many": _uniform("16", 10, 115, 1000),
+    "two or three": _uniform("2 or 3", 20, 100, 150),
     "molecules": _molecules,
     "heavy tail": _heavy_tail,
     "correlated": _alike,

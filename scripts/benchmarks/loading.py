@@ -1,24 +1,20 @@
-"""Rates of loaders, and what opening and writing a store take."""
+"""Rates of loaders."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.packing import peak_mib
+from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import (
     GraphSizes,
     GraphStore,
@@ -32,30 +28,9 @@ from dgl_tuplepack.sources import Source
 
 app = typer.Typer()
 
-_ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 BATCH_SIZES = (32, 128, 512)
 # Packs as a dataset: their limits, and packs of a batch.
 PACK_LIMITS, PACKS = Limits(nodes=222, edges=502), (1, 4, 16)
-
-# A program that opens a store and assembles one batch, with DGL or without.
-FIRST_BATCH = """
-import json, os, sys, time
-begin = time.perf_counter()
-import torch
-if sys.argv[2] == "graph":
-    os.environ.setdefault("DGLBACKEND", "pytorch")
-    import dgl
-import dgl_tuplepack as tp
-tp.GraphStore
-imported = time.perf_counter()
-store = tp.GraphStore(sys.argv[1])
-opened = time.perf_counter()
-batch = store.batch(range(8), tp.Limits(2000, 4000, 8))
-if sys.argv[2] == "graph":
-    batch.graph
-done = time.perf_counter()
-print(json.dumps({"imports": imported - begin, "open": opened - imported, "batch": done - opened}))
-"""
 
 SourceOption = Annotated[
     Path | None, typer.Option(help="OGB folder of ogbg-molhiv; without it, random graphs of its sizes.")
@@ -78,23 +53,6 @@ def synthetic_blocks(number: int, seed: int = 0) -> Iterator[GraphBlock]:
             {EDGE_TYPE: {"feat": generator.integers(0, 5, (int(edges.sum()), 3))}},
             {"": generator.integers(0, 2, (len(nodes), 1))},
         )
-
-
-def graphs_of(blocks: Iterator[GraphBlock]) -> Iterator[Any]:
-    """Items (DGLGraph, label) of homogeneous blocks, one by one."""
-    import dgl
-    import torch
-
-    for block in blocks:
-        ends = np.cumsum(block.num_nodes[NODE_TYPE]), np.cumsum(block.num_edges[EDGE_TYPE])
-        for i, (last_node, last_edge) in enumerate(zip(*ends, strict=True)):
-            nodes = slice(last_node - block.num_nodes[NODE_TYPE][i], last_node)
-            edges = slice(last_edge - block.num_edges[EDGE_TYPE][i], last_edge)
-            src, dst = (torch.from_numpy(end[edges]) for end in block.endpoints[EDGE_TYPE])
-            graph = dgl.graph((src, dst), num_nodes=int(nodes.stop - nodes.start))
-            graph.ndata["feat"] = torch.from_numpy(block.node_features[NODE_TYPE]["feat"][nodes])
-            graph.edata["feat"] = torch.from_numpy(block.edge_features[EDGE_TYPE]["feat"][edges])
-            yield graph, torch.from_numpy(block.labels[""][i])
 
 
 class Blocks(Source):
@@ -129,7 +87,7 @@ def loading(
     source: SourceOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
     graphs: Annotated[int | None, typer.Option(min=512, help="Take so many training graphs; without it, all.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
 ) -> None:
     """Graphs a second of every way to a batch of 32, 128 and 512 graphs, in one process and one run.
 
@@ -155,10 +113,9 @@ def loading(
             r["graphs/s"] for r in results if r["graphs a batch"] == result["graphs a batch"]
         )
     where = "synthetic graphs" if source is None else source
-    _show(results, f"loading, {where}")
-    _show(packs, f"packs of {PACK_LIMITS.nodes} nodes and {PACK_LIMITS.edges} edges, {where}")
-    if json_path is not None:
-        json_path.write_text(json.dumps(results + packs, indent=1) + "\n", encoding="utf-8")
+    show(f"loading, {where}", results)
+    show(f"packs of {PACK_LIMITS.nodes} nodes and {PACK_LIMITS.edges} edges, {where}", packs)
+    write_json(json_path, results + packs)
 
 
 def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
@@ -255,9 +212,10 @@ def _ways(
         return through(GraphDataLoader(view, sampler=batches, batch_size=None), form)
 
     yield "GraphDataLoader + dgl.batch", through(GraphDataLoader(items, batch_sampler=batches))
-    pyg = _pyg_loader(items, batches)
-    if pyg is not None:
-        yield "PyG DataLoader", through(pyg)
+    if find_spec("torch_geometric") is not None:
+        from torch_geometric.loader import DataLoader
+
+        yield "PyG DataLoader", through(DataLoader([as_pyg(*item) for item in items], batch_sampler=batches))
         yield "store, PyG batch", ours(form="pyg")
         yield "store, PyG batch, compact", ours(compact=True, form="pyg")
         plain = trains[False].batched(framework="pyg")
@@ -292,72 +250,10 @@ def _ways(
     yield "bare copy of as many bytes", copies
 
 
-def _pyg_loader(items: Sequence[Any], batches: list[list[int]]) -> Any:
-    try:
-        from torch_geometric.data import Data
-        from torch_geometric.loader import DataLoader
-    except ImportError:
-        return None
+def as_pyg(graph: Any, label: Any) -> Any:
+    """Return an item (DGLGraph, label) as a `Data` of PyG, whose ``feat`` are ``x`` and ``edge_attr``."""
     import torch
+    from torch_geometric.data import Data
 
-    dataset = [
-        Data(x=g.ndata["feat"], edge_index=torch.stack(g.edges()), edge_attr=g.edata["feat"], y=label)
-        for g, label in items
-    ]
-    return DataLoader(dataset, batch_sampler=batches)
-
-
-@app.command()
-def store(
-    source: SourceOption = None,
-    graphs: Annotated[int, typer.Option(min=1, help="Graphs to write from an iterator.")] = 1_000_000,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
-) -> None:
-    """Seconds and memory of writing a store, and of the first batch in a new process, with DGL and without."""
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        GraphStore.write(f"{folder}/first", source or Blocks(32_901))
-        results.append({"what": "write the source", "seconds": time.perf_counter() - begin})
-        for form in ("tensors", "graph"):
-            # The first run of all may have to compile.
-            found = [_in_new_process("-c", FIRST_BATCH, f"{folder}/first", form) for _ in range(4)][1:]
-            medians = {key: statistics.median(run[key] for run in found) for key in found[0]}
-            results.append({"what": f"first batch in a new process, {form}", **medians})
-        written = _in_new_process(_ENTRY, "write", f"{folder}/many", graphs)
-        results.append({"what": f"write {graphs:,} graphs from an iterator", **written})
-    _show(results, f"store, {'synthetic graphs' if source is None else source}")
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-
-
-def _in_new_process(*arguments: Any) -> dict[str, Any]:
-    begin = time.perf_counter()
-    done = subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, check=True)
-    return {**json.loads(done.stdout), "whole process": time.perf_counter() - begin}
-
-
-@app.command("write", hidden=True)
-def write(path: Path, graphs: int) -> None:
-    """Write graphs from an iterator and report the peak memory."""
-    before, begin = peak_mib(), time.perf_counter()
-    GraphStore.write(path, graphs_of(synthetic_blocks(graphs)))
-    print(
-        json.dumps({"seconds": time.perf_counter() - begin, "peak MiB": peak_mib(), "growth MiB": peak_mib() - before})
-    )
-
-
-def _show(results: list[dict[str, Any]], title: str) -> None:
-    columns = list(dict.fromkeys(key for result in results for key in result))
-    table = Table(title=title)
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("way", "what") else "right")
-    for result in results:
-        table.add_row(*(_text(result.get(name, "")) for name in columns))
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
+    of_nodes = {"x" if name == "feat" else name: value for name, value in graph.ndata.items()}
+    return Data(edge_index=torch.stack(graph.edges()), edge_attr=graph.edata["feat"], y=label.view(1, -1), **of_nodes)

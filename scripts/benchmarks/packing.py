@@ -13,19 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks import buckets, shapes
 from benchmarks.literature import measured_families, medium_cases, small_cases
-from benchmarks.tables import show
+from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import Limits, SizeHistogram, load_example, pack
 from dgl_tuplepack.metrics import summarise
 from dgl_tuplepack.packing.heuristics import NAMES
 
 app = typer.Typer()
-# What runs a command in a process of its own.
-_ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 
 # Name -> how to make it, and its limits.
 CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
@@ -108,14 +104,10 @@ def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None
     print(json.dumps(result))
 
 
-def measured(name: str, method: str, heuristic: str, repeats: int, seed: int) -> dict[str, Any]:
-    """Result of `one` in a fresh process."""
-    command = [sys.executable, _ENTRY, "one", name, method, heuristic, str(repeats), str(seed)]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    if found.returncode:
-        typer.echo(found.stderr, err=True)
-        raise typer.Exit(1)
-    result: dict[str, Any] = json.loads(found.stdout)
+def in_new_process(*arguments: object) -> dict[str, Any]:
+    """Return what a hidden command of `benchmark.py` prints in a process of its own, which is JSON."""
+    command = [sys.executable, Path(__file__).resolve().parents[1] / "benchmark.py", *map(str, arguments)]
+    result: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return result
 
 
@@ -133,7 +125,7 @@ def packing(
     methods: Annotated[str, typer.Option(help="Of auto, best_fit, first_fit; separated by commas.")] = "auto,best_fit",
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
     literature: Annotated[
         bool, typer.Option("--literature", help="Measure 'auto' on the small instances of Caprara & Toth 2001 instead.")
     ] = False,
@@ -149,8 +141,7 @@ def packing(
         cases = small_cases(seed) if literature else medium_cases(medium, seed)
         rows = measured_families([case for case in cases if only in case.family], seed)
         show("auto, default effort", rows)
-        if json_path is not None:
-            json_path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        write_json(json_path, rows)
         return
     results = []
     for name in CASES:
@@ -159,20 +150,19 @@ def packing(
         for method in methods.split(","):
             for heuristic in _heuristics(name, method):
                 typer.echo(f"{name}: {method} {heuristic if method != 'auto' else ''}", err=True)
-                results.append(measured(name, method, heuristic, repeats, seed))
+                results.append(in_new_process("one", name, method, heuristic, repeats, seed))
     if results:
-        _show(results)
+        show("packing", list(map(_row, results)))
     several = buckets.measured() if only in buckets.CASE else []
     if several:
-        buckets.show(several)
-    if json_path is not None:
-        json_path.write_text(json.dumps([*results, *several], indent=1) + "\n", encoding="utf-8")
+        show(f"{buckets.CASE}, training graphs, one pack a batch", buckets.rows_of(several))
+    write_json(json_path, [*results, *several])
 
 
 @app.command()
 def complexity(
     repeats: Annotated[int, typer.Option(min=1)] = 3,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
     plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md here.")] = None,
 ) -> None:
     """Time and memory against the number of size classes (random sizes, limits 1000/2200)."""
@@ -180,10 +170,9 @@ def complexity(
     for classes in SCALING:
         for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
             typer.echo(f"{classes} classes: {method} {heuristic}", err=True)
-            results.append(measured(f"uniform {classes}", method, heuristic, repeats, 0))
-    _show(results)
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            results.append(in_new_process("one", f"uniform {classes}", method, heuristic, repeats, 0))
+    show("complexity", list(map(_row, results)))
+    write_json(json_path, results)
     if plot is not None:
         _plot_scaling(results, plot)
 
@@ -192,23 +181,17 @@ def _label(result: dict[str, Any]) -> str:
     return str(result["method"]) + (f" {result['heuristic']}" if result["heuristic"] else "")
 
 
-def _show(results: list[dict[str, Any]]) -> None:
-    table = Table()
-    for title in ("histogram", "classes", "method", "packs", "bound", "gap", "gap %", "efficiency %", "effective %"):
-        table.add_column(title, justify="left" if title in ("histogram", "method") else "right")
-    for title in ("median s", "peak MiB"):
-        table.add_column(title, justify="right")
-    for result in results:
-        bound = max(result["lower_bound"], result["optimum"] or 0)
-        gap = result["packs"] - bound
-        shares = [
-            "/".join(f"{100 * v:.2f}" for v in result[kind].values()) for kind in ("efficiency", "effective_efficiency")
-        ]
-        table.add_row(
-            result["case"], str(result["classes"]), _label(result), str(result["packs"]), str(bound), str(gap),
-            f"{100 * gap / bound:.3f}", *shares, f"{result['median_s']:.3f}", f"{result['peak_MiB']:.0f}",
-        )  # fmt: skip
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+def _row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table for what `one` has measured."""
+    bound = max(result["lower_bound"], result["optimum"] or 0)
+    gap = result["packs"] - bound
+    shares = (result["efficiency"], result["effective_efficiency"])
+    filled, effective = ("/".join(f"{100 * value:.2f}" for value in each.values()) for each in shares)
+    return {
+        "histogram": result["case"], "classes": result["classes"], "method": _label(result), "packs": result["packs"],
+        "bound": bound, "gap": gap, "gap %": f"{100 * gap / bound:.3f}", "efficiency %": filled,
+        "effective %": effective, "median_s": result["median_s"], "peak MiB": result["peak_MiB"],
+    }  # fmt: skip
 
 
 def _plot_scaling(results: list[dict[str, Any]], path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
@@ -14,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.loading import _show
+from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphStore, load_example, sizes_of
 
 app = typer.Typer()
@@ -25,7 +24,7 @@ def pyg(
     graphs: Annotated[int, typer.Option(min=1, help="Molecules of the dataset.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 3,
     folder: Annotated[Path | None, typer.Option(help="Where files are written, if not in a temporary one.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
 ) -> None:
     """Seconds for the sizes and the store of an InMemoryDataset, and for its tensors alone, written and flushed."""
     dataset = _molecules(graphs)
@@ -56,9 +55,8 @@ def pyg(
         }
         for name, taken in seconds.items()
     ]
-    _show(results, "an InMemoryDataset of PyG")
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    show("an InMemoryDataset of PyG", results)
+    write_json(json_path, results)
 
 
 def _copy(dataset: Any, to: Path) -> None:

@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 import dgl_tuplepack as tp
 from benchmarks.loading import SourceOption
 from benchmarks.networks import Network
-from benchmarks.tables import show
-from benchmarks.training import Molecules, networks_of
-from benchmarks.ways import LIMITS, PACKS, for_ever, loss_of_tensors
+from benchmarks.tables import JsonOption, show, write_json
+from benchmarks.training import Molecules, networks_of, ratio
+from benchmarks.ways import LIMITS, PACKS, loss_of_tensors, packed_batches
 
 app = typer.Typer()
 
@@ -50,7 +50,7 @@ def ranks(
     cores: Annotated[int, typer.Option(min=2, help="Threads of the one process, and number of ranks.")] = 2,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 12,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
 ) -> None:
     """Graphs a second of compiled training steps: one process of several threads, and ranks of one thread each.
 
@@ -68,8 +68,7 @@ def ranks(
             rows = json.loads(out.read_text(encoding="utf-8"))
             show(f"GINE {name}, compiled, {PACKS} packs are a batch", rows)
             results += [{"network": name, **row} for row in rows]
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(json_path, results)
 
 
 def _process(rank: int, cores: int, stored: Path, layers: int, width: int, rounds: int, steps: int, out: Path) -> None:
@@ -109,7 +108,7 @@ def _rows(rates: dict[Way, list[float]]) -> list[dict[str, Any]]:
         {
             "processes, packs of each": str(way),
             "graphs/s": statistics.median(of_way),
-            f"times {first}": f"{statistics.median(a / b for a, b in zip(of_way, rates[first], strict=True)):.2f}",
+            f"times {first}": f"{ratio(rates, way, first):.2f}",
         }
         for way, of_way in rates.items()
     ]
@@ -129,8 +128,6 @@ class _Loss(nn.Module):
 
 def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Callable[[], int]:
     """A step of training; returns its graphs."""
-    from dgl.dataloading import GraphDataLoader
-
     torch.manual_seed(0)
     model = Network(layers, width, "dgl", "GINE")
     tp.nn.convert(model, verbose=False)
@@ -141,13 +138,7 @@ def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Calla
     if way.ranks > 1:
         loss = DistributedDataParallel(loss)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    view = train.padded(sampler.limits, way.packs)
-
-    def epoch(number: int) -> Any:
-        sampler.set_epoch(number)
-        return GraphDataLoader(view, sampler=sampler, batch_size=None)
-
-    batches = for_ever(epoch)
+    batches = packed_batches(train, sampler)
 
     def step() -> int:
         torch.set_num_threads(way.threads)

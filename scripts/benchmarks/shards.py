@@ -8,8 +8,6 @@ import multiprocessing
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -22,7 +20,7 @@ import typer
 
 from benchmarks import shapes
 from benchmarks.loading import synthetic_blocks
-from benchmarks.packing import peak_mib
+from benchmarks.packing import in_new_process, peak_mib
 from benchmarks.tables import show
 from dgl_tuplepack import (
     GraphSizes,
@@ -39,7 +37,6 @@ from dgl_tuplepack.sharding import preprocess_shards
 from dgl_tuplepack.store.manifest import Manifest, ShardEntry
 
 app = typer.Typer()
-_ENTRY = str(Path(__file__).resolve().parents[1] / "benchmark.py")
 
 MOLHIV = Limits(222, 502)
 GRAPHS = 10_000
@@ -149,11 +146,7 @@ def growth_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
     """Time and memory from 10^4 to 10^7 graphs, each in a process of its own."""
     rows = []
     for exponent in range(4, 8):
-        arguments = [sys.executable, _ENTRY, "growth-once", str(10**exponent)]
-        runs = [
-            json.loads(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
-            for _ in range(repeats)
-        ]
+        runs = [in_new_process("growth-once", 10**exponent) for _ in range(repeats)]
         rows.append({name: statistics.median(run[name] for run in runs) for name in runs[0]})
     return rows
 

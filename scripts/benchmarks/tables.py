@@ -1,22 +1,33 @@
-"""Results as tables: how each figure is shown follows from the end of its name."""
+"""Results as tables and in files: how each figure is shown follows from the end of its name."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 _FRACTIONS = ("spread", "idle", "used", "lost")
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results here.")]
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows that have the same keys; fractions in per cent, seconds to the millisecond."""
-    table = Table(*rows[0], title=title, title_justify="left")
+    """Print rows: fractions in per cent, seconds to the millisecond, other numbers below 100 with two decimals."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    table = Table(*columns, title=title, title_justify="left")
     for row in rows:
-        table.add_row(*(_shown(name, value) for name, value in row.items()))
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+        table.add_row(*(_shown(name, row.get(name, "")) for name in columns))
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def write_json(path: Path | None, results: list[dict[str, Any]]) -> None:
+    """Write the results of a command to the file of its ``--json``, if it was given."""
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def _shown(name: str, value: Any) -> str:
@@ -24,4 +35,6 @@ def _shown(name: str, value: Any) -> str:
         return value
     if name.endswith(_FRACTIONS):
         return f"{value:.2%}"
-    return f"{value:.3f}" if name.endswith("_s") else f"{value:,.0f}"
+    if name.endswith("_s"):
+        return f"{value:.3f}"
+    return f"{value:,.2f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"

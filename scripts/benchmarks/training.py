@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import json
 import re
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,7 +17,7 @@ import typer
 import dgl_tuplepack as tp
 from benchmarks.loading import Blocks, SourceOption
 from benchmarks.networks import LAYERS
-from benchmarks.tables import show
+from benchmarks.tables import JsonOption, show, write_json
 from benchmarks.ways import STAGES, WAYS, Data, Training, available_ways
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 
@@ -43,7 +41,7 @@ def training(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
     steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 12,
     graphs: Annotated[int | None, typer.Option(min=512, help="Take so many training graphs; without it, all.")] = None,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write all results here.")] = None,
+    json_path: JsonOption = None,
 ) -> None:
     """Graphs a second of whole training steps (OGB's encoders, batch norm, Adam), and the parts of a step.
 
@@ -65,14 +63,13 @@ def training(
             for name, (layers, width) in networks.items():
                 title = f"{layer} {name}, {number} thread{'s' * (number > 1)}, {data.size} graphs a batch"
                 trainings = _ready({known: Training(data, WAYS[known], layers, width, layer) for known in chosen})
-                rates = _measured(trainings, rounds, steps)
+                rates = measured(trainings, rounds, steps)
                 rows = _rows(trainings, rates, rounds * steps)
                 show(title, rows)
                 show(f"{title}: ours and theirs", _summary(rates))
                 results += [{"network": name, "layer": layer, "threads": number, **row} for row in rows]
                 torch.compiler.reset()
-    if json_path is not None:
-        json_path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(json_path, results)
 
 
 def networks_of(names: list[str] | None) -> dict[str, tuple[int, int]]:
@@ -108,7 +105,7 @@ def _ready(trainings: dict[str, Training]) -> dict[str, Training]:
     return trainings
 
 
-def _measured(trainings: dict[str, Training], rounds: int, steps: int) -> dict[str, list[float]]:
+def measured(trainings: Mapping[str, Any], rounds: int, steps: int) -> dict[str, list[float]]:
     """Graphs a second of each way in each of the interleaved rounds."""
     rates: dict[str, list[float]] = {name: [] for name in trainings}
     gc.collect()
@@ -120,7 +117,8 @@ def _measured(trainings: dict[str, Training], rounds: int, steps: int) -> dict[s
     return rates
 
 
-def _ratio(rates: dict[str, list[float]], way: str, to: str) -> float:
+def ratio(rates: Mapping[Any, list[float]], way: Any, to: Any) -> float:
+    """Return the median ratio of the rates of two ways over the rounds; NaN if `to` was not measured."""
     if to not in rates:
         return float("nan")
     return statistics.median(own / other for own, other in zip(rates[way], rates[to], strict=True))
@@ -131,8 +129,8 @@ def _rows(trainings: dict[str, Training], rates: dict[str, list[float]], steps: 
         {
             "way": name,
             "graphs/s": statistics.median(rates[name]),
-            "times DGL": f"{_ratio(rates, name, 'DGL'):.2f}",
-            "times PyG": f"{_ratio(rates, name, 'PyG'):.2f}",
+            "times DGL": f"{ratio(rates, name, 'DGL'):.2f}",
+            "times PyG": f"{ratio(rates, name, 'PyG'):.2f}",
             **{f"{stage}_ms": f"{1000 * spent / steps:.2f}" for stage, spent in training.seconds.items()},
         }
         for name, training in trainings.items()
@@ -155,7 +153,7 @@ def _summary(rates: dict[str, list[float]]) -> list[dict[str, Any]]:
         (on_tensors, "DGL"),
     ]
     return [
-        {"way": way, "to": to, "ratio": f"{_ratio(rates, way, to):.2f}"}
+        {"way": way, "to": to, "ratio": f"{ratio(rates, way, to):.2f}"}
         for way, to in pairs
         if way in rates and to in rates
     ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
+from benchmarks.loading import as_pyg
 from benchmarks.networks import Network, OnDGL, OnPyG, losses_of
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE
 from dgl_tuplepack.graphs.build import build_graph
@@ -131,39 +133,37 @@ def _plain_dgl(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
         graph, labels = batch
         return losses_of(model(OnDGL(graph), graph.ndata["feat"], graph.edata["feat"]), labels).mean()
 
-    return for_ever(lambda _: GraphDataLoader(data.items, batch_size=data.size, shuffle=True)), compiled(loss)
+    return for_ever(GraphDataLoader(data.items, batch_size=data.size, shuffle=True)), compiled(loss)
 
 
 def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
-    from torch_geometric.data import Data as Graph
     from torch_geometric.loader import DataLoader
 
-    graphs = [
-        Graph(g.ndata["feat"], torch.stack(g.edges()), g.edata["feat"], label.view(1, -1)) for g, label in data.items
-    ]
+    graphs = [as_pyg(*item) for item in data.items]
 
     def loss(batch: Any) -> Tensor:
         structure = OnPyG(batch.edge_index, batch.batch, batch.num_graphs)
         return losses_of(model(structure, batch.x, batch.edge_attr), batch.y).mean()
 
-    return for_ever(lambda _: DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
+    return for_ever(DataLoader(graphs, batch_size=data.size, shuffle=True)), compiled(loss)
 
 
 def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
     """Our batches, padded or cut to their real part, or their tensors."""
-    from dgl.dataloading import GraphDataLoader
-
     sampler = tp.PackBatchSampler(data.store, LIMITS, packs_per_batch=PACKS)
-    view = data.store.padded(sampler.limits, PACKS)
-
-    def epoch(number: int) -> Any:
-        sampler.set_epoch(number)
-        return GraphDataLoader(view, sampler=sampler, batch_size=None)
-
+    batches = packed_batches(data.store, sampler)
     if way.tensors:
         step, count = compiled(loss_of_tensors(way.layers, model)), sampler.count_tensor
-        return for_ever(epoch), lambda batch: step(batch.tensors, count)
-    return for_ever(epoch), _loss_of_batches(way, model, sampler.graphs_per_batch)
+        return batches, lambda batch: step(batch.tensors, count)
+    return batches, _loss_of_batches(way, model, sampler.graphs_per_batch)
+
+
+def packed_batches(store: Any, sampler: tp.PackBatchSampler) -> Batches:
+    """Yield padded batches of a store, epoch after epoch."""
+    from dgl.dataloading import GraphDataLoader
+
+    view = store.padded(sampler.limits, sampler.packs_per_batch)
+    return for_ever(GraphDataLoader(view, sampler=sampler, batch_size=None), sampler.set_epoch)
 
 
 def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
@@ -207,10 +207,12 @@ def _loss_of_batches(way: Way, model: nn.Module, count: float) -> Loss:
     return loss
 
 
-def for_ever(epoch: Callable[[int], Any]) -> Batches:
-    """Yield the batches of one epoch after the other."""
-    for number in range(10**9):
-        yield from epoch(number)
+def for_ever(loader: Iterable[Any], set_epoch: Callable[[int], None] | None = None) -> Batches:
+    """Yield the batches of one epoch after the other; `set_epoch` is called with the number of each."""
+    for number in itertools.count():
+        if set_epoch is not None:
+            set_epoch(number)
+        yield from loader
 
 
 def _graphs_in(batch: Any) -> int:

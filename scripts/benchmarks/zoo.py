@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import statistics
 import sys
@@ -19,9 +18,9 @@ import typer
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from benchmarks.loading import SourceOption
+from benchmarks.loading import SourceOption, as_pyg
 from benchmarks.tables import show
-from benchmarks.training import Molecules
+from benchmarks.training import Molecules, measured, ratio
 from benchmarks.ways import for_ever
 
 # The checkout's tests are no package that is installed.
@@ -69,12 +68,13 @@ def zoo(
                 data = Data(own, plain, name, kind, seed)
                 ways = {way: Training(data, way, width, seed) for way in (PLAIN, UNPADDED, PADDED, COMPILED)}
                 _check(data, ways)
-                rates = _measured(ways, rounds, steps)
+                measured(ways, 1, steps)
+                rates = measured(ways, rounds, steps)
             rows = _rows(ways, rates)
             size = f"{data.loader.graphs_per_batch:.1f} graphs in packed batches"
             show(f"{name}, {kind}, {LAYERS[name]} x {width}, threads: {threads}, {size}", rows)
             for way, found in ratios.items():
-                found.append(_ratio(rates, way))
+                found.append(ratio(rates, way, PLAIN))
             torch.compiler.reset()
     print(f"geometric mean of padded / plain: {statistics.geometric_mean(ratios[PADDED]):.2f}")
     print(f"geometric mean of compiled / plain: {statistics.geometric_mean(ratios[COMPILED]):.2f}")
@@ -89,7 +89,7 @@ class Data:
         if name == "SchNet":
             self.items = _with_positions(self.items, seed)
         if framework == "pyg":
-            self.items = [_as_pyg(*item) for item in self.items]
+            self.items = [as_pyg(graph, label.float()) for graph, label in self.items]
         self.store = tp.GraphStore.write(f"{folder}/{name}", self.items, compact=True)
         self.loader = self.packed_loader()
 
@@ -115,15 +115,6 @@ def _with_positions(items: list[Any], seed: int) -> list[Any]:
     for graph, _ in copies:
         graph.ndata["pos"] = 3 * torch.rand(graph.num_nodes(), 3, generator=gen)
     return copies
-
-
-def _as_pyg(graph: Any, label: Tensor) -> Any:
-    from torch_geometric.data import Data as Graph
-
-    named = {"x" if name == "feat" else name: value for name, value in graph.ndata.items()}
-    return Graph(
-        edge_index=torch.stack(graph.edges()), edge_attr=graph.edata["feat"], y=label.view(1, -1).float(), **named
-    )
 
 
 class Training:
@@ -159,17 +150,11 @@ class Training:
     def _batches(self) -> Iterator[Any]:
         if self.padded:
             packed = self.data.packed_loader()
-
-            def epoch(number: int) -> Any:
-                packed.set_epoch(number)
-                return packed
-
-            return for_ever(epoch)
+            return for_ever(packed, packed.set_epoch)
         items, kind = self.data.items, self.data.plain_loader
         if self.way == UNPADDED:
             items, kind = self.data.store, tp.GraphDataLoader if self.data.framework == "dgl" else tp.pyg.DataLoader
-        loader = kind(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True)
-        return for_ever(lambda _: loader)
+        return for_ever(kind(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True))
 
     def batch_of(self, ids: list[int]) -> Any:
         """Return the batch of these graphs, as the loader makes it."""
@@ -191,13 +176,11 @@ class Training:
         loss.backward()
         return loss.detach()
 
-    def step(self, batch: Any) -> None:
-        """Train on a batch."""
+    def step(self) -> int:
+        """Train on the next batch; return the number of its real graphs."""
+        batch = next(self.batches)
         self.backward(batch)
         self.optimiser.step()
-
-    def graphs_in(self, batch: Any) -> int:
-        """Return the number of real graphs."""
         if self.padded:
             return int(batch.num_real_graphs)
         return int(batch[0].batch_size if self.data.framework == "dgl" else batch.num_graphs)
@@ -227,31 +210,12 @@ def _check(data: Data, ways: dict[str, Training]) -> None:
             )
 
 
-def _measured(ways: dict[str, Training], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Graphs a second of each way in each of the interleaved rounds; the first one warms up."""
-    rates: dict[str, list[float]] = {way: [] for way in ways}
-    gc.collect()
-    for number in range(rounds + 1):
-        for way, training in ways.items():
-            begin, total = time.perf_counter(), 0
-            for batch in itertools.islice(training.batches, steps):
-                training.step(batch)
-                total += training.graphs_in(batch)
-            if number:
-                rates[way].append(total / (time.perf_counter() - begin))
-    return rates
-
-
-def _ratio(rates: dict[str, list[float]], way: str) -> float:
-    return statistics.median(own / plain for own, plain in zip(rates[way], rates[PLAIN], strict=True))
-
-
 def _rows(ways: dict[str, Training], rates: dict[str, list[float]]) -> list[dict[str, Any]]:
     return [
         {
             "way": way,
             "graphs/s": statistics.median(rates[way]),
-            "times plain": f"{_ratio(rates, way):.2f}",
+            "times plain": f"{ratio(rates, way, PLAIN):.2f}",
             "first step_s": training.first_seconds,
         }
         for way, training in ways.items()

@@ -9,10 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_COLUMNS = ("batches", "packs", "content", "loss", "seed", "epochs", "graphs_a_batch", "steps", "best_epoch")
-_SCORES = ("valid", "test", "last_test")
-_CURVES = ("losses", "valids")
-
 
 @dataclass(frozen=True)
 class Arm:
@@ -58,34 +54,25 @@ class Run:
     losses: tuple[float, ...]
     valids: tuple[float, ...]
 
-    def row(self) -> list[str]:
-        """Cells of the file."""
-        arm = (self.arm.batches, str(self.arm.packs), self.arm.content, self.arm.loss)
-        numbers = (
-            str(self.seed),
-            str(self.epochs),
-            f"{self.graphs_a_batch:.3f}",
-            str(self.steps),
-            str(self.best_epoch),
-        )
-        scores = (f"{getattr(self, name):.5f}" for name in _SCORES)
-        return [*arm, *numbers, *scores, *(" ".join(f"{v:.5f}" for v in getattr(self, name)) for name in _CURVES)]
+    def row(self) -> dict[str, str]:
+        """Return the cells of the file by column."""
+        own = {name: _cell(value) for name, value in vars(self).items() if name != "arm"}
+        return {name: str(value) for name, value in vars(self.arm).items()} | own
 
     @classmethod
     def of_row(cls, row: dict[str, str]) -> Run:
-        """A run out of a line of the file."""
-        losses, valids = (tuple(map(float, row[name].split())) for name in _CURVES)
-        return cls(
-            Arm(row["batches"], int(row["packs"]), row["content"], row["loss"]),
-            int(row["seed"]),
-            int(row["epochs"]),
-            float(row["graphs_a_batch"]),
-            int(row["steps"]),
-            int(row["best_epoch"]),
-            *(float(row[name]) for name in _SCORES),
-            losses,
-            valids,
-        )
+        """Return the run of a line of the file."""
+        arm = Arm(row["batches"], int(row["packs"]), row["content"], row["loss"])
+        whole = {name: int(row[name]) for name in ("seed", "epochs", "steps", "best_epoch")}
+        parts = {name: float(row[name]) for name in ("graphs_a_batch", "valid", "test", "last_test")}
+        curves = {name: tuple(map(float, row[name].split())) for name in ("losses", "valids")}
+        return cls(arm, **whole, **parts, **curves)
+
+
+def _cell(value: float | tuple[float, ...]) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_cell, value))
+    return f"{value:.5f}" if isinstance(value, float) else str(value)
 
 
 def read_runs(path: Path) -> Iterator[Run]:
@@ -101,11 +88,11 @@ def append_run(path: Path, run: Run) -> None:
     if not path.is_file():
         # Linked into place, so that of two processes one alone writes the header, before any row.
         partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(",".join((*_COLUMNS, *_SCORES, *_CURVES)) + "\n", encoding="utf-8")
+        partial.write_text(",".join(run.row()) + "\n", encoding="utf-8")
         with contextlib.suppress(FileExistsError):
             os.link(partial, path)
         partial.unlink()
     with path.open("a", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerow(run.row())
+        csv.writer(file, lineterminator="\n").writerow(run.row().values())
         file.flush()
         os.fsync(file.fileno())

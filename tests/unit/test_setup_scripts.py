@@ -89,7 +89,7 @@ def test_what_has_no_wheel_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         return subprocess.CompletedProcess([], 0, text, "")
 
     monkeypatch.setattr(resolve, "pip", pip)
-    monkeypatch.setattr(sys, "argv", ["resolve.py", "--python", "3.15"])
+    monkeypatch.setattr(resolve, "PYTHONS", ["3.15"])
     assert resolve.main() == 1
     row = "| 3.15 | no: No matching distribution found for numba | 2.13.0: yes | no | yes |"
     assert capsys.readouterr().out.splitlines()[-1] == row
