@@ -22,8 +22,8 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
-from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
-from dgl_tuplepack.sharding.workers import Tasks, executor_of
+from dgl_tuplepack.sharding.tasks import WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.workers import Failed, Tasks, executor_of
 from dgl_tuplepack.sharding.workers import run as run_tasks
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, locked, writing_to

@@ -139,20 +139,3 @@ def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: i
     store.verify()
     check_unchanged(store.checksum, out, shard)
     _check_plans(store, limits, seed)
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The cause of a failure."""
-
-    cause: str
-
-
-def attempt(task: Any, *arguments: Any) -> Any:
-    """Return the result of a task, or its failure as text: not every exception can be sent between processes."""
-    try:
-        return task(*arguments)
-    except InputError as error:
-        return Failed(str(error))
-    except Exception as error:
-        return Failed(f"{type(error).__name__}: {error}")
