@@ -16,7 +16,7 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.packing.heuristics import names_for
-from dgl_tuplepack.plots._drawing import SCALES, column_of
+from dgl_tuplepack.plots._drawing import SCALES, columns_of, two_components
 from dgl_tuplepack.plots.saving import ENDINGS
 from dgl_tuplepack.report import write_report
 from dgl_tuplepack.search import search_limits
@@ -89,9 +89,9 @@ def plot(
     histogram = read_histogram(source, root, part)
     if limits is not None:
         histogram, _ = without_oversize(histogram, limits, oversize)
+    check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
-        for name in component or ():
-            column_of(histogram.components, name, source)
+        check(histogram.components, component or None, source)
     plots.save_picture(_drawn(picture, histogram, limits, method, component or None, scale, seed), out, dpi)
     _say(out, picture, as_json)
 
@@ -108,16 +108,10 @@ def _drawn(
     """Return the Axes of a picture; limits are searched where it needs some and none are given."""
     if picture == "distributions":
         return plots.plot_distributions(histogram, given, components=components, scale=scale)
-    if picture in ("sizes", "search"):
-        known = histogram.components
-        pair = components or known
-        if len(pair) != 2 or pair[0] == pair[1]:
-            raise typer.BadParameter(
-                f"this picture shows two different components; name two of {', '.join(known)}, --component for each."
-            )
-        if picture == "search":
-            return plots.plot_search(search_limits(histogram), components=pair)
-        return plots.plot_sizes(histogram, given, components=pair, scale=scale)
+    if picture == "sizes":
+        return plots.plot_sizes(histogram, given, components=components, scale=scale)
+    if picture == "search":
+        return plots.plot_search(search_limits(histogram), components=components)
     limits = search_limits(histogram).best.limits if given is None else given
     if picture == "fill":
         return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)

@@ -87,8 +87,7 @@ def two_components(components: Sequence[str], wanted: Sequence[str] | None, what
     columns = columns_of(components, wanted, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(
-            f"this picture shows two different components, but {what} has {list(components)}; "
-            "name two of them in components=(..., ...)."
+            f"this picture shows two different components, but {what} has {', '.join(components)}; name two of them."
         )
     return columns[0], columns[1]
 

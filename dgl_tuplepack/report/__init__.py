@@ -8,7 +8,6 @@ from pathlib import Path
 from dgl_tuplepack._checks import OVERSIZE, UINT64_MAX, choice, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
-from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.histogram import as_histogram
@@ -70,12 +69,7 @@ def write_report(
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
-    # `find` has two steps; the third is the page.
-    with progress_bar(total=3, desc="report", delay=1) as bar:
-        findings = find(histogram, limits, graphs_per_batch, seed, dropped, bar.update)
-        page = render(findings, name, seed)
-        bar.update()
-    write_text(path, page)
+    write_text(path, render(find(histogram, limits, graphs_per_batch, seed, dropped), name, seed))
 
 
 def check_destination(path: Path) -> None:

@@ -47,9 +47,9 @@ def write_shard(
     out: Path,
     compact: bool,
     overwrite: bool,
-    pre_transform: Any = None,
-    asked: PreTransform | None = None,
-    declared: Mapping[str, Any] | None = None,
+    pre_transform: Any,
+    asked: PreTransform | None,
+    declared: Mapping[str, Any],
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
@@ -57,7 +57,6 @@ def write_shard(
     `GraphStore.write`; an earlier store stays.
     """
     folder, identity = out / shard.name, shard.identity()
-    declared = dict(declared or {})
     store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
     if store is not None:
         return _written(shard, store, kept=True)

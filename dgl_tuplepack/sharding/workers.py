@@ -5,16 +5,19 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dgl_tuplepack.errors import InputError
 
 Tasks = Mapping[str, tuple[Any, ...]]
+Submit = Callable[..., Future[Any]]
 
 
 @dataclass(frozen=True)
@@ -33,31 +36,38 @@ _over = False
 
 
 @contextmanager
-def executor_of(workers: int, executor: Executor | None = None) -> Iterator[Executor | None]:
-    """Provide the given executor, which stays open, or a pool of processes; None for one worker: this process."""
-    if executor is not None or workers == 1:
-        yield executor
+def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
+    """Provide what submits a task to the given executor, or to a pool of processes; None for this process alone."""
+    if executor is not None:
+        yield partial(executor.submit, _attempt)
+    elif workers == 1:
+        yield None
     else:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker) as pool:
-            yield pool
+            yield partial(pool.submit, _work)
 
 
-def run(executor: Executor | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
+def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
     """Yield name and result, or `Failed`, of each task, as they end."""
-    if executor is None:
+    if submit is None:
         yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
         return
     names: dict[Future[Any], str] = {}
-    # Processes begin with Ctrl-C ignored: while they import, it would end in a traceback of each.
-    with _on_interrupt(signal.SIG_IGN), suppress(BrokenExecutor):
-        for name, arguments in tasks.items():
-            names[executor.submit(_work, task, *arguments)] = name
     try:
+        # Processes begin with Ctrl-C held back: while they import, it would end in a traceback of each.
+        _hold_interrupts(True)
+        try:
+            for name, arguments in tasks.items():
+                names[submit(task, *arguments)] = name
+        except BrokenExecutor:
+            # A process has died. The tasks that are left follow the others.
+            pass
+        finally:
+            _hold_interrupts(False)
         yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
     finally:
         for future in names:
             future.cancel()
-    # A process died before these were submitted.
     yield from ((name, _DIED) for name in tasks.keys() - names.values())
 
 
@@ -73,33 +83,16 @@ def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
         return Failed(f"{type(error).__name__}: {error}")
 
 
-def _work(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task on an executor. Ctrl-C, which every process gets, ends it after cleaning up."""
-    global _over
-    try:
-        with _on_interrupt(signal.default_int_handler):
-            return Failed("interrupted") if _over else _attempt(task, *arguments)
-    except KeyboardInterrupt:
-        _over = True
-        return Failed("interrupted")
-
-
-@contextmanager
-def _on_interrupt(handler: Any) -> Iterator[None]:
-    """Handle Ctrl-C in another way; only the main thread of a process can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _hold_interrupts(held: bool) -> None:
+    """Let Ctrl-C wait for this process and those that it starts, or no longer; Windows cannot."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _begin_worker() -> None:
     """Leave Ctrl-C between tasks to the main process, and end when that process is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, _end_run)
+    _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -108,3 +101,21 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+def _end_run(*_: object) -> None:
+    global _over
+    _over = True
+
+
+def _work(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task in a process of the pool. Ctrl-C, which every process gets, ends it after cleaning up."""
+    try:
+        if not _over:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return _attempt(task, *arguments)
+    except KeyboardInterrupt:
+        _end_run()
+    finally:
+        signal.signal(signal.SIGINT, _end_run)
+    return Failed("interrupted")
