@@ -57,7 +57,10 @@ def write_report(
         matplotlib or Jinja2 is absent.
     """
     path = Path(path)
-    check_destination(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     choice("oversize", oversize, OVERSIZE, LimitsError)
@@ -70,11 +73,3 @@ def write_report(
     if limits is not None:
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
     write_text(path, render(find(histogram, limits, graphs_per_batch, seed, dropped), name, seed))
-
-
-def check_destination(path: Path) -> None:
-    """Refuse a path that cannot become the page, before any work is done."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")
