@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from dgl_tuplepack.errors import InputError
@@ -39,12 +38,12 @@ _over = False
 def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
     """Provide what submits a task to the given executor, or to a pool of processes; None for this process alone."""
     if executor is not None:
-        yield partial(executor.submit, _attempt)
+        yield lambda *task: executor.submit(_attempt, *task)
     elif workers == 1:
         yield None
     else:
         with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker) as pool:
-            yield partial(pool.submit, _work)
+            yield lambda *task: pool.submit(_work, *task)
 
 
 def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
