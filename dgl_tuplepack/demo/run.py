@@ -116,7 +116,8 @@ def _framework(console: Console) -> str:
 def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
     """Return a sampler of the packs of a plan, and the loader of its batches."""
     sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
-    return sampler, DataLoader(store.padded(sampler.limits, PACKS_PER_BATCH), sampler=sampler, batch_size=None)
+    batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
+    return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
 
 
 class _Trainer:
