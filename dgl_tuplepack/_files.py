@@ -114,11 +114,9 @@ def is_there(path: Path) -> bool:
     """Whether a path exists, readable or not."""
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError):
-        # That cannot be determined; reading reports the reason.
-        pass
+    except (OSError, ValueError) as error:
+        # Otherwise it cannot be determined, and reading reports the reason.
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
 

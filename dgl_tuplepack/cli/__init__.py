@@ -12,18 +12,13 @@ import sys
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
-    code = 130
     try:
         # These imports are slow, so an interrupt often comes here.
-        from dgl_tuplepack.cli.process import explained, run
+        from dgl_tuplepack.cli.process import run
 
-        try:
-            # Typer turns KeyboardInterrupt into 130.
-            code = run()
-        except Exception as error:
-            code = explained(error)
+        code = run()
     except KeyboardInterrupt:
-        pass
-    if code == 130 and sys.stderr is not None:
+        code = 130
+    if code == 130:
         print("dgl-tuplepack: interrupted", file=sys.stderr)
     sys.exit(code)

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dgl_tuplepack.cli import buckets, options
+from dgl_tuplepack.buckets import FEWEST, MOST
+from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, say
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.errors import SearchError
@@ -38,7 +39,10 @@ def limits(
         list[str] | None,
         typer.Option(metavar="NAME=NUMBER", help="Cost of one slot for --budget, such as bytes; for each component."),
     ] = None,
-    shapes: buckets.NumberOfShapes = None,
+    shapes: Annotated[
+        int | None,
+        typer.Option(min=FEWEST, max=MOST, help="Search that many shape buckets with the fewest slots."),
+    ] = None,
     graphs: options.Graphs = None,
     multiple_of: options.MultipleOf = 1,
     oversize: options.Oversize = "error",
@@ -87,7 +91,7 @@ def limits(
         # Nobody asked for this number, which the largest graph rules out.
         typer.echo(f"batches that hold every graph have more than {GRAPHS_PER_BATCH} graphs; see --smallest", err=True)
         search = search_limits(histogram, **settings)
-    show = partial(_show, search, rows) if shapes is None else partial(buckets.show_search, search)
+    show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
     print_result(search.to_dict, search.to_csv, show, as_json=as_json, as_csv=as_csv)
 
 
@@ -122,3 +126,14 @@ def _show(search: LimitsSearch, rows: int) -> None:
         say(f"      {search.dropped:,} graphs exceed the limits and were left out")
     if search.way == "graphs_per_batch":
         say(f"      in Python: tp.packed_loader(dataset, graphs_per_batch={search.aim['graphs_per_batch']})")
+
+
+def _show_shapes(search: LimitsSearch) -> None:
+    """Print the best shape buckets."""
+    best, number = search.best, search.packs_per_batch
+    for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
+        say(f"{packs:,} packs of {limits!r}")
+    say(f"batches of {best.graphs_per_batch:.1f} graphs on average: {number} pack{'s' if number > 1 else ''} each")
+    say(f"node and edge slots of an epoch: {best.padded_slots:,} (tried: {len(search)})")
+    more = f", packs_per_batch={number}" if number > 1 else ""
+    say(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from dgl_tuplepack._checks import INT64_MAX, OVERSIZE
+from dgl_tuplepack.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.errors import FormatError, InputError
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import METHODS
@@ -53,6 +54,14 @@ GraphsPerBatch = Annotated[
 Limit = Annotated[
     list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Limit of any component, as nodes:user=90.")
 ]
+GivenLimits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limits",
+        metavar="NODES,EDGES[,GRAPHS]",
+        help=f"Limits of a pack; or NAME=NUMBER,... by component. {FEWEST} to {MOST} times, ascending: several shapes.",
+    ),
+]
 MultipleOf = Annotated[int, typer.Option(min=1, max=2**31, help="Padded shapes are multiples of this: 8, 64, 128.")]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[
@@ -91,6 +100,24 @@ def given_limits(nodes: int | None, edges: int | None, graphs: int | None, other
     if not maxima and graphs is not None:
         raise typer.BadParameter("--graphs alone does not limit a pack; give --nodes and --edges too.")
     return Limits.from_components(maxima, graphs) if maxima else None
+
+
+def shapes_of(texts: Sequence[str]) -> Limits | Buckets:
+    """Return the limits of --limits, given once or several times."""
+    limits = [_limits(text) for text in texts]
+    with usage_errors():
+        return as_shapes(limits if len(limits) > 1 else limits[0])
+
+
+def _limits(text: str) -> Limits:
+    parts = text.split(",")
+    if "=" not in text:
+        if not 2 <= len(parts) <= 3:
+            raise typer.BadParameter(f"--limits {text!r} must be NODES,EDGES or NODES,EDGES,GRAPHS.")
+        return Limits(*(whole(part) for part in parts))
+    maxima = named("--limits", parts, whole)
+    graphs = maxima.pop("graphs", None)
+    return Limits.from_components(maxima, graphs)
 
 
 def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value]) -> dict[str, Value]:

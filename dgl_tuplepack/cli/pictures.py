@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,63 +16,12 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.packing import pack
 from dgl_tuplepack.packing.heuristics import names_for
-from dgl_tuplepack.plan import PackPlan
-from dgl_tuplepack.plots._drawing import SCALES, column_of
+from dgl_tuplepack.plots._drawing import SCALES, columns_of, two_components
 from dgl_tuplepack.plots.saving import ENDINGS
-from dgl_tuplepack.report import check_destination, write_report
-from dgl_tuplepack.search import LimitsSearch, search_limits
+from dgl_tuplepack.report import write_report
+from dgl_tuplepack.search import search_limits
 
-
-@dataclass(frozen=True)
-class _Subject:
-    """What is to be drawn; searches and plans are made when a picture needs them."""
-
-    histogram: SizeHistogram
-    given: Limits | None
-    method: str
-    components: tuple[str, ...]
-    scale: str
-    seed: int
-
-    @cached_property
-    def search(self) -> LimitsSearch:
-        return search_limits(self.histogram)
-
-    @cached_property
-    def limits(self) -> Limits:
-        return self.search.best.limits if self.given is None else self.given
-
-    @property
-    def pair(self) -> tuple[str, ...]:
-        """The two components of a picture that shows two."""
-        known = self.histogram.components
-        pair = self.components or known
-        if len(pair) != 2 or pair[0] == pair[1]:
-            raise typer.BadParameter(
-                f"this picture shows two different components; name two of {', '.join(known)}, --component for each."
-            )
-        return pair
-
-    def plan(self, method: str | None = None, heuristic: str = "product") -> PackPlan:
-        return pack(self.histogram, self.limits, method or self.method, heuristic=heuristic, seed=self.seed)
-
-    def compared(self) -> dict[str, PackPlan]:
-        """Return the plans of the methods that a picture compares, within the same limits."""
-        plans = {"no packing": self.plan("none"), "next fit, random order": self.plan("next_fit")}
-        names = names_for(self.histogram.components)
-        plans |= {f"best fit, {name}": self.plan("best_fit", name) for name in names}
-        return plans | {"auto": self.plan("auto")}
-
-
-PICTURES: dict[str, Callable[[_Subject], Any]] = {
-    "sizes": lambda s: plots.plot_sizes(s.histogram, s.given, components=s.pair, scale=s.scale),
-    "distributions": lambda s: plots.plot_distributions(
-        s.histogram, s.given, components=s.components or None, scale=s.scale
-    ),
-    "search": lambda s: plots.plot_search(s.search, components=s.pair),
-    "fill": lambda s: plots.plot_fill(s.plan(), components=s.components or None),
-    "methods": lambda s: plots.plot_methods(s.compared()),
-}
+PICTURES = ("sizes", "distributions", "search", "fill", "methods")
 
 
 def report(
@@ -103,7 +49,6 @@ def report(
     """
     limits = options.given_limits(nodes, edges, graphs, limit)
     options.check_ending("--out", out, (".html", ".htm"))
-    check_destination(out)
     histogram = read_histogram(source, root, part)
     write_report(
         histogram, out, name=name or _name(source), limits=limits, graphs_per_batch=graphs_per_batch,
@@ -144,12 +89,38 @@ def plot(
     histogram = read_histogram(source, root, part)
     if limits is not None:
         histogram, _ = without_oversize(histogram, limits, oversize)
+    check = two_components if picture in ("sizes", "search") else columns_of
     with options.usage_errors():
-        for name in component or ():
-            column_of(histogram.components, name, source)
-    subject = _Subject(histogram, limits, method, tuple(component or ()), scale, seed)
-    plots.save_picture(PICTURES[picture](subject), out, dpi)
+        check(histogram.components, component or None, source)
+    plots.save_picture(_drawn(picture, histogram, limits, method, component or None, scale, seed), out, dpi)
     _say(out, picture, as_json)
+
+
+def _drawn(
+    picture: str,
+    histogram: SizeHistogram,
+    given: Limits | None,
+    method: str,
+    components: list[str] | None,
+    scale: str,
+    seed: int,
+) -> Any:
+    """Return the Axes of a picture; limits are searched where it needs some and none are given."""
+    if picture == "distributions":
+        return plots.plot_distributions(histogram, given, components=components, scale=scale)
+    if picture == "sizes":
+        return plots.plot_sizes(histogram, given, components=components, scale=scale)
+    if picture == "search":
+        return plots.plot_search(search_limits(histogram), components=components)
+    limits = search_limits(histogram).best.limits if given is None else given
+    if picture == "fill":
+        return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
+    ways = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
+    ways |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
+    ways["auto"] = ("auto", "product")
+    return plots.plot_methods(
+        {name: pack(histogram, limits, way, heuristic=order, seed=seed) for name, (way, order) in ways.items()}
+    )
 
 
 def _say(out: Path, written: str, as_json: bool) -> None:

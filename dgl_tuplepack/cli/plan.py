@@ -12,7 +12,7 @@ from rich.console import Console
 from dgl_tuplepack._csv import csv_text
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.buckets import Buckets, all_of
-from dgl_tuplepack.cli import buckets, options
+from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_result, print_table, save_to
 from dgl_tuplepack.cli.source import read_histogram
 from dgl_tuplepack.limits import Limits
@@ -26,7 +26,7 @@ def plan(
     edges: options.Edges = None,
     graphs: options.Graphs = None,
     limit: options.Limit = None,
-    given: buckets.GivenLimits = None,
+    given: options.GivenLimits = None,
     method: options.Method = "auto",
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
@@ -45,7 +45,7 @@ def plan(
     limits: Limits | Buckets | None = options.given_limits(nodes, edges, graphs, limit)
     if given and (limits is not None or graphs is not None):
         raise typer.BadParameter("--limits names every limit; leave --nodes, --edges, --graphs and --limit out.")
-    limits = buckets.shapes_of(given) if given else limits
+    limits = options.shapes_of(given) if given else limits
     heuristic = options.heuristic(heuristic_name) or "product"
     if limits is None:
         raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")

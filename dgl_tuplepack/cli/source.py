@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -64,10 +63,10 @@ def _counted(source: str) -> Counted | None:
 
 
 def _standard_input() -> SizeHistogram:
-    if sys.stdin is None:
-        raise FormatError("standard input is closed; give lines of nodes,edges,count, or the path of a file.")
     try:
-        text = sys.stdin.buffer.read().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"standard input cannot be read as UTF-8 text ({error}); give nodes,edges,count.") from error
+        text = typer.get_binary_stream("stdin").read().decode("utf-8")
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
+        ) from error
     return SizeHistogram.from_csv(text, "standard input")

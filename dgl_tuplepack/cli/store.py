@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._optional import load
-from dgl_tuplepack.cli import buckets, options
+from dgl_tuplepack.cli import options
 from dgl_tuplepack.cli.output import percent, print_json, print_table, say
 from dgl_tuplepack.cli.source import open_source, path_of
 from dgl_tuplepack.errors import FormatError
@@ -33,11 +33,8 @@ def preprocess(
             show_default=False,
         ),
     ],
-    limits: buckets.GivenLimits = None,
+    limits: options.GivenLimits = None,
     graphs_per_batch: options.GraphsPerBatch = None,
-    auto_limits: Annotated[
-        bool, typer.Option("--auto-limits", help="Search the smallest full limits; this is the default.")
-    ] = False,
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     overwrite: Annotated[
@@ -71,15 +68,11 @@ def preprocess(
             f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
         )
     shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
-    if limits and (auto_limits or multiple_of != 1 or graphs_per_batch is not None):
-        raise typer.BadParameter(
-            "--limits leaves nothing to search; leave --auto-limits, --graphs-per-batch and --multiple-of out."
-        )
-    if auto_limits and graphs_per_batch is not None:
-        raise typer.BadParameter("--auto-limits and --graphs-per-batch search different limits; leave one out.")
+    if limits and (multiple_of != 1 or graphs_per_batch is not None):
+        raise typer.BadParameter("--limits leaves nothing to search; leave --graphs-per-batch and --multiple-of out.")
     if workers is not None and dask is not None:
         raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
-    chosen = buckets.shapes_of(limits) if limits else None
+    chosen = options.shapes_of(limits) if limits else None
     # Only the settings that are given: a shard whose settings differ from those of the last run counts as changed.
     asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
@@ -135,7 +128,7 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
             for split, f in summary["plans"].items()
         ]  # fmt: skip
         headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
-        print_table(f"Plans at most {buckets.bounds(summary['limits'])} a pack", headings, rows)
+        print_table(f"Plans at most {_bounds(summary['limits'])} a pack", headings, rows)
     if packs > 1:
         say(f"batches of that many graphs have {packs} packs each")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
@@ -235,7 +228,7 @@ def _show(summary: dict[str, Any]) -> None:
     rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
     rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
     if "shards" in summary:
-        rows += [["shards", len(summary["shards"])], ["limits of their plans", buckets.bounds(summary["limits"])]]
+        rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary["limits"])]]
     print_table(summary["store"], ["", ""], rows)
     if summary["columns"]:
         headings = ["content", "type", "name", "dtype", "stored", "shape of one"]
@@ -243,3 +236,9 @@ def _show(summary: dict[str, Any]) -> None:
             [c["content"], c["type"] or "", c["name"], c["dtype"], c["stored"], c["shape"]] for c in summary["columns"]
         ]
         print_table("Features and labels", headings, table)
+
+
+def _bounds(limits: Any) -> str:
+    """Return limits of one or several shapes, as plain data, as words."""
+    shapes = limits if isinstance(limits, list) else [limits]
+    return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +23,16 @@ from dgl_tuplepack._text import printable
 from dgl_tuplepack.compiling import compile
 from dgl_tuplepack.demo.comparison import Contender, contenders, measure
 from dgl_tuplepack.demo.model import MaskedGIN
-from dgl_tuplepack.errors import MissingDependencyError, SizesError
+from dgl_tuplepack.errors import MissingDependencyError
 from dgl_tuplepack.histogram import SizeHistogram, load_example
 from dgl_tuplepack.limits import Limits
 from dgl_tuplepack.nn import masked_loss
-from dgl_tuplepack.padding import BatchTensors, PaddedBatch, PaddedCollate
+from dgl_tuplepack.padding import BatchTensors, PaddedBatch
 from dgl_tuplepack.plan import PackPlan
 from dgl_tuplepack.plots import plot_fill, plot_methods, plot_sizes, save_picture
 from dgl_tuplepack.sampler import PackBatchSampler
 from dgl_tuplepack.sizes import GraphSizes
-from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules, random_molecules
+from dgl_tuplepack.sources.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules
 from dgl_tuplepack.store import GraphStore
 from dgl_tuplepack.store.folder import writing_to
 
@@ -61,20 +60,21 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
         f"{LIMITS.edges} edges each."
     )
     with tempfile.TemporaryDirectory() as folder:
-        return _compare(console, out, _Graphs.of(sizes, seed, Path(folder), console), epochs, seed)
+        store = GraphStore.write(Path(folder, "store"), Molecules(sizes, seed))
+        return _compare(console, out, store, _framework(console), epochs, seed)
 
 
-def _compare(console: Console, out: Path, graphs: _Graphs, epochs: int, seed: int) -> dict[str, Any]:
+def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
     """Compare ways to batch the molecules, train on the best one, and draw."""
-    histogram = SizeHistogram.from_sizes(graphs.sizes)
+    histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
     # The last of equals: baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
-    if not _measure(rows, graphs, seed):
+    if not _measure(rows, store, framework, seed):
         # The row would repeat the one above. A warning has said that the compiler fails.
         rows = [row for row in rows if not row.compiled]
-    losses = _train(best.plan, graphs, epochs, seed)
+    losses = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
@@ -86,8 +86,8 @@ def _compare(console: Console, out: Path, graphs: _Graphs, epochs: int, seed: in
     pictures = _draw(histogram, rows, best, out)
     console.print(Text("Pictures: " + ", ".join(printable(path) for path in pictures)))
     return {
-        "graphs": len(graphs.sizes),
-        "framework": graphs.framework,
+        "graphs": len(store),
+        "framework": framework,
         "limits": LIMITS.to_dict(),
         "packs_per_batch": PACKS_PER_BATCH,
         "contenders": [row.to_dict() for row in rows],
@@ -98,41 +98,26 @@ def _compare(console: Console, out: Path, graphs: _Graphs, epochs: int, seed: in
 
 def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
     most = histogram.num_graphs
-    number = most if number is None else number
-    if not 1 <= number <= most:
-        raise SizesError(f"the number of graphs must lie in 1..{most}, but is {number}; change --graphs.")
     rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
     return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
 
 
-@dataclass(frozen=True)
-class _Graphs:
-    """The molecules: DGLGraphs in a list, or, where DGL is absent, plain tensors from a store."""
+def _framework(console: Console) -> str:
+    """Return where the layers of the network come from: DGL, or, if it is absent, torch."""
+    try:
+        load("dgl")
+    except MissingDependencyError as error:
+        why = str(error).partition(";")[0]
+        console.print(f"Batches are plain tensors, and the network is one of torch alone: {why}.", markup=False)
+        return "torch"
+    return "dgl"
 
-    sizes: GraphSizes
-    framework: str
-    molecules: Any
 
-    @classmethod
-    def of(cls, sizes: GraphSizes, seed: int, folder: Path, console: Console) -> _Graphs:
-        """Make the molecules; a store lies in `folder`."""
-        try:
-            load("dgl")
-        except MissingDependencyError as error:
-            why = str(error).partition(";")[0]
-            console.print(f"Batches are plain tensors, and the network is one of torch alone: {why}.", markup=False)
-            return cls(sizes, "torch", GraphStore.write(folder / "store", Molecules(sizes, seed)))
-        return cls(sizes, "dgl", random_molecules(sizes, seed))
-
-    def loader(self, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
-        """Return a sampler of the packs of a plan, and the loader of its batches."""
-        sampler = PackBatchSampler(self.sizes, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
-        if self.framework == "torch":
-            view = self.molecules.padded(sampler.limits, PACKS_PER_BATCH)
-            return sampler, DataLoader(view, sampler=sampler, batch_size=None)
-        collate = PaddedCollate(sampler.limits, example=self.molecules[0], packs_per_batch=PACKS_PER_BATCH)
-        loaders = load("dgl.dataloading")
-        return sampler, loaders.GraphDataLoader(self.molecules, batch_sampler=sampler, collate_fn=collate)
+def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
+    """Return a sampler of the packs of a plan, and the loader of its batches."""
+    sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
+    batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
+    return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
 
 
 class _Trainer:
@@ -158,22 +143,22 @@ class _Trainer:
         return loss.item()
 
 
-def _measure(rows: list[Contender], graphs: _Graphs, seed: int) -> bool:
+def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
     """Fill in the speed of each row; return whether the compiled one was compiled."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
-        sampler, loader = graphs.loader(plan, seed)
+        sampler, loader = _loader(store, plan, seed)
         for epoch in itertools.count():
             sampler.set_epoch(epoch)
             yield from loader
 
-    trainer = _Trainer(graphs.framework)
+    trainer = _Trainer(framework)
     measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
     return bool(trainer.compiled_loss.is_compiled)
 
 
-def _train(plan: PackPlan, graphs: _Graphs, epochs: int, seed: int) -> list[float]:
-    (sampler, loader), trainer = graphs.loader(plan, seed), _Trainer(graphs.framework)
+def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> list[float]:
+    (sampler, loader), trainer = _loader(store, plan, seed), _Trainer(framework)
     losses: list[float] = []
     for epoch in range(epochs):
         sampler.set_epoch(epoch)

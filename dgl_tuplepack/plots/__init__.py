@@ -7,8 +7,7 @@ SearchError for a search of several shapes, PlanError for plans of several histo
 All can be read in grey: colour maps are perceptually uniform, and lines differ in style and marker too.
 """
 
-from dgl_tuplepack.plots.fill import plot_fill
-from dgl_tuplepack.plots.methods import plot_methods
+from dgl_tuplepack.plots.plans import plot_fill, plot_methods
 from dgl_tuplepack.plots.saving import save_picture
 from dgl_tuplepack.plots.search import plot_search
 from dgl_tuplepack.plots.sizes import plot_distributions, plot_sizes

@@ -87,8 +87,7 @@ def two_components(components: Sequence[str], wanted: Sequence[str] | None, what
     columns = columns_of(components, wanted, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(
-            f"this picture shows two different components, but {what} has {list(components)}; "
-            "name two of them in components=(..., ...)."
+            f"this picture shows two different components, but {what} has {', '.join(components)}; name two of them."
         )
     return columns[0], columns[1]
 
@@ -97,14 +96,11 @@ def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: st
     """Return the columns of the `wanted` components; None: of all."""
     if wanted is not None and (isinstance(wanted, str) or not len(wanted)):
         raise SizesError(f"components is {wanted!r}, but must name some of {components}, or be None.")
-    return [column_of(components, name, what) for name in (components if wanted is None else wanted)]
-
-
-def column_of(components: Sequence[str], name: str, what: str) -> int:
-    """Return the column of the component `name`."""
-    if name not in components:
-        raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
-    return list(components).index(name)
+    names = components if wanted is None else wanted
+    for name in names:
+        if name not in components:
+            raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
+    return [list(components).index(name) for name in names]
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
@@ -151,12 +147,6 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
     while edges[-1] <= high:
         edges.append(edges[-1] + step * max(1, int(edges[-1] * growth / step)))
     return np.array(edges) - 0.5
-
-
-def tally(values: Any, counts: Any) -> tuple[Any, Any]:
-    """Return the distinct values (or rows), ascending, and the sum of the counts of each."""
-    distinct, members = np.unique(values, axis=0, return_inverse=True)
-    return distinct, np.bincount(members.reshape(-1), weights=counts)
 
 
 def set_whole(axis: Any) -> None:

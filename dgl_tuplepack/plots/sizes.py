@@ -109,8 +109,8 @@ def plot_distributions(
     log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
     ax = drawing.axes_or_new(ax)
     for number, (name, column) in enumerate(zip(names, columns, strict=True)):
-        distinct, counts = drawing.tally(histogram.sizes[:, column], histogram.counts)
-        share = np.cumsum(counts) / histogram.num_graphs
+        distinct, members = np.unique(histogram.sizes[:, column], return_inverse=True)
+        share = np.cumsum(np.bincount(members, weights=histogram.counts)) / histogram.num_graphs
         mean = histogram.totals()[name] / histogram.num_graphs
         style = drawing.line_style(number)
         label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"

@@ -8,7 +8,6 @@ from pathlib import Path
 from dgl_tuplepack._checks import OVERSIZE, UINT64_MAX, choice, whole_number
 from dgl_tuplepack._files import write_text
 from dgl_tuplepack._optional import load
-from dgl_tuplepack._progress import progress_bar
 from dgl_tuplepack.bounds import without_oversize
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
 from dgl_tuplepack.histogram import as_histogram
@@ -58,7 +57,10 @@ def write_report(
         matplotlib or Jinja2 is absent.
     """
     path = Path(path)
-    check_destination(path)
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
+    if path.is_dir() or not path.parent.is_dir():
+        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     choice("oversize", oversize, OVERSIZE, LimitsError)
@@ -70,17 +72,4 @@ def write_report(
     histogram, dropped = as_histogram(sizes), 0
     if limits is not None:
         histogram, dropped = without_oversize(histogram, as_limits(limits), oversize)
-    # `find` has two steps; the third is the page.
-    with progress_bar(total=3, desc="report", delay=1) as bar:
-        findings = find(histogram, limits, graphs_per_batch, seed, dropped, bar.update)
-        page = render(findings, name, seed)
-        bar.update()
-    write_text(path, page)
-
-
-def check_destination(path: Path) -> None:
-    """Refuse a path that cannot become the page, before any work is done."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")
+    write_text(path, render(find(histogram, limits, graphs_per_batch, seed, dropped), name, seed))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,32 +68,20 @@ class Findings:
         return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
 
 
-def find(
-    histogram: SizeHistogram,
-    limits: Limits | None,
-    graphs_per_batch: int,
-    seed: int,
-    dropped: int = 0,
-    advance: Callable[[], object] = lambda: None,
-) -> Findings:
-    """Search limits, pack within them or within those given, and compare with plain batching.
-
-    `advance` is called after the search and after packing.
-    """
+def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
+    """Search limits, pack within them or within those given, and compare with plain batching."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
         search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
     except SearchError:
         # The largest graph rules the number out.
         search = search_limits(histogram)
-    advance()
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
     if histogram.num_graphs <= _MOST_SIMULATED:
         plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
     plans["best fit, product"] = pack(histogram, chosen, "best_fit")
     plan = plans["auto"] = pack(histogram, chosen, seed=seed)
-    advance()
     found = search.way == "graphs_per_batch" and chosen == search.best.limits
     packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
     sizes = {

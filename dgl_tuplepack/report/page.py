@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
@@ -31,18 +30,6 @@ for epoch in range(epochs):
     for batch in loader:  # all of one shape
         ...
 """
-
-
-@dataclass(frozen=True)
-class Picture:
-    """An image as a data URI, with a text for readers who cannot see it."""
-
-    title: str
-    caption: str
-    alternative: str
-    uri: str
-    width: int
-    height: int
 
 
 def render(findings: Findings, name: str, seed: int) -> str:
@@ -88,7 +75,7 @@ def use(findings: Findings, seed: int) -> str:
     return _USE.format(limits=limits, size=size, seed=seed, oversize=oversize)
 
 
-def _pictures(findings: Findings) -> Iterator[Picture]:
+def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
     histogram, search, plan = findings.histogram, findings.search, findings.plan
     pair = histogram.components[:2]
     shares = "; ".join(
@@ -128,7 +115,11 @@ def _axes() -> Any:
     return load("matplotlib.figure").Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained").add_subplot()
 
 
-def _picture(ax: Any, title: str, caption: str, alternative: str) -> Picture:
+def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
+    """Return an image as a data URI, with a text for readers who cannot see it."""
     content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
-    return Picture(title, caption, alternative, f"data:image/svg+xml;base64,{content}", width, height)
+    return {
+        "title": title, "caption": caption, "alternative": alternative, "uri": f"data:image/svg+xml;base64,{content}",
+        "width": width, "height": height,
+    }  # fmt: skip

@@ -22,8 +22,8 @@ from dgl_tuplepack.histogram import SizeHistogram
 from dgl_tuplepack.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.search.evaluation import available_cores
 from dgl_tuplepack.sharding.shard import as_shards, check_apart
-from dgl_tuplepack.sharding.tasks import Failed, WrittenShard, plan_shard, verify_shard, write_shard
-from dgl_tuplepack.sharding.workers import Tasks, executor_of
+from dgl_tuplepack.sharding.tasks import WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.sharding.workers import Failed, Submit, Tasks, submitting
 from dgl_tuplepack.sharding.workers import run as run_tasks
 from dgl_tuplepack.store import MultiStore
 from dgl_tuplepack.store.folder import LOCK, is_begun, locked, writing_to
@@ -154,10 +154,10 @@ def preprocess_shards(
     named = as_shards(shards, ogb_settings or {})
     out, seconds = as_path(out).absolute(), dict[str, float]()
     check_apart(named, out)
-    with _alone(out), executor_of(min(processes, len(named)), executor) as at_work:
+    with _alone(out), submitting(min(processes, len(named)), executor) as submit:
         with timed(seconds, "write"):
             done = _all(
-                at_work,
+                submit,
                 write_shard,
                 {s.name: (s, out, compact, overwrite, pre_transform, asked, declared) for s in named},
                 "shards",
@@ -177,7 +177,7 @@ def preprocess_shards(
             with writing_to(out):
                 (out / MANIFEST).unlink(missing_ok=True)
         with timed(seconds, "plan"):
-            planned = _all(at_work, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+            planned = _all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
         if changed:
             manifest.save(out)
         return Sharded(
@@ -213,14 +213,14 @@ def verify_shards(
     folder, processes = as_path(path).absolute(), _processes(workers)
     manifest = Manifest.load(folder)
     tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
-    with executor_of(min(processes, len(tasks)), executor) as at_work:
-        _all(at_work, verify_shard, tasks, "shards")
+    with submitting(min(processes, len(tasks)), executor) as submit:
+        _all(submit, verify_shard, tasks, "shards")
     return MultiStore(folder)
 
 
-def _all(at_work: Executor | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
+def _all(submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
     """Return the results of all tasks by name, in the order of the tasks; ShardsError names all that failed."""
-    done = dict(progress_bar(run_tasks(at_work, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    done = dict(progress_bar(run_tasks(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
     _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
     return {name: done[name] for name in tasks}
 

@@ -1,4 +1,4 @@
-"""A shard: the source of its graphs, its name, and how a change of its source is noticed."""
+"""A shard: the source of its graphs on any file system of fsspec, its name, and how a change of it is noticed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dgl_tuplepack._files import cannot
+from dgl_tuplepack._optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.sharding.files import copy_files, file_system, is_local, listed
-from dgl_tuplepack.sources import recognised, resolve
+from dgl_tuplepack.sources import paths, recognised, resolve
 from dgl_tuplepack.store.format import MANIFEST, METADATA
 
 # Names of files that lie beside shards, or by which folders are recognised.
@@ -56,10 +55,10 @@ class Shard:
             url = _files_of(self.source)
             if url is None:
                 return None
-            files, path = file_system(url)
-            return Path(path).resolve() if is_local(files) else None
-        except (FormatError, OSError, RuntimeError, ValueError):
-            # A loop of links, for instance. It is reported when it is read, with the failures of other shards.
+            files, path = _file_system(url)
+            return Path(os.path.realpath(path)) if _is_local(files) else None
+        except (FormatError, ValueError):
+            # It is reported when it is read, with the failures of other shards.
             return None
 
     def identity(self) -> str | None:
@@ -71,7 +70,7 @@ class Shard:
         if url is None:
             return None
         settings = self.settings if self.is_path else resolve(self.source).settings
-        content = [listed(*file_system(url), url), dict(settings)]
+        content = [_listed(*_file_system(url), url), dict(settings)]
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @contextlib.contextmanager
@@ -80,14 +79,14 @@ class Shard:
         if not self.is_path:
             yield self.source
             return
-        files, path = file_system(self.source)
-        if is_local(files):
+        files, path = _file_system(self.source)
+        if _is_local(files):
             yield resolve(path, self.settings)
             return
         with tempfile.TemporaryDirectory(prefix="dgl-tuplepack-") as folder:
             # Under its own name, by which OGB datasets are known.
             copy = Path(folder) / (posixpath.basename(path.rstrip("/")).lstrip(".") or "source")
-            copy_files(files, listed(files, path, self.source), copy, self.source)
+            _copy_files(files, _listed(files, path, self.source), copy, self.source)
             try:
                 yield resolve(copy, self.settings)
             except InputError as error:
@@ -130,11 +129,7 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
 
 def check_apart(shards: Sequence[Shard], out: Path) -> None:
     """Refuse (SizesError) a source that is the folder of a shard in `out`, lies in such a folder, or holds one."""
-    try:
-        folders = {(out / shard.name).resolve(): shard.name for shard in shards}
-    except (OSError, RuntimeError, ValueError) as error:
-        # A loop of links, for instance.
-        raise FormatError(cannot("write", out, error)) from error
+    folders = {Path(os.path.realpath(out / shard.name)): shard.name for shard in shards}
     around = {parent for folder in folders for parent in folder.parents}
     for shard in shards:
         place = shard.local_path()
@@ -174,3 +169,53 @@ def _place_of(source: Any) -> list[str]:
 def _plain(name: str) -> str:
     plain = _NOT_PLAIN.sub("_", name.removesuffix(".bin")).lstrip(".-")
     return plain or "_"
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of a URL, and the path in it."""
+    with _failures_of(url):
+        # Names of files are asked for again each time: sources may change.
+        files, path = load("fsspec").core.url_to_fs(url, use_listings_cache=False)
+        return files, str(path)
+
+
+def _is_local(files: Any) -> bool:
+    """Whether a file system is that of this machine."""
+    return "file" in ((files.protocol,) if isinstance(files.protocol, str) else files.protocol)
+
+
+def _listed(files: Any, path: str, url: str) -> dict[str, dict[str, Any]]:
+    """Return what the file system reports of each file of a source, by its path below the source ("." for itself).
+
+    FormatError if the source cannot be listed or has no files, or if a file lies outside of it, as the members of a
+    forged archive may.
+    """
+    with _failures_of(url):
+        found = {path: files.info(path)} if files.isfile(path) else files.find(path, detail=True)
+    below = {posixpath.relpath(name, path or "."): info for name, info in found.items()}
+    outside = [name for name in below if name == ".." or name.startswith("../")]
+    if outside:
+        raise FormatError(f"{url:.300} holds {outside[0]!r:.200}, which lies outside of it; do not trust it.")
+    if not below:
+        raise FormatError(f"there is no {url}, or it is empty; give {paths()}.")
+    return below
+
+
+def _copy_files(files: Any, found: Mapping[str, dict[str, Any]], target: Path, url: str) -> None:
+    """Copy the files of a source, as `listed` returns them, to `target`."""
+    with _failures_of(url):
+        for name, info in found.items():
+            place = target / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            files.get_file(info["name"], str(place))
+
+
+@contextlib.contextmanager
+def _failures_of(url: str) -> Iterator[None]:
+    """Turn what a file system raises, of any class, on reading `url`, into a FormatError."""
+    try:
+        yield
+    except Exception as error:
+        raise FormatError(
+            f"cannot read {url}: {type(error).__name__}: {error!s:.300}; check the place, and the space for a copy."
+        ) from error

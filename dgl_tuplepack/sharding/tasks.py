@@ -47,9 +47,9 @@ def write_shard(
     out: Path,
     compact: bool,
     overwrite: bool,
-    pre_transform: Any = None,
-    asked: PreTransform | None = None,
-    declared: Mapping[str, Any] | None = None,
+    pre_transform: Any,
+    asked: PreTransform | None,
+    declared: Mapping[str, Any],
 ) -> WrittenShard:
     """Write the store of a shard, unless it is there, intact, and written from the same source.
 
@@ -57,7 +57,6 @@ def write_shard(
     `GraphStore.write`; an earlier store stays.
     """
     folder, identity = out / shard.name, shard.identity()
-    declared = dict(declared or {})
     store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
     if store is not None:
         return _written(shard, store, kept=True)
@@ -139,20 +138,3 @@ def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: i
     store.verify()
     check_unchanged(store.checksum, out, shard)
     _check_plans(store, limits, seed)
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The cause of a failure."""
-
-    cause: str
-
-
-def attempt(task: Any, *arguments: Any) -> Any:
-    """Return the result of a task, or its failure as text: not every exception can be sent between processes."""
-    try:
-        return task(*arguments)
-    except InputError as error:
-        return Failed(str(error))
-    except Exception as error:
-        return Failed(f"{type(error).__name__}: {error}")

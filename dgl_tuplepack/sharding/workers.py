@@ -5,88 +5,93 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from dgl_tuplepack.sharding.tasks import Failed, attempt
+from dgl_tuplepack.errors import InputError
 
-_DIED = (
+Tasks = Mapping[str, tuple[Any, ...]]
+Submit = Callable[..., Future[Any]]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The cause of a failure."""
+
+    cause: str
+
+
+_DIED = Failed(
     "a process died that worked on it, or on another shard of the pool (killed, or out of memory); run again with "
     "fewer workers, which does only what is missing."
 )
-Tasks = Mapping[str, tuple[Any, ...]]
-
-
-@contextmanager
-def executor_of(workers: int, executor: Executor | None = None) -> Iterator[Executor | None]:
-    """Provide the given executor, which stays open, or a pool of processes; None for one worker: this process."""
-    if executor is not None or workers == 1:
-        yield executor
-        return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def run(executor: Executor | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
-    """Yield name and result, or `Failed`, of each task, as they end."""
-    if executor is None:
-        yield from ((name, attempt(task, *arguments)) for name, arguments in tasks.items())
-        return
-    with _interrupts_ignored():
-        names = {_submitted(executor, task, arguments): name for name, arguments in tasks.items()}
-    try:
-        for future in as_completed(names):
-            yield names[future], _result_of(future)
-    finally:
-        for future in names:
-            future.cancel()
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Let processes begin with Ctrl-C ignored: while they import, it would end in a traceback of each."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _submitted(executor: Executor, task: Callable[..., Any], arguments: tuple[Any, ...]) -> Future[Any]:
-    """Submit a task; if a process has died already, the error is in the future."""
-    try:
-        return executor.submit(_work, task, *arguments)
-    except BrokenExecutor as error:
-        future: Future[Any] = Future()
-        future.set_exception(error)
-        return future
-
-
-def _result_of(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except BrokenExecutor:
-        return Failed(_DIED)
-    except Exception as error:
-        return Failed(f"{type(error).__name__}: {error}")
-
-
 # In a process of the pool: whether the run was interrupted. The pool hands out tasks ahead.
 _over = False
 
 
+@contextmanager
+def submitting(workers: int, executor: Executor | None = None) -> Iterator[Submit | None]:
+    """Provide what submits a task to the given executor, or to a pool of processes; None for this process alone."""
+    if executor is not None:
+        yield lambda *task: executor.submit(_attempt, *task)
+    elif workers == 1:
+        yield None
+    else:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker) as pool:
+            yield lambda *task: pool.submit(_work, *task)
+
+
+def run(submit: Submit | None, task: Callable[..., Any], tasks: Tasks) -> Iterator[tuple[str, Any]]:
+    """Yield name and result, or `Failed`, of each task, as they end."""
+    if submit is None:
+        yield from ((name, _attempt(task, *arguments)) for name, arguments in tasks.items())
+        return
+    names: dict[Future[Any], str] = {}
+    try:
+        # Processes begin with Ctrl-C held back: while they import, it would end in a traceback of each.
+        _hold_interrupts(True)
+        try:
+            for name, arguments in tasks.items():
+                names[submit(task, *arguments)] = name
+        except BrokenExecutor:
+            # A process has died. The tasks that are left follow the others.
+            pass
+        finally:
+            _hold_interrupts(False)
+        yield from ((names[future], _attempt(future.result)) for future in as_completed(names))
+    finally:
+        for future in names:
+            future.cancel()
+    yield from ((name, _DIED) for name in tasks.keys() - names.values())
+
+
+def _attempt(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a task, or its failure as text: not every exception can be sent between processes."""
+    try:
+        return task(*arguments)
+    except BrokenExecutor:
+        return _DIED
+    except InputError as error:
+        return Failed(str(error))
+    except Exception as error:
+        return Failed(f"{type(error).__name__}: {error}")
+
+
+def _hold_interrupts(held: bool) -> None:
+    """Let Ctrl-C wait for this process and those that it starts, or no longer; Windows cannot."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def _begin_worker() -> None:
     """Leave Ctrl-C between tasks to the main process, and end when that process is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, _end_run)
+    _hold_interrupts(False)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -97,16 +102,19 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(task: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a task on an executor. Ctrl-C, which every process gets, ends it after cleaning up."""
+def _end_run(*_: object) -> None:
     global _over
-    if threading.current_thread() is not threading.main_thread():
-        return attempt(task, *arguments)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    _over = True
+
+
+def _work(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a task in a process of the pool. Ctrl-C, which every process gets, ends it after cleaning up."""
     try:
-        return Failed("interrupted") if _over else attempt(task, *arguments)
+        if not _over:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            return _attempt(task, *arguments)
     except KeyboardInterrupt:
-        _over = True
-        return Failed("interrupted")
+        _end_run()
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, _end_run)
+    return Failed("interrupted")

@@ -207,13 +207,11 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
     ("arguments", "code", "parts"),
     [
         (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
-        (["sizes", "/no/such/place.csv"], 1, ("cannot read /no/such/place.csv",)),
         (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
         (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
         (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
         (["sizes", EXAMPLE, "--part", "train"], 2, (EXAMPLE, "--part")),
         (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
-        (["sizes", "-", "--root", "."], 2, ("- is a histogram", "--root")),
         (["sizes", "histogram.csv", "--part", "train"], 2, ("histogram.csv", "--part")),
         (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
         (["sizes", EXAMPLE, "--save", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
@@ -221,7 +219,6 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
         (["sizes"], 2, ("SOURCE",)),
         (["plan", EXAMPLE], 2, ("--nodes", "--edges")),
         (["plan", EXAMPLE, "--nodes", "0", "--edges", "9"], 2, ("--nodes",)),
-        (["plan", EXAMPLE, "--nodes", "many", "--edges", "9"], 2, ("--nodes",)),
         (["plan", EXAMPLE, "--nodes", "222"], 2, ("limits are for ['nodes']", "edges")),
         (["plan", EXAMPLE, "--limit", "nodes"], 2, ("NAME=VALUE",)),
         (["plan", EXAMPLE, "--limit", "nodes=x"], 2, ("'x'",)),
@@ -232,19 +229,15 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--effort", "nan"], 2, ("--effort",)),
         (["plan", EXAMPLE, "--nodes", "50", "--limit", "nodes=60", "--edges", "502"], 2, ("nodes is given twice",)),
         (["plan", EXAMPLE, "--nodes", str(2**63), "--edges", "502"], 2, ("2**63-1",)),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "1,x"], 2, ("'x'",)),
         (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 2, ("error, drop",)),
-        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--save", "/no/such/p.json"], 1, ("cannot write",)),
         (["sizes", EXAMPLE, "--save", "."], 1, ("cannot write .: it is a folder",)),
         (["limits", EXAMPLE, "--graphs", str(2**63)], 2, ("--graphs",)),
-        (["limits", EXAMPLE, "--multiple-of", str(2**32)], 2, ("--multiple-of",)),
         (["limits", EXAMPLE, "--target", "95"], 2, ("0.95 for 95 %",)),
         (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
         (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget cannot be given", "'target'")),
         (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost cannot be given", "'smallest'")),
         (["limits", EXAMPLE, "--budget", "900", "--cost", "nodes=3"], 2, ("costs", "nodes, edges")),
         (["limits", EXAMPLE, "--budget", "0"], 2, ("above 0", "--cost")),
-        (["limits", EXAMPLE, "--target", "high"], 2, ("'high'",)),
         (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "the best is nodes 0.99")),
         (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725", "--oversize drop")),
         (
@@ -253,7 +246,6 @@ def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None
             ("out of reach", "8.8 graphs", "--oversize drop", "--graphs"),
         ),
         (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
-        (["limits", EXAMPLE, "--budget", "inf"], 2, ("the budget must be a finite number", "--cost")),
     ],
 )
 def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: int, parts: tuple[str, ...]) -> None:
@@ -277,9 +269,8 @@ def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: in
         (b"nodes,edges,count\n", ("standard input", "no valid histogram")),
     ],
 )
-@pytest.mark.parametrize("command", [["sizes"], ["plan", "--nodes", "9", "--edges", "9"], ["limits"]])
-def test_bad_tables_on_standard_input(run: Run, command: list[str], text: bytes, parts: tuple[str, ...]) -> None:
-    done = run(command[0], "-", *command[1:], text=text)
+def test_bad_tables_on_standard_input(run: Run, text: bytes, parts: tuple[str, ...]) -> None:
+    done = run("sizes", "-", text=text)
     assert (done.code, done.out) == (1, "")
     assert all(part in done.err for part in parts)
     assert done.err.count("\n") == 1
@@ -297,12 +288,3 @@ def test_every_command_has_help(run: Run, name: str, monkeypatch: pytest.MonkeyP
     for parameter in command.params:
         assert parameter.help, parameter.name
         assert (parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.metavar.split()[0]) in words
-
-
-def test_a_saved_plan_is_whole_or_not_there(run: Run, tmp_path: Path) -> None:
-    place: Any = tmp_path / "folder"
-    place.mkdir()
-    done = run("plan", "-", "--nodes", "9", "--edges", "12", "--save", place, text=COUNTS.encode())
-    assert done.code == 1
-    assert "cannot write" in done.err
-    assert list(tmp_path.iterdir()) == [place]

@@ -51,14 +51,6 @@ def test_an_interrupted_write_leaves_the_old_file_whole(
     assert os.listdir(tmp_path) == ["plan.json"]  # nothing is left beside it
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refused(FormatError, "cannot write", str(tmp_path / "file" / "plan.json"), "Not a directory"):
-        _files.write_text(tmp_path / "file" / "plan.json", "x")
-    with refused(FormatError, "cannot write", str(tmp_path / "absent" / "plan.json"), "No such file"):
-        _files.write_text(tmp_path / "absent" / "plan.json", "x")
-
-
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with refused(FormatError, "cannot read", str(tmp_path / "absent"), "No such file"):
         _files.read_text(tmp_path / "absent")

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
 from dgl_tuplepack.preprocessing import preprocess, verify, write_plans
 from dgl_tuplepack.sources.molecules import random_molecules
 from dgl_tuplepack.store.plans import plan_file, split_histograms
@@ -112,15 +112,6 @@ def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_p
     assert tp.GraphStore(tmp_path / "out").splits == {}
 
 
-def test_overwriting_takes_the_old_plans_away(folder: Path, tmp_path: Path) -> None:
-    preprocess(folder, tmp_path / "out")
-    with refused(FormatError, str(tmp_path / "out"), "overwrite"):
-        preprocess(folder, tmp_path / "out")
-    preprocess(random_molecules(SIZES), tmp_path / "out", overwrite=True)
-    assert plans_in(tmp_path / "out") == ["plan.json"]
-    assert len(verify(tmp_path / "out")) == len(SIZES)
-
-
 def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
     preprocess(random_molecules(SIZES), tmp_path / "out")
     tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(data_of(tmp_path / "out") / "plan.json")
@@ -134,11 +125,6 @@ def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost:
     (data_of(tmp_path / "out") / lost).unlink()
     with refused(FormatError, f"{tmp_path / 'out'} has no {lost};"):
         verify(tmp_path / "out")
-
-
-def test_verify_takes_a_store_without_any_plan(tmp_path: Path) -> None:
-    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), splits={"train": [1, 2]})
-    assert len(verify(tmp_path / "out")) == len(SIZES)
 
 
 def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
@@ -168,10 +154,6 @@ def test_limits_below_the_largest_graph_are_found_before_anything_is_written(fol
     with refused(GraphTooLargeError, "graph 1 ", "9"):
         preprocess(tp.OgbFolder(folder), tmp_path / "out", limits=tp.Limits(8, 100))
     assert not (tmp_path / "out").exists()
-    with pytest.raises(InputError):
-        preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100))
-    assert len(verify(tmp_path / "out")) == len(SIZES)
-    assert plans_in(tmp_path / "out") == []
 
 
 # Killed ------------------------------------------------------------------------------------------------------
