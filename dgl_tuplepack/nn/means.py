@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dgl_tuplepack._checks import real_number
+from dgl_tuplepack._tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import check_mask
 
@@ -119,7 +120,7 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 def _checked_count(count: float | Tensor) -> float | Tensor:
     hint = "give sampler.graphs_per_batch, or sampler.count_tensor in compiled code."
     if not isinstance(count, Tensor):
-        compiling = torch.compiler.is_compiling()
+        compiling = is_traced()
         return count if compiling else float(real_number("count", count, above=0, hint=hint, error=SchemaError))
     if count.ndim or count.is_complex() or count.dtype == torch.bool:
         raise SchemaError(

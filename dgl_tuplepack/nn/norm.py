@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from dgl_tuplepack._checks import true_or_false
+from dgl_tuplepack._tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import as_row_mask, checked_rows, current_mask
 from dgl_tuplepack.nn.means import statistics_dtype
@@ -92,7 +93,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             raise SchemaError(f"the input must be real floats, but is {input.dtype}; give input.float().")
         row_mask = current_mask(input, self.rows) if mask is None else as_row_mask(input, mask)
         num_real = len(input) if row_mask is None else row_mask.num_real
-        by_sums = torch.compiler.is_compiling() or self._sums_over_ranks()
+        by_sums = is_traced() or self._sums_over_ranks()
         # Torch refuses a single row, or returns NaN.
         if by_sums or num_real is None or num_real < 2:
             everywhere = torch.ones(len(input), dtype=torch.bool, device=input.device)
@@ -154,7 +155,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         running_mean, running_var = self.running_mean, self.running_var
         if running_mean is None or running_var is None:
             return
-        if not torch.compiler.is_compiling():
+        if not is_traced():
             # As torch's norm does, whose backward pass would refuse statistics that are seen to change.
             running_mean, running_var = running_mean.data, running_var.data
         any_row = rows > 0

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._optional import load
+from dgl_tuplepack._tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of, key_of
 from dgl_tuplepack.graphs.build import build_batches
@@ -349,7 +350,7 @@ def _to_pyg() -> Callable[[PaddedBatch], Any]:
 
 def slots_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
     """Return the graph of each of `number` nodes (edges), and where those of each graph begin and the last ones end."""
-    if not counts.is_cpu or torch.compiler.is_compiling():
+    if not counts.is_cpu or is_traced():
         each = torch.arange(counts.shape[0], device=counts.device)
         slots = torch.repeat_interleave(each, counts, output_size=number)
         return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))

@@ -20,6 +20,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from dgl_tuplepack._tracing import is_traced
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -112,15 +114,8 @@ def _install_beside_dgl() -> None:
         install()
 
 
-# Torch 2.0 does not have this module.
-_compiler: Any = getattr(torch, "compiler", None)
 # A tracer calls the function, and does not trace it.
-install_beside_dgl = _compiler.assume_constant_result(_install_beside_dgl) if _compiler else _install_beside_dgl
-
-
-def is_traced() -> bool:
-    """Whether torch.compile traces this call."""
-    return _compiler is not None and _compiler.is_compiling()
+install_beside_dgl: Any = torch.compiler.assume_constant_result(_install_beside_dgl)  # type: ignore[no-untyped-call]
 
 
 def _find(replacement: Replacement) -> FunctionType | None:

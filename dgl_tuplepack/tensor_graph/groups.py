@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from dgl_tuplepack._tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 
 
@@ -145,7 +146,7 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
 
 def is_readable(tensor: Tensor) -> bool:
     """Whether values may be looked at: no device has to be waited for, and no compiler traces them."""
-    return type(tensor) is Tensor and tensor.is_cpu and not torch.compiler.is_compiling()
+    return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
 
 
 def _check_rows(values: Tensor, number: int, what: str) -> None:
