@@ -20,38 +20,38 @@ if TYPE_CHECKING:
     from dgl_tuplepack import pyg as pyg
     from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack import transforms as transforms
-    from dgl_tuplepack.bounds import lower_bound as lower_bound
-    from dgl_tuplepack.compiling import compile as compile
-    from dgl_tuplepack.histogram import SizeHistogram as SizeHistogram
-    from dgl_tuplepack.histogram import load_example as load_example
-    from dgl_tuplepack.limits import Limits as Limits
-    from dgl_tuplepack.loader import GraphDataLoader as GraphDataLoader
-    from dgl_tuplepack.loader import PackedLoader as PackedLoader
-    from dgl_tuplepack.loader import packed_loader as packed_loader
-    from dgl_tuplepack.loader import packed_loaders as packed_loaders
-    from dgl_tuplepack.packed import PackedDataset as PackedDataset
-    from dgl_tuplepack.packed import PackLabels as PackLabels
-    from dgl_tuplepack.packed import flatten_packs as flatten_packs
-    from dgl_tuplepack.packing import pack as pack
-    from dgl_tuplepack.padding import BatchTensors as BatchTensors
-    from dgl_tuplepack.padding import PaddedBatch as PaddedBatch
-    from dgl_tuplepack.padding import PaddedCollate as PaddedCollate
-    from dgl_tuplepack.padding import unpad as unpad
-    from dgl_tuplepack.plan import PackPlan as PackPlan
-    from dgl_tuplepack.preprocessing import preprocess as preprocess
-    from dgl_tuplepack.ranks import in_step as in_step
-    from dgl_tuplepack.sampler import PackBatchSampler as PackBatchSampler
-    from dgl_tuplepack.search import LimitsSearch as LimitsSearch
-    from dgl_tuplepack.search import search_limits as search_limits
-    from dgl_tuplepack.sharding import preprocess_shards as preprocess_shards
-    from dgl_tuplepack.sizes import GraphSizes as GraphSizes
-    from dgl_tuplepack.sources import OgbFolder as OgbFolder
-    from dgl_tuplepack.sources import sizes_of as sizes_of
-    from dgl_tuplepack.sources import with_ids as with_ids
-    from dgl_tuplepack.store import GraphStore as GraphStore
-    from dgl_tuplepack.store import MultiStore as MultiStore
-    from dgl_tuplepack.stream import StreamPacker as StreamPacker
-    from dgl_tuplepack.tensor_graph import TensorGraph as TensorGraph
+    from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
+    from dgl_tuplepack.compiling.function import compile as compile
+    from dgl_tuplepack.planning.histogram import SizeHistogram as SizeHistogram
+    from dgl_tuplepack.planning.histogram import load_example as load_example
+    from dgl_tuplepack.planning.limits import Limits as Limits
+    from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
+    from dgl_tuplepack.loading.packed_loader import PackedLoader as PackedLoader
+    from dgl_tuplepack.loading.calls import packed_loader as packed_loader
+    from dgl_tuplepack.loading.calls import packed_loaders as packed_loaders
+    from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
+    from dgl_tuplepack.loading.pack_labels import PackLabels as PackLabels
+    from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
+    from dgl_tuplepack.planning.packing import pack as pack
+    from dgl_tuplepack.batches.tensors import BatchTensors as BatchTensors
+    from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
+    from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
+    from dgl_tuplepack.batches.unpad import unpad as unpad
+    from dgl_tuplepack.planning.plan import PackPlan as PackPlan
+    from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
+    from dgl_tuplepack.sampling.ranks import in_step as in_step
+    from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
+    from dgl_tuplepack.planning.search import LimitsSearch as LimitsSearch
+    from dgl_tuplepack.planning.search import search_limits as search_limits
+    from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
+    from dgl_tuplepack.planning.sizes import GraphSizes as GraphSizes
+    from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
+    from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
+    from dgl_tuplepack.graphs.items import with_ids as with_ids
+    from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
+    from dgl_tuplepack.storage.multi_store import MultiStore as MultiStore
+    from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
+    from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
 
 # Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
@@ -118,7 +118,7 @@ def __getattr__(name: str) -> Any:
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if module in _NEED_TORCH:
-        from dgl_tuplepack._optional import load
+        from dgl_tuplepack._core.optional import load
 
         load("torch")
         if name in _SUBCLASSES:

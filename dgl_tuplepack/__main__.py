@@ -1,5 +1,5 @@
 """``python -m dgl_tuplepack`` is ``dgl-tuplepack``."""
 
-from dgl_tuplepack.cli import main
+from dgl_tuplepack.tools.cli import main
 
 main()

@@ -17,8 +17,8 @@ from reproduction.datasets import find
 from reproduction.page import dataset_section, page
 from reproduction.paper import PAPER
 
-from dgl_tuplepack._files import write_text
-from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import FormatError, TuplepackError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from study.runs import ARMS, Arm, append_run, read_runs
 from study.training import LIMITS, Data, train
 
 import dgl_tuplepack as tp
-from dgl_tuplepack._files import write_text
+from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack.errors import FormatError, TuplepackError
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"

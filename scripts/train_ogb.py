@@ -20,16 +20,16 @@ import typer
 from rich.console import Console
 
 import dgl_tuplepack as tp
-from dgl_tuplepack._optional import load
-from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import InputError, TuplepackError
-from dgl_tuplepack.metrics import summarise
+from dgl_tuplepack.planning.metrics import summarise
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from dgl_tuplepack.demo.model import MaskedGIN
+    from dgl_tuplepack.tools.demo.model import MaskedGIN
 
 
 Content = StrEnum("Content", ["fixed", "resample", "repack"])
@@ -110,7 +110,7 @@ def _dataset(root: Path, name: str) -> Any:
 
 
 def _model(num_tasks: int, width: int, layers: int, framework: str) -> MaskedGIN:
-    from dgl_tuplepack.demo.model import MaskedGIN
+    from dgl_tuplepack.tools.demo.model import MaskedGIN
 
     encoders = load("ogb.graphproppred.mol_encoder")
     encode_nodes = encoders.AtomEncoder(width)

@@ -1,7 +1,7 @@
 """Which files of the tests need DGL: those that import it, themselves or through another file of the tests.
 
 Where DGL is not installed, they are left out, and so are tests marked ``dgl``. Where it is installed, none of them is.
-Nothing else may skip a test because DGL is absent (`tests/unit/test_needs.py`).
+Nothing else may skip a test because DGL is absent (`tests/package/test_needs.py`).
 
 Tests marked ``without_dgl`` hide DGL from their programs, so they say the same in both environments. Where DGL is
 installed they are skipped, unless their file is named on the command line; CI runs them without DGL.
@@ -23,18 +23,18 @@ HAS_DGL = find_spec("dgl") is not None
 
 # What needs torch, PyG or JAX, and no DGL. Tests of planning alone need neither, so CI runs them once, with DGL.
 WITHOUT = (
-    "integration/test_without_dgl.py",
-    "property/test_assemble.py",
-    "property/test_jraph.py",
-    "property/test_pyg.py",
-    "property/test_pyg_models.py",
-    "property/test_resume.py",
-    "property/test_sampler.py",
-    "unit/test_needs.py",
-    "unit/test_nn.py",
-    "unit/test_pyg.py",
-    "unit/test_pyg_increments.py",
-    "unit/test_sampler_plans.py",
+    "package/test_without_dgl.py",
+    "_core/test_assemble.py",
+    "batches/test_jraph.py",
+    "batches/test_pyg_properties.py",
+    "nn/test_pyg_models.py",
+    "sampling/test_resume.py",
+    "sampling/test_sampler_properties.py",
+    "package/test_needs.py",
+    "nn/test_nn.py",
+    "batches/test_pyg.py",
+    "graphs/test_pyg_increments.py",
+    "sampling/test_sampler_plans.py",
 )
 
 

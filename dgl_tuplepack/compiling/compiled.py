@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.compiling import breaks, torch_private
 from dgl_tuplepack.compiling.check import Checked, Draws, check_call
 from dgl_tuplepack.compiling.reference import is_running

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dgl_tuplepack._checks import shown, true_or_false, whole_number
+from dgl_tuplepack._core.checks import shown, true_or_false, whole_number
 from dgl_tuplepack.compiling import torch_private
 from dgl_tuplepack.compiling.compiled import CompiledFunction, CompiledModule
 from dgl_tuplepack.errors import CompileError

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 
 
 def signature_of(value: Any) -> Any:

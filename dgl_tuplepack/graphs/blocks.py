@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dgl_tuplepack.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
+from dgl_tuplepack.planning.sizes import HOMOGENEOUS, IntArray, edge_component, node_component
 
 EdgeType = tuple[str, str, str]
 # A node type or a canonical edge type.

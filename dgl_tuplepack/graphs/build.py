@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._optional import load
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.named import part_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgl_tuplepack._checks import INT64_MAX, UINT64_MAX, whole_number
+from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, whole_number
 from dgl_tuplepack.errors import TransformError
 
 

@@ -39,7 +39,7 @@ def graph_blocks(
     except StopIteration:
         raise SizesError("the source has no graphs; at least one is needed.") from None
     if begins_with_pyg(first):
-        from dgl_tuplepack.graphs.pyg_items import read
+        from dgl_tuplepack.graphs.pyg.items import read
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
     schema = Schema.of(first, ties, indices, levels)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dgl_tuplepack._checks import as_integer, shown, whole_number
+from dgl_tuplepack._core.checks import as_integer, shown, whole_number
 from dgl_tuplepack.errors import InputError, SchemaError
 from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is_graph, is_pyg
 

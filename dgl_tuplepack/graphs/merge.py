@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._optional import load
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.items import Parts
@@ -45,7 +45,7 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
         return _nothing(schema)
     graphs = [part.graph for part in parts]
     if schema.pyg is not None or any(map(is_pyg, graphs)):
-        from dgl_tuplepack.graphs.pyg_items import joined_data
+        from dgl_tuplepack.graphs.pyg.items import joined_data
 
         return joined_data(schema, graphs, where)
     batches = _batched(schema, graphs, where)

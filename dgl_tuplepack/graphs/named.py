@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, SEPARATOR, EdgeType, GraphType
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphType
 from dgl_tuplepack.graphs.named import name_of_type
-from dgl_tuplepack.limits import matching_name
-from dgl_tuplepack.sizes import IntArray
+from dgl_tuplepack.planning.limits import matching_name
+from dgl_tuplepack.planning.sizes import IntArray
 
 # Component -> component; name of a feature or label -> component.
 Ties = Mapping[str, str]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
-from dgl_tuplepack._optional import load
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
@@ -100,7 +100,7 @@ class Schema:
             load("dgl")
         graphs, label, graph_id = parts_of(example, "the example")
         if is_pyg(graphs):
-            from dgl_tuplepack.graphs.pyg_items import example_schema
+            from dgl_tuplepack.graphs.pyg.items import example_schema
 
             return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
         refuse_levels(levels, "the example")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from dgl_tuplepack._checks import shown
-from dgl_tuplepack._random import key_of
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.blocks import GraphType
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
@@ -229,6 +229,6 @@ def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
     """Return the nodes and edges of each type of a graph, of named graphs together, or of one of PyG."""
     if not is_pyg(graph):
         return counts_of(graph)
-    from dgl_tuplepack.graphs.pyg_items import counts_of_graph
+    from dgl_tuplepack.graphs.pyg.items import counts_of_graph
 
     return counts_of_graph(graph, where, levels or {})

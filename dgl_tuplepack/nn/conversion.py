@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from dgl_tuplepack._checks import shown, true_or_false
+from dgl_tuplepack._core.checks import shown, true_or_false
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import checked_rows
 from dgl_tuplepack.nn.norm import MaskedBatchNorm1d

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import check_mask
 from dgl_tuplepack.nn.means import masked_mean

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from dgl_tuplepack._checks import shown
+from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.errors import SchemaError
 
 

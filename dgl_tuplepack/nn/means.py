@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dgl_tuplepack._checks import real_number
-from dgl_tuplepack._tracing import is_traced
+from dgl_tuplepack._core.checks import real_number
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import check_mask
 

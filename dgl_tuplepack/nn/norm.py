@@ -9,8 +9,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from dgl_tuplepack._checks import true_or_false
-from dgl_tuplepack._tracing import is_traced
+from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.nn.masks import as_row_mask, checked_rows, current_mask
 from dgl_tuplepack.nn.means import statistics_dtype

@@ -12,8 +12,8 @@ import typer
 from benchmarks.literature import CLASSES, FAMILIES, Case, literature
 from benchmarks.packing import instance
 from benchmarks.tables import JsonOption, show, write_json
-from dgl_tuplepack.packing.auto import STAGES, auto
-from dgl_tuplepack.packing.settings import Settings
+from dgl_tuplepack.planning.packing.auto import STAGES, auto
+from dgl_tuplepack.planning.packing.settings import Settings
 
 app = typer.Typer()
 

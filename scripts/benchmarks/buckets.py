@@ -9,7 +9,7 @@ import typer
 
 from dgl_tuplepack import Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.plan import settled
+from dgl_tuplepack.planning.plan import settled
 
 # Mean graphs of a batch, and numbers of shapes.
 BATCHES = (2, 4, 6, 8, 64)

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
-from dgl_tuplepack._progress import progress_bar
+from dgl_tuplepack._core.progress import progress_bar
 
 SIZES = (25, 50, 100, 200)
 INSTANCES = 10

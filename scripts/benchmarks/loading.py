@@ -24,7 +24,7 @@ from dgl_tuplepack import (
     load_example,
 )
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
-from dgl_tuplepack.sources import Source
+from dgl_tuplepack.graphs.readers.source import Source
 
 app = typer.Typer()
 

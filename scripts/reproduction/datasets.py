@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.sources import OgbFolder
+from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 
 
 def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHistogram, str] | None:

@@ -16,7 +16,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from dgl_tuplepack._files import write_text
+from dgl_tuplepack._core.files import write_text
 from study.runs import ARMS, Arm, Run
 
 PICTURE = "training-curves.png"

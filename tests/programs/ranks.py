@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SamplerError
-from tests.graphs import generator, ring_with_chords
+from tests.support.graphs import generator, ring_with_chords
 
 STEPS = 4
 
@@ -217,7 +217,7 @@ def ranks_compare_what_they_hold(rank: int, ranks: int) -> None:
     assert tp.PackBatchSampler(tp.GraphSizes(rows), limits).num_replicas == ranks
     assert tp.PackBatchSampler(tp.GraphSizes(rows), limits, content="repack").num_replicas == ranks
     # The later plans of "repack" are made by each rank for itself.
-    with mock.patch("dgl_tuplepack.sampler.checks.version", return_value="0") if odd else nullcontext():
+    with mock.patch("dgl_tuplepack.sampling.checks.version", return_value="0") if odd else nullcontext():
         tp.PackBatchSampler(tp.GraphSizes(rows), limits)
         cases: list[tuple[str, tuple[object, ...], Any, dict[str, Any]]] = [
             ("seed", (4, 5), rows, {"seed": 5 if odd else 4}),

@@ -15,7 +15,7 @@ import torch
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import dgl_tuplepack as tp
-from tests.samplers import Ids
+from tests.support.samplers import Ids
 
 GRAPHS, EPOCHS, EVERY = 90, 3, 4
 ROWS = np.random.default_rng(0).integers(1, 9, (GRAPHS, 2))

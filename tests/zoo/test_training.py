@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import dgl_tuplepack as tp
-from tests.pyg import batch_of
+from tests.support.pyg import batch_of
 from tests.zoo.graphs import CATEGORIES, molecules
 from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
 

@@ -1,0 +1,190 @@
+"""Read and write small files, which are written under a temporary name and then renamed; JSON with checksums."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from dgl_tuplepack._core.checks import as_path
+from dgl_tuplepack.errors import FormatError
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` to `path`; see `write_bytes`."""
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FormatError(f"cannot write {path}: {error.object[error.start]!r} is not a character of UTF-8.") from error
+    write_bytes(path, content)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path` completely; FormatError if that fails, and no partial file is left.
+
+    A link is followed. What exists must be a plain file: to rename a file to a device or a pipe would replace it.
+    """
+    path = as_path(path)
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "a device or a pipe"
+        raise FormatError(f"cannot write {path}: it is {what}; give the path of a file.")
+    partial = path.parent / f".{path.name}.{secrets.token_hex(8)}.partial"
+    try:
+        with open(partial, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise FormatError(cannot("write", path, error)) from error
+    finally:
+        # Renamed, or never made, unless writing failed; that error is the one to report.
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush a renaming to the disk; folders cannot be opened for that on Windows."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open the file `path` for reading; FormatError if it is missing, unreadable, or not a plain file.
+
+    A pipe would wait for a writer, and a device may have no end.
+    """
+    path = as_path(path)
+    try:
+        return open_plain(path)
+    except (OSError, ValueError) as error:
+        raise FormatError(cannot("read", path, error)) from error
+
+
+def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file as `open_file` does, but raise OSError, or ValueError for characters that paths cannot have."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a plain file")
+    return open(path, "rb")
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of the file `path`; FormatError if it is missing, unreadable or not text."""
+    try:
+        with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(cannot("read", path, error)) from error
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return the value of the JSON file `path`; FormatError if it cannot be read, or is not JSON."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        # Python itself refuses too many digits and too many brackets.
+        raise FormatError(
+            f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
+        ) from error
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists, readable or not."""
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        # Otherwise it cannot be determined, and reading reports the reason.
+        return not isinstance(error, FileNotFoundError | NotADirectoryError)
+    return True
+
+
+def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
+    """Refuse a JSON document that is not of this `kind` and `version`."""
+    given = document.get("format") if isinstance(document, dict) else None
+    if given != kind:
+        raise FormatError(
+            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package has written."
+        )
+    if document.get("version") != version:
+        raise FormatError(
+            f"{path} has version {document.get('version')!r:.100} of {kind}, but this release reads version {version}; "
+            "use the release that wrote it, or write it again."
+        )
+
+
+def checksum(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a JSON document without its ``checksum``."""
+    content = {name: value for name, value in document.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """A kind of JSON file with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
+
+    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged one.
+    """
+
+    kind: str
+    version: int
+    content: str
+    remedy: str
+
+    def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """The whole document of a file, with header and checksum."""
+        document = {"format": self.kind, "version": self.version, **content}
+        return {**document, "checksum": checksum(document)}
+
+    def write(self, path: str | os.PathLike[str], content: Mapping[str, Any], indent: int | None = None) -> None:
+        """Write a file; see `write_bytes`."""
+        write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
+
+    def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
+        """Give the document of a file to the body of a ``with``; see `checking`."""
+        return self.checking(read_json(path), path)
+
+    @contextlib.contextmanager
+    def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
+        """Give the document of the file `path` to the body of a ``with``, which takes it apart.
+
+        FormatError if the document is of another kind or version, if the body refuses it (with an `InputError`, an
+        error that values of other types lead to, or one of reading more of the file), or if its checksum is wrong.
+        """
+        check_header(document, path, self.kind, self.version)
+        try:
+            yield document
+            intact = document["checksum"] == checksum(document)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError, OSError, MemoryError) as error:
+            reason = f"{error} is missing" if isinstance(error, KeyError) else f"{error!s:.500}".rstrip(".")
+            raise FormatError(f"{path} holds no valid {self.content} ({reason}); {self.remedy}.") from error
+        if not intact:
+            raise FormatError(f"{path} was altered: its content does not match its checksum; {self.remedy}.")
+
+
+def cannot(verb: str, path: str | os.PathLike[str], error: Exception) -> str:
+    """Return the message for a path that cannot be read or written."""
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    checks = ", its permissions and the space left" if verb == "write" else " and its permissions"
+    return f"cannot {verb} {path}: {reason}; check the path{checks}."

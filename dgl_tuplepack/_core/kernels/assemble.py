@@ -1,0 +1,108 @@
+"""Assemble a batch in one pass over its tensors, padded or not."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.address import copy_bytes, pointer_at
+from dgl_tuplepack._core.kernels.gather import (
+    ARRAY,
+    INT64,
+    add_padding_ends,
+    gather_endpoints,
+    gather_rows,
+    repeat_bytes,
+    repeat_index,
+)
+from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, array_type
+
+# A tensor of the batch.
+_NAMES = (
+    "kind",  # what fills it: ROWS, ENDPOINTS, ...
+    "type",  # its type of nodes or edges
+    "nodes",  # of endpoints: the type of the nodes; of indices: the type that they count
+    "stretch",  # its stretch of memory
+    "first",  # its first byte there
+    "width",  # values of a row
+    "row_bytes",  # bytes of a row
+    "dtype",  # code of the dtype
+    "fill",  # address of the rows that fill its padding
+    "fill_slots",  # number of those rows: 1, or one for each slot
+    "ahead",  # of endpoints: how many padding nodes further those of padding edges are
+)
+FIELD = np.dtype([(name, np.int64) for name in _NAMES])
+Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
+# The array of each field in each part.
+ArrayTable = Annotated[NDArray[Any], array_type(ARRAY, 2, const=True)]
+ROWS, ENDPOINTS, MASK, PER_GRAPH, GRAPH_IDS, ROW_POINTERS, EDGE_ORDER, INDICES = range(8)
+
+
+@jit
+def assemble(
+    memory: ConstIntVector,
+    fields: Fields,
+    arrays: ArrayTable,
+    slots: ConstIntVector,
+    ids: ConstIntVector,
+    parts: ConstIntVector,
+    rows: ConstIntCube,
+    totals: ConstIntVector,
+) -> int:
+    """Fill a batch: the rows of each of its `fields` come from the arrays ``arrays[f]``.
+
+    Row pointers and the order of edges are left to `sort_edges`.
+
+    `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
+    and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are those that `find_graphs` found for
+    `ids`; the caller has checked that totals leave the padding that a padded batch needs.
+
+    Returns 0, or -1 - (f * n + i) where field f has an endpoint or index outside graph i.
+    """
+    number = len(ids)
+    for f in range(len(fields)):
+        field = fields[f]
+        kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
+        rest = out + totals[t] * field["row_bytes"]
+        if kind == ROWS:
+            gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
+            if field["fill_slots"] == 1:
+                repeat_bytes(rest, field["fill"], field["row_bytes"], slots[t] - totals[t])
+            else:
+                first = field["fill"] + totals[t] * field["row_bytes"]
+                copy_bytes(rest, first, (slots[t] - totals[t]) * field["row_bytes"])
+        elif kind == ENDPOINTS:
+            nodes = field["nodes"]
+            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], 1)
+            if wrong:
+                return wrong - f * number
+            if field["dtype"] == INT64:
+                add_padding_ends(rest, np.int64, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
+            else:
+                add_padding_ends(rest, np.int32, slots[t] - totals[t], totals[nodes], slots[nodes], field["ahead"])
+        elif kind == INDICES:
+            nodes, width = field["nodes"], field["width"]
+            wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
+            if wrong:
+                return wrong - f * number
+            # Indices of padding lead to the first padding node or edge; the caller has left at least one.
+            repeat_index(rest, field["dtype"], totals[nodes], (slots[t] - totals[t]) * width)
+        elif kind == MASK:
+            carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
+            carray(pointer_at(rest, np.uint8), slots[t] - totals[t])[:] = 0
+        elif kind == PER_GRAPH:
+            per_graph = carray(pointer_at(out, np.int64), slots[-1])
+            per_graph[:number] = rows[t, 1]
+            per_graph[number:] = 0
+            # The last slot owns the padding, where there is any.
+            if number < slots[-1]:
+                per_graph[slots[-1] - 1] = slots[t] - totals[t]
+        elif kind == GRAPH_IDS:
+            graph_ids = carray(pointer_at(out, np.int64), slots[-1])
+            graph_ids[:number] = ids
+            graph_ids[number:] = -1
+    return 0

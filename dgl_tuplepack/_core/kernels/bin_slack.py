@@ -1,0 +1,325 @@
+"""Fill one pack after another as full as a bounded depth-first search finds, and repeat the pattern found."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.fenwick import holder, reduce
+from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
+
+# Where `fill_packs` stands: entries and patterns written, work done, next hard class, graphs and packs packed.
+ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
+
+# Classes of a block, and the classes a search may look at beyond its steps to come to an end.
+BLOCK = 64
+LONGEST_WALK = 400
+
+
+class Classes(NamedTuple):
+    """Size classes by falling key, the weighted sum of their components.
+
+    `sizes` ``[C, d]`` and `keys` ``[C]``; component-wise minima of each class and those behind it, `smallest`
+    ``[C, d]``, and of each BLOCK of classes, `lows`; `hardest` ``[C]``: classes in the order in which they start packs.
+    """
+
+    sizes: IntMatrix
+    keys: FloatVector
+    smallest: IntMatrix
+    lows: IntMatrix
+    hardest: IntVector
+
+
+class Left(NamedTuple):
+    """Graphs not packed yet; all change.
+
+    `remaining` ``[C]`` of each class, `following` ``[C + 1]`` the next class with graphs left, and `tree`, the Fenwick
+    tree of `remaining`, or length 0: then nothing is sampled.
+    """
+
+    remaining: IntVector
+    following: IntVector
+    tree: IntVector
+
+
+class Goal(NamedTuple):
+    """What packs should be like, and how they are searched for.
+
+    Room below `limits` ``[d]`` counts by `weights` ``[d]``; a pack with no more than `tolerance` of it is full. A
+    search takes at most `steps`, and tries `width` choices at a level at first. Of the `graphs_per_pack` expected in a
+    pack, the last `kept` are left to the search; the others are a sample. `turn` >= 0 chooses where samples start.
+    """
+
+    limits: IntVector
+    weights: FloatVector
+    tolerance: float
+    steps: int
+    width: int
+    graphs_per_pack: float
+    kept: float
+    turn: float
+
+
+class Written(NamedTuple):
+    """Patterns as CSR arrays, to which more are appended; see `patterns_of` in ``histogram_fit``."""
+
+    offsets: IntVector
+    classes: IntVector
+    multiplicities: IntVector
+    repeats: IntVector
+
+
+class _Pack(NamedTuple):
+    """The pack being filled, and scratch.
+
+    Its `room` ``[d]``; the number of its graphs of each class, `amount` ``[C]``, and the classes that it holds,
+    `touched` ``[C]``. `best` ``[1 + 2 C]``: what the search found, the number of entries, then (class, number) pairs,
+    which leave ``least[0]`` of weighted room. `stack` ``[3, C]``: class, number and tries of each level.
+    """
+
+    room: IntVector
+    amount: IntVector
+    touched: IntVector
+    best: IntVector
+    stack: IntMatrix
+    least: FloatVector
+
+
+@jit
+def _alive_from(following: IntVector, position: int) -> int:
+    """First class at or behind `position` with graphs left, or C; halves the paths it walks."""
+    while following[position] != position:
+        following[position] = following[following[position]]
+        position = following[position]
+    return position
+
+
+@jit
+def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
+    """Graphs of one class that fit into `room`, at most `most`."""
+    for component in range(len(room)):
+        size = sizes[position, component]
+        if size > room[component]:
+            return 0
+        if size > 0:
+            most = min(most, room[component] // size)
+    return most
+
+
+@jit
+def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
+    for component in range(len(room)):  # noqa: SIM110 (no generators in kernels)
+        if sizes[row, component] > room[component]:
+            return False
+    return True
+
+
+@jit
+def _not_above(keys: FloatVector, value: float, start: int) -> int:
+    """First position >= `start` whose key (falling) is <= `value`."""
+    low, high = start, len(keys)
+    if low < high and keys[low] <= value:
+        return low
+    while low < high:
+        middle = (low + high) >> 1
+        if keys[middle] > value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit
+def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, width: int) -> int:
+    """Depth-first search for content that leaves less weighted room than ``least[0]``; returns the steps taken.
+
+    A level gives up after `width` tries, so that earlier choices change too. `room` comes back as it was.
+    """
+    sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
+    remaining, following = left.remaining, left.following
+    weights, tolerance = goal.weights, goal.tolerance
+    room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
+    number_classes, components = sizes.shape
+    most = 2 * steps + LONGEST_WALK
+    depth, taken, position = 0, 0, 0
+    stack[2, 0] = 0
+    slack = 0.0
+    for component in range(components):
+        slack += weights[component] * room[component]
+    while True:
+        # Downwards: the largest class that fits, as often as it fits. Classes of a block that has none are passed over.
+        while position < number_classes and taken < most:
+            position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
+            if position < number_classes:
+                position = _alive_from(following, position)
+            taken += 1
+            if position >= number_classes or not _all_fit(smallest, position, room):
+                break
+            block = position // BLOCK
+            if not _all_fit(lows, block, room):
+                position = (block + 1) * BLOCK
+                continue
+            number = _most(sizes, position, room, remaining[position])
+            if number > 0:
+                stack[0, depth] = position
+                stack[1, depth] = number
+                stack[2, depth] += 1
+                depth += 1
+                if depth < number_classes:
+                    stack[2, depth] = 0
+                slack = 0.0
+                for component in range(components):
+                    room[component] -= number * sizes[position, component]
+                    slack += weights[component] * room[component]
+            position += 1
+        if slack < least[0]:
+            least[0] = slack
+            best[0] = depth
+            for level in range(depth):
+                best[1 + 2 * level] = stack[0, level]
+                best[2 + 2 * level] = stack[1, level]
+        if depth == 0 or least[0] <= tolerance or taken >= steps:
+            break
+        # Upwards, past levels that had their share of tries: one graph less, then on with the classes behind.
+        while depth > 0 and stack[2, depth - 1] >= width:
+            depth -= 1
+            for component in range(components):
+                room[component] += stack[1, depth] * sizes[stack[0, depth], component]
+        if depth == 0:
+            break
+        position = stack[0, depth - 1]
+        stack[1, depth - 1] -= 1
+        slack = 0.0
+        for component in range(components):
+            room[component] += sizes[position, component]
+            slack += weights[component] * room[component]
+        if stack[1, depth - 1] == 0:
+            depth -= 1
+        else:
+            stack[2, depth - 1] += 1
+            if depth < number_classes:
+                stack[2, depth] = 0
+        position += 1
+    for level in range(depth):
+        for component in range(components):
+            room[component] += stack[1, level] * sizes[stack[0, level], component]
+    return taken
+
+
+@jit
+def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int, turn: float) -> int:
+    """Take every n-th of the `graphs` left, `wanted` of them, as far as they fit; return the classes taken.
+
+    `touched` starts with the class that the pack holds already, which is passed over. The offset follows the golden
+    ratio, so that the samples of successive turns are evenly spread.
+    """
+    remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
+    stride = graphs // wanted
+    graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
+    taken = 1
+    while graph < graphs:
+        position, inside = holder(left.tree, graph)
+        if position >= len(remaining):
+            break
+        number = (remaining[position] + amount[position] - 1 - inside) // stride + 1
+        graph += number * stride
+        if position != touched[0]:
+            number = _most(sizes, position, room, number)
+            if number > 0:
+                touched[taken] = position
+                taken += 1
+                amount[position] = number
+                remaining[position] -= number
+                for component in range(len(room)):
+                    room[component] -= number * sizes[position, component]
+    return taken
+
+
+@jit
+def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, state: IntVector) -> int:
+    """Append one pattern, repeated as often as graphs allow but at most `most` times; return its graphs.
+
+    One pack of it is taken off `remaining` already.
+    """
+    remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
+    more = most - 1
+    for entry in range(taken):
+        more = min(more, remaining[touched[entry]] // amount[touched[entry]])
+    graphs = 0
+    at = state[ENTRIES]
+    for entry in range(taken):
+        position = touched[entry]
+        number = amount[position]
+        remaining[position] -= more * number
+        graphs += (more + 1) * number
+        if remaining[position] == 0:
+            left.following[position] = position + 1
+        if len(tree) > 0:
+            reduce(tree, position, (more + 1) * number)
+        written.classes[at + entry] = position
+        written.multiplicities[at + entry] = number
+        amount[position] = 0
+    state[ENTRIES] += taken
+    written.repeats[state[PATTERNS]] = more + 1
+    state[PATTERNS] += 1
+    written.offsets[state[PATTERNS]] = state[ENTRIES]
+    state[PACKS] += more + 1
+    return graphs
+
+
+@jit
+def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_limit: int, state: IntVector) -> None:
+    """Fill packs until no graph, no work or no space for patterns is left.
+
+    Each pack starts with the hardest class left. Where packs hold many graphs, most of the room is then filled
+    by a systematic sample of all graphs left, so that the mix stays; a search of at most `steps` steps fills
+    the rest: first one that tries few choices at each level, then a full one ("iterative broadening", Ginsberg &
+    Harvey 1992). The pattern is repeated as often as the graphs allow, a sampled one for an eighth of the packs
+    still expected at most. `state` ``[5]`` (see ENTRIES to PACKS) changes.
+    """
+    sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
+    number_classes, components = sizes.shape
+    pack = _Pack(
+        np.empty(components, dtype=np.int64),
+        np.zeros(number_classes, dtype=np.int64),
+        np.empty(number_classes, dtype=np.int64),
+        np.empty(1 + 2 * number_classes, dtype=np.int64),
+        np.empty((3, number_classes), dtype=np.int64),
+        np.empty(1),
+    )
+    room, amount, touched, best, least = pack.room, pack.amount, pack.touched, pack.best, pack.least
+    graphs = remaining.sum()
+    while graphs > 0 and state[WORK] < work_limit:
+        if state[ENTRIES] + number_classes > len(written.classes) or state[PATTERNS] + 1 >= len(written.offsets):
+            break
+        while remaining[classes.hardest[state[HARD]]] == 0:
+            state[HARD] += 1
+        first = classes.hardest[state[HARD]]
+        touched[0], taken = first, 1
+        amount[first] = 1
+        remaining[first] -= 1
+        share = 1.0
+        for component in range(components):
+            room[component] = limits[component] - sizes[first, component]
+            if weights[component] > 0:
+                share = min(share, room[component] / limits[component])
+        wanted = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
+        sampled = len(left.tree) > 0 and 0 < wanted <= graphs
+        if sampled:
+            taken = _sample(sizes, left, pack, graphs, wanted, goal.turn + state[PATTERNS])
+        best[0], least[0] = 0, np.inf
+        done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
+        if least[0] > goal.tolerance:
+            done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
+        state[WORK] += 8 * taken + done
+        for entry in range(best[0]):
+            position, number = best[1 + 2 * entry], best[2 + 2 * entry]
+            if amount[position] == 0:
+                touched[taken] = position
+                taken += 1
+            amount[position] += number
+            remaining[position] -= number
+        most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
+        graphs -= _emit(left, pack, taken, most, written, state)

@@ -1,0 +1,62 @@
+"""Find graphs in the parts of a store. Ids come from users and offsets from files, so both are checked."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
+from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
+
+# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the number of rows that they divide.
+OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
+Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
+
+
+@jit
+def find_graphs(
+    ids: ConstIntVector,
+    chosen: ConstIntVector,
+    first_ids: ConstIntVector,
+    subset: int,
+    offsets: Offsets,
+    parts: IntVector,
+    rows: IntCube,
+    totals: IntVector,
+) -> int:
+    """Find n graphs in P parts, for each of T types of nodes and edges.
+
+    Writes the part of each graph to `parts` ``[n]``; its first row there, the number of its rows, and its first row in
+    the batch to ``rows[t]`` ``[3, n]``; and the number of rows of all graphs to ``totals[t]``. The last of T + 1 types
+    stands for labels: one row a graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``; `chosen` is trusted.
+
+    Returns 0; -1 - i where ``ids[i]`` is not in 0..N-1; 1 + t * n + i where the offsets of graph i cannot be right.
+    """
+    number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
+    for i in range(number):
+        if ids[i] < 0 or ids[i] >= most:
+            return -1 - i
+        graph = chosen[ids[i]] if subset else ids[i]
+        parts[i] = np.searchsorted(first_ids, graph, side="right") - 1
+        row = graph - first_ids[parts[i]]
+        rows[last, 0, i], rows[last, 1, i], rows[last, 2, i] = row, 1, i
+        for t in range(last):
+            prefetch(offsets[t, parts[i]]["address"] + row * 8, 16)
+    totals[last] = number
+    for t in range(last):
+        total = 0
+        for i in range(number):
+            part, row = offsets[t, parts[i]], rows[last, 0, i]
+            pair = carray(pointer_at(part["address"] + row * 8, np.int64), 2)
+            if pair[0] < 0 or pair[1] < pair[0] or pair[1] > part["rows"]:
+                return 1 + t * number + i
+            rows[t, 0, i], rows[t, 1, i], rows[t, 2, i] = pair[0], pair[1] - pair[0], total
+            total += pair[1] - pair[0]
+            if total < 0:
+                return 1 + t * number + i
+        totals[t] = total
+    return 0

@@ -1,0 +1,135 @@
+"""The most valuable content of a pack, for every room at once: k-dimensional unbounded knapsack, exact."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
+
+
+@jit
+def fill_table(
+    table: IntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector, first: int, last: int
+) -> None:
+    """Let classes ``first..last - 1`` into the table.
+
+    `table` ``[prod(limits + 1)]`` starts at 0; cell (a, b, ...) in row-major order ends as the largest sum
+    of values (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...), each class as often as
+    wanted. `sizes` ``[C, d]`` are not all 0. Dynamic programming, time O(cells) for each class.
+    """
+    components = len(limits)
+    width = limits[components - 1] + 1
+    rows = len(table) // width
+    at = np.empty(components, dtype=np.int64)
+    for row_class in range(first, last):
+        value = values[row_class]
+        step = sizes[row_class, components - 1]
+        back = np.int64(0)
+        stride = width
+        for component in range(components - 2, -1, -1):
+            at[component] = sizes[row_class, component]
+            back += sizes[row_class, component] * stride
+            stride *= limits[component] + 1
+        row = back // width
+        while row < rows:
+            target = table[row * width + step : (row + 1) * width]
+            without = table[row * width - back : (row + 1) * width - back - step]
+            for cell in range(len(target)):
+                target[cell] = max(target[cell], without[cell] + value)
+            # To the next row in which every leading component is large enough.
+            row += 1
+            component = components - 2
+            stride = 1
+            while component >= 0:
+                at[component] += 1
+                if at[component] <= limits[component]:
+                    break
+                at[component] = sizes[row_class, component]
+                row += sizes[row_class, component] * stride
+                stride *= limits[component] + 1
+                component -= 1
+            if component < 0:
+                break
+
+
+@jit
+def cell_of(room: ConstIntVector, limits: ConstIntVector) -> int:
+    """Index of a room in the table."""
+    cell = 0
+    for component in range(len(limits)):
+        cell = cell * (limits[component] + 1) + room[component]
+    return cell
+
+
+@jit
+def values_with(
+    table: ConstIntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector
+) -> IntVector:
+    """Largest value of a pack that holds at least one graph of each class, int64 ``[C]``."""
+    result = np.empty(len(sizes), dtype=np.int64)
+    for row in range(len(sizes)):
+        result[row] = values[row] + table[cell_of(limits - sizes[row], limits)]
+    return result
+
+
+@jit
+def best_content(
+    table: ConstIntVector,
+    sizes: ConstIntMatrix,
+    values: ConstIntVector,
+    limits: ConstIntVector,
+    with_class: int,
+    content: IntVector,
+) -> None:
+    """Write a most valuable pack with at least one graph of a class into `content` ``[C]`` (all 0 before)."""
+    content[with_class] = 1
+    room = limits - sizes[with_class]
+    left = table[cell_of(room, limits)]
+    row = 0
+    while left > 0 and row < len(sizes):
+        fits = values[row] <= left
+        for component in range(len(limits)):
+            fits = fits and sizes[row, component] <= room[component]
+        if fits and table[cell_of(room - sizes[row], limits)] + values[row] == left:
+            room -= sizes[row]
+            left -= values[row]
+            content[row] += 1
+        else:
+            row += 1
+
+
+@jit
+def lift_values(
+    table: IntVector,
+    sizes: ConstIntMatrix,
+    values: IntVector,
+    limits: ConstIntVector,
+    order: ConstIntVector,
+    first: int,
+    last: int,
+) -> None:
+    """Raise the values of classes ``order[first:last]``, one after the other, as far as no pack becomes worth more.
+
+    `table` holds the best packs for `values` ``[C]``; both change. The worth of the
+    whole pack, the last cell of the table, stays.
+    """
+    most = table[-1]
+    room = np.empty(len(limits), dtype=np.int64)
+    for at in range(first, last):
+        row = order[at]
+        worth = np.int64(-1)
+        number = 0
+        room[:] = limits
+        fits = sizes[row].any()
+        while fits:
+            for component in range(len(limits)):
+                room[component] -= sizes[row, component]
+                fits = fits and room[component] >= 0
+            if fits:
+                number += 1
+                share = (most - table[cell_of(room, limits)]) // number
+                worth = share if worth < 0 else min(worth, share)
+        if worth > values[row]:
+            values[row] = worth
+            fill_table(table, sizes, values, limits, row, row + 1)

@@ -1,0 +1,50 @@
+"""Random molecule-like graphs of given sizes: long chains with branches, closed into rings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.random import random_bits
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
+
+
+@jit
+def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMatrix, key: np.uint64) -> None:
+    """Fill `ends` ``[2, E]``, the endpoints of all edges, numbered within each graph.
+
+    `sizes` ``[N, 2]`` are (nodes, edges), `edge_offsets` ``[N + 1]`` the running sums of the edges. A bond is a
+    pair of opposite edges: first those of a tree whose atoms mostly follow each other, then rings of five or six;
+    an odd edge stays single. Graphs with fewer bonds than a tree needs fall apart, as salts do.
+    """
+    counter = np.uint64(0)
+    for graph in range(len(sizes)):
+        nodes = sizes[graph, 0]
+        edge = edge_offsets[graph]
+        bond = 0
+        while edge < edge_offsets[graph + 1]:
+            bits = random_bits(key, counter)
+            counter += np.uint64(1)
+            bond += 1
+            if bond < nodes:
+                atom = bond
+                back = 1 if bits & np.uint64(3) else 2 + int((bits >> np.uint64(2)) & np.uint64(3))
+            else:
+                atom = int((bits >> np.uint64(8)) % np.uint64(nodes))
+                back = 4 + int(bits & np.uint64(1))
+            other = max(atom - back, 0)
+            ends[0, edge], ends[1, edge] = atom, other
+            if edge + 1 < edge_offsets[graph + 1]:
+                ends[0, edge + 1], ends[1, edge + 1] = other, atom
+            edge += 2
+
+
+@jit
+def draw_kinds(cumulated: ConstIntVector, kinds: IntVector, key: np.uint64) -> None:
+    """Fill `kinds` with 0..K-1; `cumulated` ``[K]`` are running sums of frequencies, the last one 1000."""
+    for position in range(len(kinds)):
+        number = np.int64(random_bits(key, np.uint64(position)) % np.uint64(1000))
+        kind = 0
+        while cumulated[kind] <= number:
+            kind += 1
+        kinds[position] = kind

@@ -1,0 +1,183 @@
+"""Index over groups of open packs: ordered by priority, in blocks that know the most room any group of theirs has.
+
+A block is one row of `pool`: number of entries, largest remainder of each component, then room for the
+priorities and the group numbers of up to BLOCK entries. `order` holds the numbers of all blocks, first the used ones
+in order, then the free ones. A position is ``BLOCK * place in order + place in block``.
+
+A search passes over a whole block where one component shows that nothing in it has room enough; finding, putting in
+and taking out cost O(blocks + BLOCK) at worst instead of O(groups). The layout is that of a B-tree (Bayer & McCreight
+1972) of two levels.
+"""
+
+from __future__ import annotations
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntMatrix, IntVector
+
+BLOCK = 32
+
+# Columns of groups of identical packs, int64 [G, 4 + k]: the group that it was made from, the size class that was added
+# to it, its packs, graphs of each pack, and on from the last, what is left of each limit.
+PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
+
+
+@jit
+def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
+    """Position of the first group whose priority is >= `value`; ``BLOCK * blocks`` if there is none."""
+    head = 1 + components
+    low, high = 0, blocks
+    while low < high:
+        middle = (low + high) >> 1
+        block = order[middle]
+        if pool[block, head + pool[block, 0] - 1] < value:
+            low = middle + 1
+        else:
+            high = middle
+    if low == blocks:
+        return BLOCK * blocks
+    block = order[low]
+    first, last = 0, pool[block, 0]
+    while first < last:
+        middle = (first + last) >> 1
+        if pool[block, head + middle] < value:
+            first = middle + 1
+        else:
+            last = middle
+    return BLOCK * low + int(first)
+
+
+@jit
+def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> bool:
+    for component in range(len(size)):  # noqa: SIM110 (no generators in kernels)
+        if size[component] > rows[row, first + component]:
+            return False
+    return True
+
+
+@jit
+def find_fullest(
+    pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
+) -> int:
+    """Position of the first group from priority `start` on that has room for `size`, or -1."""
+    components = len(size)
+    ids = 1 + components + BLOCK
+    position = first_at_least(pool, order, blocks, components, start)
+    inside = position % BLOCK
+    for place in range(position // BLOCK, blocks):
+        block = order[place]
+        if _fits(size, pool, block, 1):
+            for entry in range(inside, pool[block, 0]):
+                if _fits(size, groups, pool[block, ids + entry], REMAINDER):
+                    return BLOCK * place + entry
+        inside = 0
+    return -1
+
+
+@jit
+def find_emptiest(
+    pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
+) -> int:
+    """Position of a group of the highest priority >= `start` with room for `size`, or -1; of equals the first."""
+    components = len(size)
+    head = 1 + components
+    lowest = first_at_least(pool, order, blocks, components, start)
+    for place in range(blocks - 1, lowest // BLOCK - 1, -1):
+        block = order[place]
+        if _fits(size, pool, block, 1):
+            last = lowest % BLOCK if place == lowest // BLOCK else 0
+            for entry in range(pool[block, 0] - 1, last - 1, -1):
+                if _fits(size, groups, pool[block, head + BLOCK + entry], REMAINDER):
+                    return find_fullest(pool, order, blocks, groups, size, pool[block, head + entry])
+    return -1
+
+
+@jit
+def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
+    """Note the largest remainders in a block."""
+    for component in range(components):
+        pool[block, 1 + component] = -1
+    for entry in range(pool[block, 0]):
+        group = pool[block, 1 + components + BLOCK + entry]
+        for component in range(components):
+            pool[block, 1 + component] = max(pool[block, 1 + component], groups[group, REMAINDER + component])
+
+
+@jit
+def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
+    """Move the upper half of a full block into a free one behind it; return that block."""
+    block, fresh = order[place], int(order[blocks])
+    for other in range(blocks, place + 1, -1):
+        order[other] = order[other - 1]
+    order[place + 1] = fresh
+    half = pool[block, 0] // 2
+    moved = pool[block, 0] - half
+    for first in (1 + components, 1 + components + BLOCK):
+        for entry in range(moved):
+            pool[fresh, first + entry] = pool[block, first + half + entry]
+    pool[block, 0], pool[fresh, 0] = half, moved
+    return fresh
+
+
+@jit
+def put_in(
+    pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
+) -> int:
+    """Put a group behind (or in front of) those of equal priority; return the number of blocks.
+
+    The caller has made sure that a free block is left.
+    """
+    components = groups.shape[1] - REMAINDER
+    head = 1 + components
+    position = first_at_least(pool, order, blocks, components, value if in_front else value + 1)
+    place, inside = position // BLOCK, position % BLOCK
+    if blocks == 0:
+        pool[order[0], 0] = 0
+        blocks = 1
+    elif inside == 0 and place > 0:
+        # The end of the block before is as good, and there is always one.
+        place -= 1
+        inside = pool[order[place], 0]
+    block = order[place]
+    if pool[block, 0] == BLOCK:
+        fresh = _split(pool, order, blocks, components, place)
+        blocks += 1
+        _summarise(pool, fresh, components, groups)
+        _summarise(pool, block, components, groups)
+        if inside > pool[block, 0]:
+            inside -= pool[block, 0]
+            block = fresh
+    for first in (head, head + BLOCK):
+        for entry in range(pool[block, 0], inside, -1):
+            pool[block, first + entry] = pool[block, first + entry - 1]
+    pool[block, head + inside] = value
+    pool[block, head + BLOCK + inside] = group
+    pool[block, 0] += 1
+    for component in range(components):
+        room = groups[group, REMAINDER + component]
+        if pool[block, 0] == 1 or room > pool[block, 1 + component]:
+            pool[block, 1 + component] = room
+    return blocks
+
+
+@jit
+def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, position: int) -> int:
+    """Take out the group at a position; return the number of blocks."""
+    components = groups.shape[1] - REMAINDER
+    place, inside = position // BLOCK, position % BLOCK
+    block = order[place]
+    largest = False
+    for component in range(components):
+        room = groups[pool[block, 1 + components + BLOCK + inside], REMAINDER + component]
+        largest = largest or room == pool[block, 1 + component]
+    pool[block, 0] -= 1
+    for first in (1 + components, 1 + components + BLOCK):
+        for entry in range(inside, pool[block, 0]):
+            pool[block, first + entry] = pool[block, first + entry + 1]
+    if pool[block, 0] > 0:
+        if largest:
+            _summarise(pool, block, components, groups)
+        return blocks
+    for other in range(place, blocks - 1):
+        order[other] = order[other + 1]
+    order[blocks - 1] = block
+    return blocks - 1

@@ -1,0 +1,120 @@
+"""Sort the edges of an assembled batch by destination, in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import carray  # type: ignore[attr-defined]
+
+from dgl_tuplepack._core.kernels._jit import helper, jit
+from dgl_tuplepack._core.kernels.address import pointer_at
+from dgl_tuplepack._core.kernels.assemble import ENDPOINTS, INDICES, ROWS, Fields
+from dgl_tuplepack._core.kernels.gather import INT64
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, IntVector
+
+
+@helper
+def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
+    """Write the first edge of each node to the address `pointers`, and the sorted edges to `order`; time O(E + V)."""
+    ends, first = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
+    sorted_edges = carray(pointer_at(order, np.int64), number)
+    first[:] = 0
+    for edge in range(number):
+        first[ends[edge] + 1] += 1
+    for node in range(nodes):
+        first[node + 1] += first[node]
+    for edge in range(number):
+        sorted_edges[first[ends[edge]]] = edge
+        first[ends[edge]] += 1
+    # Each entry has moved to where the next node's edges begin.
+    for node in range(nodes, 0, -1):
+        first[node] = first[node - 1]
+    first[0] = 0
+
+
+@helper
+def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
+    rows = carray(pointer_at(out, dtype), number * width)
+    before, sorted_edges = rows.copy(), carray(pointer_at(order, np.int64), number)
+    for j in range(number):
+        edge = sorted_edges[j]
+        for column in range(width):
+            rows[j * width + column] = before[edge * width + column]
+
+
+@helper
+def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
+    """Put row ``order[j]`` at place j, for all `number` rows at the address `out`."""
+    # By whole values where that is safe: a call of memcpy for each row takes longer than the few bytes of most rows.
+    if row_bytes == 8 * width:
+        _permute(out, np.int64, width, number, order)
+    elif row_bytes == 4 * width:
+        _permute(out, np.int32, width, number, order)
+    else:
+        _permute(out, np.uint8, row_bytes, number, order)
+
+
+@helper
+def _follow(
+    memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
+) -> None:
+    """Let what leads to the edges of type `t`, or to the nodes `tied` to them, lead to their new places."""
+    # Nothing does, usually, and no memory is taken then.
+    places = np.empty(0, np.int64)
+    for f in range(len(fields)):
+        field = fields[f]
+        kind, target = field["kind"], field["nodes"]
+        to_edges, to_nodes = kind == INDICES and target == t, tied >= 0 and target == tied
+        if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
+            if len(places) < number:
+                places = np.empty(number, np.int64)
+                sorted_edges = carray(pointer_at(order, np.int64), number)
+                for j in range(number):
+                    places[sorted_edges[j]] = j
+            out, values = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
+            if field["dtype"] == INT64:
+                _renumber(out, np.int64, values, places)
+            else:
+                _renumber(out, np.int32, values, places)
+
+
+@helper
+def _renumber(out: int, dtype: Any, number: int, places: IntVector) -> None:
+    indices = carray(pointer_at(out, dtype), number)
+    for j in range(number):
+        indices[j] = places[indices[j]]
+
+
+@jit
+def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
+    """Sort the edges of each type by destination; edges of one destination keep their order.
+
+    `memory`, `fields` and `slots` are those of `assemble`, which has filled the batch and checked its endpoints. A row
+    of `sorted_fields` ``[T, 4]`` has the indices of an edge type's fields of destinations, row pointers and edge order,
+    and the type of the nodes that are these edges, or -1. Row pointers and order are filled here. Endpoints and
+    features of the edges, and features of such nodes, are sorted in place; endpoints and indices that lead to them
+    follow. The caller gives edges before the edges between nodes that are these edges.
+    """
+    for row in range(len(sorted_fields)):
+        ends, first_edges, orders = (
+            fields[sorted_fields[row, 0]],
+            fields[sorted_fields[row, 1]],
+            fields[sorted_fields[row, 2]],
+        )
+        t, number, nodes = ends["type"], slots[ends["type"]], slots[ends["nodes"]]
+        destinations = memory[ends["stretch"]] + ends["first"]
+        pointers = memory[first_edges["stretch"]] + first_edges["first"]
+        order = memory[orders["stretch"]] + orders["first"]
+        if ends["dtype"] == INT64:
+            _order_by(destinations, np.int64, number, pointers, nodes, order)
+        else:
+            _order_by(destinations, np.int32, number, pointers, nodes, order)
+        tied = sorted_fields[row, 3]
+        for f in range(len(fields)):
+            field = fields[f]
+            kind, of_nodes = field["kind"], tied >= 0 and field["type"] == tied
+            if (field["type"] == t or of_nodes) and kind in (ENDPOINTS, ROWS, INDICES):
+                out = memory[field["stretch"]] + field["first"]
+                _permute_rows(out, field["width"], field["row_bytes"], number, order)
+        _follow(memory, fields, slots, t, tied, number, order)

@@ -1,0 +1,73 @@
+"""Optional packages: an error at first use names the missing one, and the extra that installs it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from dgl_tuplepack.errors import MissingDependencyError
+
+KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
+_PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
+# Package -> extra of setup.cfg that installs it. What a kind of source `needs` (graphs/readers/source.py) must be here.
+EXTRAS = {
+    "torch": "torch",
+    "dgl": "dgl",
+    "ogb": "ogb",
+    "pandas": "ogb",
+    "matplotlib": "plots",
+    "jinja2": "report",
+    "fsspec": "torch",
+    "distributed": "dask",
+    "torch_geometric": "pyg",
+}
+
+
+def load(name: str) -> ModuleType:
+    """Import an optional package, such as torch or dgl, or a module inside it.
+
+    MissingDependencyError, which says how to install it, if it is absent or cannot be loaded, as DGL 2.1.0 beside a
+    newer torch.
+    """
+    package = name.partition(".")[0]
+    if package == "dgl":
+        # Without a backend DGL prints a notice and writes a file into the home directory.
+        os.environ.setdefault("DGLBACKEND", "pytorch")
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise missing(package, error) from error
+
+
+def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` for a module, which imports a class that needs DGL when it is asked for.
+
+    `scope` has the globals of the module, `where` is the module of the class.
+    """
+
+    def find(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {scope['__name__']!r} has no attribute {asked!r}")
+        load("dgl")
+        scope[name] = getattr(importlib.import_module(where), name)
+        return scope[name]
+
+    return find
+
+
+def missing(package: str, error: Exception) -> MissingDependencyError:
+    """Error for an optional package that could not be imported; says how to install it."""
+    absent = isinstance(error, ModuleNotFoundError) and error.name == package
+    state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
+    wheels = (
+        " DGL 1.1.3 has wheels for Python 3.8 to 3.11 only." if package == "dgl" and sys.version_info >= (3, 12) else ""
+    )
+    return MissingDependencyError(
+        f"{package} {state}; it is needed here (extra: dgl_tuplepack[{EXTRAS[package]}]).{wheels} Known to work "
+        f"together: {KNOWN_GOOD}. Install them with pip install {_PINNED.get(package, package)}; the "
+        "repository's scripts/constraints.txt pins the whole tested set."
+    )

@@ -1,0 +1,20 @@
+"""Keys of random streams, and random orders, for code that is not compiled; see `kernels.random`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
+from dgl_tuplepack.planning.sizes import IntArray
+
+
+def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
+    """Return the key of an independent stream for a seed, an epoch and a purpose, each in 0..2**64-1."""
+    # A kernel returns a key as a plain int.
+    return np.uint64(derive_key(np.uint64(seed), np.uint64(epoch), np.uint64(purpose)))
+
+
+def shuffled(values: IntArray, key: np.uint64) -> IntArray:
+    """Shuffle `values` in place, uniformly, and return them."""
+    shuffle_segments(values, np.array([0, len(values)]), key)
+    return values

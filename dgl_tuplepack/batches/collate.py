@@ -1,0 +1,196 @@
+"""From a list of graphs to one padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.errors import SchemaError, TransformError
+from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
+from dgl_tuplepack.graphs.merge import joined
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.batch_transform import BatchTransform
+from dgl_tuplepack.batches.coordinates import Coordinates
+from dgl_tuplepack.batches.pad_graph import padded_batch
+from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
+
+
+class PaddedCollate:
+    """Collate graphs into a `PaddedBatch`; every call returns the same shape, also for an empty list.
+
+    With several limits, it is one of a few shapes: the one of the step, which items of ``with_ids(dataset)`` carry;
+    otherwise the smallest that holds the items, which then may differ between ranks.
+
+    Parameters
+    ----------
+    limits
+        Limits of one pack with a cap on graphs, or a list of them, usually ``sampler.limits``.
+    example
+        One item of the dataset: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or a Data or HeteroData of PyG.
+        It defines types, features and labels, and whether items have ids >= 0, which `graph_ids` has (see `with_ids`).
+        A dict of named DGLGraphs may stand for the graph; the batch then has `graphs`.
+    packs_per_batch
+        p >= 1, as in the sampler.
+    label_fill, feature_fill
+        Label and feature of padding: a number, or a dict by name of numbers or arrays with the shape of an entry.
+    cover_padding
+        Give every padding node an incoming edge (of each type), for layers that refuse nodes without one, such as
+        GraphConv and GATConv. A batch then has p x edges + p x nodes + 1 edge slots instead of p x edges.
+    idtype
+        dtype of `src` and `dst`, torch.int64 or torch.int32.
+    coordinates
+        Names of node features that hold positions ``[V, ..., D]``, as ``("pos",)``, for models that divide by distances
+        or take angles: no padding edge has length 0. A batch has p x nodes + 2 node slots. ``{"pos": 12.0}`` puts
+        padding nodes at least 12 apart, a length beyond the cutoff of the model; the default is 1.
+    sort_edges
+        Sort the edges of each type by their destination; edges of one destination keep their order. The batch then has
+        `row_pointers`. Real edges still come first, and `unpad` gives each graph its own order back.
+    ties
+        Components that are one: with ``{"nodes:bonds": "edges:atoms"}`` the nodes of the graph "bonds" are the edges of
+        "atoms", in order. Both have p x limit + 1 slots, by the smaller limit, and keep equal positions.
+    indices
+        Features and labels that hold indices of nodes or edges of their graph, by name, with the component that they
+        count: ``{"root": "nodes"}``. In a batch they are shifted to the slots of their graph, or point to padding.
+    transform
+        Applied to a copy of each graph, the example included: a transform of `dgl.transforms`, or any callable that
+        takes and returns a DGLGraph (of PyG: a Data). Nodes and edges may become fewer, not more; features may change.
+    batch_transform
+        Applied to each batch: takes a `PaddedBatch`, changes its features or labels, and returns it; padding stays.
+    transform_seed
+        0..2**64-1. Random numbers of transforms are a function of it, the epoch, and the ids of the graphs, for any
+        number of workers; they need items from ``with_ids(dataset)``.
+    levels
+        What attributes of graphs of PyG belong to, if the example does not show it: ``{"w": "edge"}``. A level is
+        "node", "edge", "graph", the name of an attribute that counts nodes or is endpoints of edges (its own name:
+        a component of its own), or None to leave the attribute out.
+
+    Raises
+    ------
+    LimitsError
+        The limits have no cap on graphs, or are for other components than the example.
+    SchemaError
+        The example is not a graph with an optional label and id, or a fill value does not fit.
+    TransformError
+        A transform cannot be applied to the example, or to a batch of padding alone.
+
+    Notes
+    -----
+    A call raises GraphTooLargeError if the graphs exceed p x limits, SchemaError if one differs from the example,
+    for instance in having an id, and TransformError if a transform fails. Padding edges are spread evenly over the
+    padding nodes: self-loops within one node type (without `coordinates`), else from padding nodes to padding nodes.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> PaddedCollate(Limits(nodes=6, edges=8, graphs=4), example=pair)([pair, pair])
+    PaddedBatch(7 nodes, 8 edges, 5 graphs; real: 4 nodes, 4 edges, 2 graphs; device cpu)
+    """
+
+    def __init__(
+        self,
+        limits: Shapes,
+        example: Any,
+        packs_per_batch: int = 1,
+        *,
+        label_fill: Fill = 0,
+        feature_fill: Fill = 0,
+        cover_padding: bool = False,
+        idtype: torch.dtype = torch.int64,
+        coordinates: Coordinates = (),
+        sort_edges: bool = False,
+        ties: Ties | None = None,
+        indices: Indices | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        batch_transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
+        levels: Levels | None = None,
+    ) -> None:
+        whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
+        levels = None if levels is None else checked_levels(levels)
+        self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
+        self.schema = Schema.of(self._example(example), ties, indices, levels)
+        if self._transform is not None:
+            self._transform.numbered = self.schema.numbered_by_labels
+        settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)
+        self.shapes = tuple(PaddedShape(self.schema, each, *settings) for each in all_of(as_shapes(limits)))
+        # The largest, which holds every pack.
+        self.shape = self.shapes[-1]
+        empty = None if batch_transform is None else self._padded([], [], None)
+        self._batch_transform = (
+            None if empty is None or batch_transform is None else BatchTransform(batch_transform, transform_seed, empty)
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that random transforms draw from where items do not tell it, also in worker processes.
+
+        Items tell it that come from ``with_ids(dataset)`` by the ids of a `PackBatchSampler`.
+        """
+        for transform in (self._transform, self._batch_transform):
+            if transform is not None:
+                transform.draws.set_epoch(epoch)
+
+    def _example(self, example: Any) -> Any:
+        """Return the example, transformed as at epoch 0."""
+        if self._transform is None:
+            return example
+        parts = parts_of(example, "the example")
+        # The example of a dataset without ids only tells the schema, so it may draw what it likes.
+        (found,) = self._transform([parts._replace(id=parts.id or 0)], ["the example"], 0)
+        return as_item(found._replace(id=found.id if parts.id is not None else None))
+
+    def __call__(self, items: Iterable[Any]) -> PaddedBatch:
+        """Pad `items` (DGLGraph, (DGLGraph, label) or (DGLGraph, label, id)) to the static shape."""
+        if not is_iterable(items):
+            raise SchemaError(
+                f"a batch needs a list of items, but got {shown(items)}; give a list, or [] for a batch of padding."
+            )
+        told = shape_of(items)
+        parts, where, epoch = taken_apart(list(items))
+        if self._transform is not None:
+            parts = self._transform(parts, where, epoch)
+            where = [f"{name} after the transform {self._transform.name}" for name in where]
+        padded = self._padded(parts, where, told)
+        if self._batch_transform is None:
+            return padded
+        return self._batch_transform(padded, [part.id for part in parts], epoch)
+
+    def _padded(self, parts: Sequence[Parts], where: list[str], told: int | None) -> PaddedBatch:
+        schema = self.schema
+        graphs = joined(schema, parts, where)
+        if schema.ties or schema.indices:
+            check_values(
+                schema,
+                lambda t: as_array(graphs.lengths[t]),
+                lambda column: as_array(graphs.columns[column]),
+                lambda i: where[i],
+            )
+        shape = self.shapes[number_of_shape(self.shapes, told, list(graphs.numbers.values()))]
+        padded = padded_batch(shape, graphs)
+        padded.graph_ids = self._ids(shape, parts, where, padded.device)
+        return padded
+
+    def _ids(self, shape: PaddedShape, items: Sequence[Parts], where: list[str], device: torch.device) -> Tensor | None:
+        # Whether there are ids depends on the example alone, so that empty batches have them too.
+        for item, name in zip(items, where, strict=True):
+            if (item.id is not None) != self.schema.has_ids:
+                has, example = ("no", "one") if self.schema.has_ids else ("an", "none")
+                raise SchemaError(
+                    f"{name} has {has} id, but the example has {example}; take both from with_ids(dataset), or neither."
+                )
+        if not self.schema.has_ids:
+            return None
+        ids = torch.full((shape.num_graphs,), -1, dtype=torch.int64, device=device)
+        ids[: len(items)] = torch.tensor([item.id for item in items], dtype=torch.int64, device=device)
+        return ids

@@ -1,0 +1,65 @@
+"""Positions of padding nodes, for models that divide by distances or take angles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import real_number, shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.schema import ArraySpec
+
+# Names of features, or names with the least distance between padding nodes.
+Coordinates = Sequence[str] | Mapping[str, float]
+
+
+def checked_coordinates(coordinates: Coordinates, specs_by_type: Sequence[Mapping[str, ArraySpec]]) -> dict[str, float]:
+    """Return the least distance between padding nodes for each feature that `coordinates` names, 1 by default.
+
+    SchemaError if a name is not one of a node feature that holds real floats, or a distance is not positive and finite.
+    """
+    if isinstance(coordinates, str) or not isinstance(coordinates, Iterable):
+        raise SchemaError(
+            f"coordinates must be names of node features, or names with distances, but is {shown(coordinates)}; give "
+            'coordinates=("pos",), say.'
+        )
+    names = sorted({name for specs in specs_by_type for name in specs})
+    pairs = coordinates.items() if isinstance(coordinates, Mapping) else ((name, 1.0) for name in coordinates)
+    given: dict[Any, Any] = {}
+    for name, distance in pairs:
+        if name not in names:
+            raise SchemaError(f"coordinates names {shown(name)}, but the node features are {names}; correct the name.")
+        hint, what = "give a length beyond the cutoff of the model.", f"the distance of coordinates {name!r}"
+        given[name] = real_number(what, distance, above=0, hint=hint, error=SchemaError)
+        for spec in (specs[name] for specs in specs_by_type if name in specs):
+            if not spec.dtype.is_floating_point or 0 in spec.shape:
+                raise SchemaError(
+                    f"coordinates must be real floats, but {name!r} is {spec}; name a feature of positions."
+                )
+    return {name: float(distance) for name, distance in given.items()}
+
+
+def padding_positions(spec: ArraySpec, first: int, number: int, distance: float) -> Tensor:
+    """Return positions for the slots ``first..first + number - 1``, any two of them at least `distance` apart.
+
+    They wind around the first axis, so that three in a row are never collinear, nor four in a row coplanar: every angle
+    along a chain of padding edges is defined. Slots of several node types are numbered one after the other. SchemaError
+    if the dtype cannot tell so many positions apart.
+    """
+    if (first + number) * torch.finfo(spec.dtype).eps > 1 or (first + number) * distance > torch.finfo(spec.dtype).max:
+        raise SchemaError(
+            f"{spec.dtype} cannot tell {first + number} padding positions apart that are {distance:g} from each other; "
+            "store coordinates as float32, or use smaller limits."
+        )
+    slots = torch.arange(first, first + number)
+    width = spec.shape[-1] if spec.shape else 1
+    positions = torch.zeros(number, width, dtype=torch.float64)
+    positions[:, 0] = slots
+    for axis in range(1, min(width, 3)):
+        positions[:, axis] = (slots % 3 == axis).double()
+    positions = (positions * distance).to(spec.dtype)
+    leading = (1,) * (len(spec.shape) - 1)
+    return positions.reshape(number, *leading, *spec.shape[-1:]).expand(number, *spec.shape).contiguous()

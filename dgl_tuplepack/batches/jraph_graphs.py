@@ -1,0 +1,68 @@
+"""A padded batch in jraph's fields and layout, as arrays of numpy. `PaddedBatch.jraph` loads this."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.graphs.blocks import Array
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.batches.batch import PaddedBatch
+
+
+class GraphsTuple(NamedTuple):
+    """The fields of ``jraph.GraphsTuple``, where jraph is not installed."""
+
+    nodes: Any
+    edges: Any
+    receivers: Any
+    senders: Any
+    globals: Any
+    n_node: Any
+    n_edge: Any
+
+
+def graphs_tuple(batch: PaddedBatch) -> Any:
+    """Return the fields of a batch; see `PaddedBatch.jraph`."""
+    kind: Any = GraphsTuple
+    # Nothing needs jraph, which is not maintained and may fail beside a newer JAX in any way.
+    with suppress(Exception):
+        kind = importlib.import_module("jraph").GraphsTuple
+
+    def array(tensor: Tensor) -> Array:
+        if tensor.dtype == torch.bfloat16:
+            # A package that comes with JAX.
+            bfloat16 = importlib.import_module("ml_dtypes").bfloat16
+            return array(tensor.detach().contiguous().view(torch.int16)).view(bfloat16)
+        made: Array = tensor.numpy(force=True)
+        return made
+
+    def counts(tensor: Tensor) -> Array:
+        """Move the padding graph, the last one, directly behind the real graphs."""
+        given, real = tensor.numpy(force=True), batch.num_real_graphs
+        moved = np.zeros(len(given), np.int32)
+        moved[:real], moved[real] = given[:real], given[-1]
+        return moved
+
+    of_graphs = {"labels": batch.labels, "graph_ids": batch.graph_ids}
+    return kind(
+        nodes=_each(batch.node_features, array),
+        edges=_each(batch.edge_features, array),
+        receivers=_each(batch.dst, array),
+        senders=_each(batch.src, array),
+        globals=_each({name: value for name, value in of_graphs.items() if value is not None}, array),
+        n_node=_each(batch.nodes_per_graph, counts),
+        n_edge=_each(batch.edges_per_graph, counts),
+    )
+
+
+def _each(value: Any, function: Callable[[Tensor], Array]) -> Any:
+    """Apply a function to a tensor, or to all tensors of nested dicts."""
+    return {k: _each(v, function) for k, v in value.items()} if isinstance(value, Mapping) else function(value)

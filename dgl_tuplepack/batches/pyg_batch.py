@@ -1,0 +1,359 @@
+"""Batches as PyG has them: a `Batch` of static shape, whose single graphs are the real ones."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.collate import collate
+
+from dgl_tuplepack._core.checks import as_integer, shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.pyg.chunk import storages_of
+from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, names_of
+from dgl_tuplepack.graphs.relations import INDEX_TYPES
+from dgl_tuplepack.nn.masks import RowMask
+from dgl_tuplepack.batches.batch import PaddedBatch, slots_and_pointers
+from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
+from dgl_tuplepack.planning.sizes import IntArray
+
+
+@dataclass
+class Origin:
+    """What a batch knows of its graphs: how many there are, and nodes and edges of each type in each of them."""
+
+    names: Names
+    num_graphs: int
+    num_real_graphs: int
+    # By node type, and by edge type.
+    counts: tuple[Mapping[str, Tensor | IntArray], Mapping[EdgeType, Tensor | IntArray]]
+    # Of sorted edges: where each edge stood before.
+    edge_orders: Mapping[EdgeType, Tensor] = field(default_factory=dict)
+    # Node types that are the edges of another type, and columns with the type that they index.
+    ties: Mapping[str, EdgeType] = field(default_factory=dict)
+    indices: Mapping[Column, GraphType] = field(default_factory=dict)
+    # Whether there is padding, and types are those of named graphs. Compiled code reads these, not numbers that vary.
+    is_padded: bool = False
+    is_named: bool = False
+    _bounds: dict[GraphType, list[int]] | None = None
+
+    @functools.cached_property
+    def joining(self) -> Joining | None:
+        """How PyG joins the graphs, where it is not as any `Data`."""
+        return joining_of(self.names, self.indices)
+
+    @property
+    def bounds(self) -> dict[GraphType, list[int]]:
+        """First node (edge) of each type in each graph, and the end of the last one."""
+        if self._bounds is None:
+            counts: list[tuple[GraphType, Any]] = [*self.counts[0].items(), *self.counts[1].items()]
+            self._bounds = {t: [0, *accumulate(count.tolist())] for t, count in counts}
+        return self._bounds
+
+
+class PygBatch(Batch):  # type: ignore[misc]
+    """A `torch_geometric.data.Batch` that a `PaddedBatch` or a store makes.
+
+    `num_graphs` is the number of graph slots, the same in all batches of a sampler, which pooling needs; `len`,
+    `to_data_list`, `get_example` and indices cover the real graphs alone.
+    """
+
+    @property
+    def num_graphs(self) -> int:
+        """Number of graph slots, padding included."""
+        origin = self.__dict__.get("_origin")
+        number: int = super().num_graphs if origin is None else origin.num_graphs
+        return number
+
+    @property
+    def num_real_graphs(self) -> int:
+        """Number of real graphs."""
+        origin = self.__dict__.get("_origin")
+        number: int = super().num_graphs if origin is None else origin.num_real_graphs
+        return number
+
+    def __init_subclass__(cls) -> None:
+        # PyG makes a subclass for each kind of graph. The name is that of its own.
+        cls.__name__ = cls.__qualname__ = f"{cls.__bases__[-1].__name__}Batch"
+
+    def __len__(self) -> int:
+        return self.num_real_graphs
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks by the names of components: what ``tp.nn.masked(data)`` reads; none where nothing is padding."""
+        origin = self.__dict__.get("_origin")
+        if origin is None:
+            raise SchemaError(
+                "PyG made this batch of others, so which rows are padding is not known; give masked() the batch that "
+                "the model is applied to, or None where nothing is padding."
+            )
+        if not origin.is_padded:
+            return {}
+        names = origin.names
+        types, storages = names.types, dict(storages_of(self))
+        rows = components_of(types.nodes, [*types.edges], origin.is_named)
+        places = [(names.storages[place.storage], place.mask) for place in (*names.node_places, *names.edge_places)]
+        masks = [storages[t][mask] for t, mask in (*places, (None, "graph_mask"))]
+        return {name: RowMask(mask, None) for name, mask in zip((*rows, "graphs"), masks, strict=True)}
+
+    def get_example(self, idx: Any) -> Any:
+        """Return a real graph, as `Data` or `HeteroData`; its features are views of the batch."""
+        origin = self.__dict__.get("_origin")
+        if origin is None:
+            return super().get_example(idx)
+        number, real = as_integer(idx), origin.num_real_graphs
+        if number is None or not -real <= number < real:
+            raise IndexError(f"the batch has no graph {shown(idx)}; it has {real} real graphs.")
+        return _example(self, origin, number % real)
+
+    def to_data_list(self) -> list[Any]:
+        """Return the real graphs."""
+        return [self.get_example(i) for i in range(len(self))]
+
+    def index_select(self, idx: Any) -> list[Any]:
+        """Return some of the real graphs."""
+        if isinstance(idx, slice):
+            return [self.get_example(i) for i in range(len(self))[idx]]
+        chosen: list[Any] = super().index_select(idx)
+        return chosen
+
+    @classmethod
+    def from_data_list(cls, *args: Any, **settings: Any) -> Any:
+        """Return a `Batch` of graphs, as PyG makes it."""
+        return Batch.from_data_list(*args, **settings)
+
+
+class _Value:
+    """Stands for value `number` of a batch in its template; the deep copy of it is that value."""
+
+    given = threading.local()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.given.values[self.number]
+
+
+class Template:
+    """A batch of placeholders, which PyG's `collate` has made. Batches are deep copies of it.
+
+    To set the attributes of each batch one by one takes three times as long.
+    """
+
+    def __init__(self, names: Names, is_padded: bool, has_ids: bool = False) -> None:
+        self.names, graph = names, Data() if names.types.is_flat else HeteroData()
+        for t in names.storages[1:]:
+            graph[t]  # makes the storage
+        self._empty = collate(PygBatch, [graph], add_batch=False)[0]
+        places = [(number, key) for number, key, _ in names.places] + [(at, ends) for at, ends, _ in names.edge_places]
+        for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_places, strict=True):
+            is_counted = number is not None and (is_padded or t in names.counted)
+            places += [(at, slots), (at, pointers)] + [(at, NUMBER)] * is_counted + [(at, mask)] * is_padded
+        if is_padded:
+            places += [(at, mask) for at, _, mask in names.edge_places] + [(0, "graph_mask")]
+        for position, (at, key) in enumerate([*places, *[(0, "graph_ids")] * has_ids]):
+            self._empty.stores[at][key] = _Value(position)
+
+    def new(self, origin: Origin, columns: Sequence[Tensor], others: Sequence[Any]) -> Any:
+        """Return a new batch of its columns, and of all else in the order of the template."""
+        laid_out = [f(v) if f else v for (_, _, f), v in zip(self.names.places, columns, strict=True)]
+        _Value.given.values = (*laid_out, *others)
+        made = copy.deepcopy(self._empty)
+        _Value.given.values = ()
+        made.__dict__["_origin"] = origin
+        return made
+
+
+def pyg_batch(batch: PaddedBatch) -> Any:
+    """Make the batch of PyG of a padded batch; tensors are shared."""
+    batch._exchange_features()
+    columns: list[Column] = []
+    values: list[Tensor] = []
+    contents: Any = ("node_feature", batch._node_features), ("edge_feature", batch._edge_features)
+    for content, features in contents:
+        for t, own in features.items():
+            columns += [(content, t, name) for name in own]
+            values += own.values()
+    labels = batch._labels_by_name()
+    columns += [("label", None, name) for name in labels]
+    values += labels.values()
+    ids, graph_mask = batch.graph_ids, batch.graph_mask
+    template = _cached_template(batch.node_types, batch.edge_types, tuple(columns), _Same(batch._pyg), ids is not None)
+    origin = Origin(
+        template.names, graph_mask.shape[0], batch.num_real_graphs,
+        (batch._nodes_per_graph, batch._edges_per_graph), batch._edge_orders or {}, batch._ties, batch._indices, True,
+        bool(batch.graph_names),
+    )  # fmt: skip
+    others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
+    for t, place in zip(batch.node_types, template.names.node_places, strict=True):
+        mask = batch._node_masks[t]
+        others += slots_and_pointers(batch._nodes_per_graph[t], mask.shape[0])
+        others += [mask] if place.number is None else [mask.shape[0], mask]
+    others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
+    return template.new(origin, values, others if ids is None else [*others, ids])
+
+
+def plain_batch(
+    template: Template, counts: Sequence[IntArray], totals: Sequence[int], ends: Sequence[Tensor],
+    values: Sequence[Tensor], indices: Mapping[Column, GraphType],
+) -> Any:  # fmt: skip
+    """Make the batch of PyG of graphs without padding, equal to that of `Batch.from_data_list`.
+
+    `counts` and `totals` are nodes, then edges, of each type in each graph and in all, and `totals` ends with the
+    number of graphs. `ends`, ``[2, E]``, are those of each edge type, and `values` the columns.
+    """
+    names, types = template.names, template.names.types
+    of_nodes = dict(zip(types.nodes, counts, strict=False))
+    of_edges = dict(zip(types.edges, counts[len(types.nodes) :], strict=True))
+    others: list[Any] = [*ends]
+    for number, t in enumerate(types.nodes):
+        others += slots_and_pointers(torch.from_numpy(counts[number]), totals[number])
+        others += [totals[number]] if t in names.counted else []
+    origin = Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices)
+    return template.new(origin, values, others)
+
+
+def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[str]) -> Any:
+    """Change a batch of `plain_batch` as `follow_batch` and `exclude_keys` of `Batch.from_data_list` would."""
+    origin = batch.__dict__["_origin"]
+    names, counts = origin.names, {**origin.counts[0], **origin.counts[1]}
+    rows, number = names.layout.rows, origin.num_graphs
+    found = [(t, key, counts.get(c[1], np.full(number, rows.get(c, 1), np.int64))) for c, t, key in names.columns]
+    storages = dict(storages_of(batch))
+    for t, key, each in (*found, *((*place, counts[e]) for e, place in names.types.edges.items())):
+        storage = storages[t]
+        if key in exclude:
+            del storage[key]
+        elif key in follow:
+            storage[f"{key}_batch"], storage[f"{key}_ptr"] = slots_and_pointers(torch.from_numpy(each), int(each.sum()))
+    if NUMBER in exclude:
+        for storage in batch.stores:
+            storage.pop(NUMBER, None)
+    return batch
+
+
+class _Same:
+    """A layout as part of the key of a cache: equal to itself alone."""
+
+    def __init__(self, layout: PygLayout | None) -> None:
+        self.layout = layout
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.layout is self.layout
+
+    def __hash__(self) -> int:
+        return id(self.layout)
+
+
+@functools.lru_cache(maxsize=64)
+def _cached_template(
+    node_types: Any, edge_types: Any, columns: tuple[Column, ...], layout: _Same, has_ids: bool
+) -> Template:
+    return Template(names_of(node_types, edge_types, columns, layout.layout), True, has_ids)
+
+
+def joined_ends(src: Tensor, dst: Tensor) -> Tensor:
+    """Return ``[2, E]``: a view if both lie one behind the other, as in the batches of a store, else a copy."""
+    number = src.shape[0]
+    follows = (
+        dst.storage_offset() == src.storage_offset() + number
+        and src.untyped_storage().data_ptr() == dst.untyped_storage().data_ptr()
+        and src.is_contiguous()
+        and dst.is_contiguous()
+    )
+    return src.as_strided((2, number), (number, 1)) if number and follows else torch.stack((src, dst))
+
+
+def _example(batch: Any, origin: Origin, i: int) -> Any:
+    """Return graph `i` of a batch, with those of its attributes that the batch still has."""
+    names, spans = origin.names, {t: slice(*bounds[i : i + 2]) for t, bounds in origin.bounds.items()}
+    data, storages = new_graph(names, origin.joining), dict(storages_of(batch))
+
+    def target_of(t: GraphType | None) -> Any:
+        return data.stores[0] if t is None else data[t]
+
+    # Of sorted edges, and of nodes that are tied to them: where each one in the batch stands in the graph.
+    orders: dict[GraphType, Tensor] = {e: order[spans[e]] - spans[e].start for e, order in origin.edge_orders.items()}
+    orders |= {t: orders[e] for t, e in origin.ties.items() if e in orders}
+
+    def in_order(values: Tensor, t: GraphType, dim: int) -> Tensor:
+        """Put rows of a type in the order that they have in the graph."""
+        return values.index_select(dim, torch.argsort(orders[t]).to(values.device)) if t in orders else values
+
+    def counted(values: Tensor, t: GraphType) -> Tensor:
+        """Let numbers of nodes or edges of a type count those of the graph."""
+        values = values - spans[t].start
+        return orders[t].to(values.device)[values.long()].to(values.dtype) if t in orders else values
+
+    def part(values: Any, t: GraphType | None, key: str, dim: int, each: int = 1) -> Any:
+        """Return the rows of the graph; each graph has `each` rows of a label."""
+        first, last = (i * each, (i + 1) * each) if t is None else (spans[t].start, spans[t].stop)
+        _check_rows(values, key, dim, origin, t, each)
+        return values.narrow(dim, first, last - first)
+
+    for column, t, key in names.columns:
+        content, of_type, _ = column
+        found = storages.get(t, {})
+        if key not in found:
+            continue
+        dim, rows = names.layout.dim(column), names.layout.rows.get(column, 1)
+        value = part(found[key], of_type if content != "label" else None, key, dim or 0, rows)
+        if content == "label":
+            value = value[0] if dim is None else value
+        else:
+            assert of_type is not None
+            value = in_order(value, of_type, dim or 0)
+        target = origin.indices.get(column)
+        # A user may have put something else in their place.
+        if target is not None and value.dtype in INDEX_TYPES:
+            value = counted(value, target)
+        target_of(t)[key] = value
+    for e, (storage, key) in names.types.edges.items():
+        found = storages.get(storage, {})
+        if key in found:
+            ends = part(found[key], e, key, 1)
+            # As many edges as before may be others.
+            _check_ends(ends, key, [spans[e[0]], spans[e[2]]])
+            ends = torch.stack([counted(end, t) for end, t in zip(ends, (e[0], e[2]), strict=True)])
+            target_of(storage)[key] = in_order(ends, e, 1)
+    for node_type in names.counted:
+        span = spans[node_type]
+        target_of(names.types.storage_of(node_type))[NUMBER] = span.stop - span.start
+    return data
+
+
+def _check_rows(values: Any, key: str, dim: int, origin: Origin, t: GraphType | None, each: int) -> None:
+    """Refuse rows that are not those of the slots of a batch, nor of its real graphs: which are whose is not known."""
+    number = values.shape[dim] if isinstance(values, Tensor) and values.ndim > dim else -1
+    if t is None:
+        slots, real = origin.num_graphs * each, origin.num_real_graphs * each
+    else:
+        slots, real = origin.bounds[t][-1], origin.bounds[t][origin.num_real_graphs]
+    if number not in (slots, real):
+        raise _changed(key, f"has {number} rows, not {slots}" if number >= 0 else "is not a tensor with rows")
+
+
+def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
+    """Refuse edges that lead to nodes of other graphs."""
+    if ends.shape[1]:
+        first, last = (each.tolist() for each in ends.aminmax(dim=1))
+        if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
+            raise _changed(key, "has edges of other graphs where those of a graph were")
+
+
+def _changed(key: str, how: str) -> SchemaError:
+    return SchemaError(
+        f"{key!r} of the batch was changed and {how} now, so what belongs to a graph is not known; take single graphs "
+        "before the change, or change a clone()."
+    )

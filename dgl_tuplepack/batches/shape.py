@@ -1,0 +1,273 @@
+"""The static shape of padded batches, and what fills the padding."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import INT64_MAX, as_array, shown, true_or_false, whole_number
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.relations import Column, sorting_order
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.batches.coordinates import Coordinates, checked_coordinates, padding_positions
+
+_MOST_INT32 = 2**31 - 1
+_MOST_FLOAT = torch.finfo(torch.float64).max
+
+# One value of padding: a number, or an array with the shape of an entry. `Fill` may give one for each feature or label.
+Value = float | Sequence[Any] | NDArray[Any] | Tensor
+Fill = float | Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class PaddedShape:
+    """Slots of a batch of p packs: p x nodes + 1, p x edges and p x graphs + 1, and what fills the padding.
+
+    With `coordinates` there are p x nodes + 2 slots of nodes, so that padding edges can join two nodes. With
+    `sort_edges` the edges of a batch are sorted by destination. Edges that nodes are tied to have the slots of these
+    nodes, by the smaller limit of the two; edges that a feature or label indexes have one more slot, so that there is
+    always a padding edge to point to.
+
+    `limits` needs a cap on graphs, and is kept in the order of the schema's components. `slots` has the number of slots
+    of each node type, of each edge type, and, by the key None, of graphs; `most` what the packs hold of each component.
+    """
+
+    schema: Schema
+    limits: Limits
+    packs_per_batch: int = 1
+    label_fill: Fill = 0
+    feature_fill: Fill = 0
+    cover_padding: bool = False
+    idtype: torch.dtype = torch.int64
+    coordinates: Coordinates = ()
+    sort_edges: bool = False
+    num_nodes: dict[str, int] = field(init=False)
+    num_edges: dict[EdgeType, int] = field(init=False)
+    num_graphs: int = field(init=False)
+    slots: dict[Any, int] = field(init=False)
+    most: dict[str, int] = field(init=False)
+    fillings: dict[Column, Tensor] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        schema, most_graphs = self.schema, as_limits(self.limits).graphs
+        if most_graphs is None:
+            raise LimitsError("padding needs a cap on graphs, but limits.graphs is None; use sampler.limits.")
+        if not isinstance(self.idtype, torch.dtype) or self.idtype not in (torch.int32, torch.int64):
+            raise SchemaError(f"idtype must be torch.int32 or torch.int64, but is {shown(self.idtype)}.")
+        if self.limits.edges is None and schema.edge_types:
+            raise LimitsError("padding needs a limit on edges, but limits.edges is None; use sampler.limits.")
+        limits = self.limits.aligned(schema.components)
+        packs = whole_number("packs_per_batch", self.packs_per_batch, 1, error=LimitsError)
+        true_or_false("cover_padding", self.cover_padding)
+        true_or_false("sort_edges", self.sort_edges)
+
+        # Components are the node types, then the edge types.
+        most: dict[Any, int] = {t: packs * n for t, n in zip(schema.types.values(), limits.values, strict=True)}
+        for node_type, edge_type in schema.tied.items():
+            most[node_type] = most[edge_type] = min(most[node_type], most[edge_type])
+        distances = checked_coordinates(self.coordinates, list(schema.node_features.values()))
+        num_nodes, num_edges = self._slots(most, 2 if distances else 1)
+        if self.idtype == torch.int32 and max(num_nodes.values()) > _MOST_INT32:
+            raise LimitsError(
+                f"{max(num_nodes.values())} node slots are too many for torch.int32 (at most {_MOST_INT32}); "
+                "use idtype=torch.int64."
+            )
+        num_graphs = packs * most_graphs + 1
+        slots: dict[Any, int] = {**num_nodes, **num_edges, None: num_graphs}
+        settled = {
+            "limits": limits,
+            "packs_per_batch": packs,
+            "num_nodes": num_nodes,
+            "num_edges": num_edges,
+            "num_graphs": num_graphs,
+            "slots": slots,
+            "most": {**dict(zip(schema.components, most.values(), strict=True)), "graphs": packs * most_graphs},
+        }
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
+        if self.nbytes > (memory := _memory()):
+            raise LimitsError(
+                f"a batch of {packs} packs of {limits!r} would take {self.nbytes} bytes, but there are {memory} "
+                "bytes of memory; use smaller limits, or fewer packs_per_batch."
+            )
+        object.__setattr__(self, "fillings", self._fillings(distances))
+        for column, target in schema.index_columns.items():
+            spec = schema.spec_of(column)
+            if spec.dtype == torch.int32 and slots[target] > _MOST_INT32:
+                raise LimitsError(
+                    f"{column[2]!r} is torch.int32, which cannot number {slots[target]} slots (at most {_MOST_INT32}); "
+                    "store it as int64, or use smaller limits."
+                )
+
+    def _slots(self, most: Mapping[GraphType, int], reserved: int) -> tuple[dict[str, int], dict[EdgeType, int]]:
+        """Return the slots of nodes and edges, given what the packs hold at most and the reserved nodes."""
+        schema, num_edges = self.schema, dict[EdgeType, int]()
+        num_nodes = {t: most[t] + reserved for t in schema.node_types}
+        tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
+        ordered = self.cover_padding or self.sort_edges
+        indexed = set(schema.index_columns.values())
+        # Covered padding nodes may be tied to edges.
+        for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
+            spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
+            num_edges[e] = most[e] + spare
+            if e in tied:
+                num_nodes[tied[e]] = num_edges[e]
+        return num_nodes, {e: num_edges[e] for e in schema.edge_types}
+
+    def _fillings(self, distances: Mapping[str, float]) -> dict[Column, Tensor]:
+        """Return the padding of each column: one entry for all slots ``[1, ...]``, or one for each slot."""
+        features = [*self.schema.node_features.values(), *self.schema.edge_features.values()]
+        in_features = fill_values(self.feature_fill, features, "feature_fill")
+        in_labels = fill_values(self.label_fill, [self.schema.labels], "label_fill")
+        for content, _, name in self.schema.index_columns:
+            fill = self.label_fill if content == "label" else self.feature_fill
+            if isinstance(fill, Mapping) and name in fill:
+                raise SchemaError(
+                    f"a fill is given for {name!r}, which holds indices; those of padding point to padding: leave the "
+                    "fill out."
+                )
+        if isinstance(self.feature_fill, Mapping) and (both := sorted(distances.keys() & self.feature_fill.keys())):
+            raise SchemaError(f"{both} are both coordinates and in feature_fill; name each of them once.")
+        fillings, slots = {}, list(self.num_nodes.values())
+        first_slots: dict[Any, int] = {t: sum(slots[:i]) for i, t in enumerate(self.num_nodes)}
+        for key, spec in self.schema.columns():
+            content, t, name = key
+            if key in self.schema.index_columns:
+                continue
+            if content == "node_feature" and name in distances:
+                fillings[key] = padding_positions(spec, first_slots[t], self.slots[t], distances[name])
+            else:
+                fillings[key] = spec.filled(1, in_labels[name] if content == "label" else in_features[name])
+        return fillings
+
+    def padding_of(self, column: Column, real: Mapping[Any, int], device: torch.device) -> Tensor:
+        """Return the padding of a column behind the real entries, ``[slots - real, ...]``.
+
+        `real` has the numbers of real nodes and edges by type and, by the key None, of graphs.
+        """
+        slots, target = self.slots[column[1]], self.schema.index_columns.get(column)
+        if target is not None:
+            spec = self.schema.spec_of(column)
+            return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
+        filling = self.fillings[column].to(device)
+        return filling.expand(slots, *filling.shape[1:])[real[column[1]] :]
+
+    def is_chained(self, edge_type: EdgeType) -> bool:
+        """Whether padding edges lead from a padding node to the next one, instead of to itself."""
+        return bool(self.coordinates) and edge_type[0] == edge_type[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors of a batch."""
+        rows = dict.fromkeys(self.slots, 0)
+        for (_, t, _), spec in self.schema.columns():
+            rows[t] += math.prod(spec.shape) * spec.dtype.itemsize
+        ends = 2 * self.idtype.itemsize * sum(self.num_edges.values())
+        # Of sorted edges, their order and row pointers.
+        pointers = sum(8 * (n + self.num_nodes[t[2]] + 1) for t, n in self.num_edges.items() if self.sort_edges)
+        # Beside the features: a mask for each type, ids of graphs, and the size of each graph in each type.
+        masks_and_features = sum(number * (1 + rows[t]) for t, number in self.slots.items())
+        return ends + pointers + masks_and_features + 8 * len(rows) * self.num_graphs
+
+    def holds(self, content: Sequence[int]) -> bool:
+        """Whether the packs hold a content: nodes of each type, edges of each type, and graphs."""
+        return all(number <= most for number, most in zip(content, self.most.values(), strict=True))
+
+    def check_content(self, content: Sequence[int]) -> None:
+        """Refuse a content that exceeds the packs: nodes of each type, edges of each type, and graphs."""
+        for number, (name, most) in zip(content, self.most.items(), strict=True):
+            if number > most:
+                raise GraphTooLargeError(
+                    f"the batch holds {number} {name}, but {self.packs_per_batch} x {self.limits!r} "
+                    f"hold {most}; use a PackBatchSampler with these packs_per_batch, and pad to sampler.limits."
+                )
+
+
+def number_of_shape(shapes: Sequence[PaddedShape], told: int | None, content: Sequence[int]) -> int:
+    """Return the number of the shape that a batch is padded to.
+
+    It is the one from the sampler, so that all ranks have the same one in a step. Without it, it is the smallest that
+    holds the content, or the largest, which then refuses it. SamplerError if there are fewer shapes.
+    """
+    if len(shapes) == 1:
+        return 0
+    if told is not None:
+        if told >= len(shapes):
+            raise SamplerError(
+                f"the batch is for shape {told} of several, but batches are padded to {len(shapes)} shapes; pad to "
+                "sampler.limits."
+            )
+        return told
+    return next((number for number, shape in enumerate(shapes[:-1]) if shape.holds(content)), len(shapes) - 1)
+
+
+def fill_values(fill: Fill, specs_by_type: Sequence[Mapping[str, ArraySpec]], what: str) -> dict[str, Any]:
+    """Return the padding value, a number or an array, of each feature or label; SchemaError if it does not fit."""
+    names = {name for specs in specs_by_type for name in specs}
+    if isinstance(fill, Mapping) and not set(fill) <= names:
+        raise SchemaError(
+            f"{what} names {sorted(set(fill) - names, key=str)}, but there are {sorted(names - {''})} (a single label "
+            "has no name); correct the names or give one number."
+        )
+    values = {name: fill.get(name, 0) if isinstance(fill, Mapping) else fill for name in sorted(names)}
+    values = {name: _plain(value, f"{what} of {name or 'the label'}") for name, value in values.items()}
+    for name, spec in ((name, spec) for specs in specs_by_type for name, spec in specs.items()):
+        value = values[name]
+        shape = np.shape(value) if isinstance(value, list) else ()
+        if shape not in ((), spec.shape):
+            raise SchemaError(
+                f"{what} of {name or 'the label'} has shape {list(shape)}, but its entries have {list(spec.shape)}; "
+                "give one number, or an array with the shape of an entry."
+            )
+        numbers = np.array(value, object).flat if isinstance(value, list) else [value]
+        if not all(_representable(number, spec.dtype) for number in numbers):
+            raise SchemaError(
+                f"{what} is {shown(value)} for {name or 'the label'}, which {spec.dtype} cannot hold; "
+                "choose a value of that dtype."
+            )
+    return {name: _as_torch_takes(value) for name, value in values.items()}
+
+
+def _as_torch_takes(value: Any) -> Any:
+    """Return integers beyond 64 bits as floats: torch takes none, for floating point either."""
+    if isinstance(value, list):
+        return list(map(_as_torch_takes, value))
+    return value if -(2**63) <= value < 2**63 else float(value)
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Return a number, or nested lists of numbers, whatever held them; what is neither stays."""
+    if isinstance(value, Tensor | np.ndarray | np.generic | list | tuple):
+        return as_array(value, what, SchemaError).tolist()
+    return value
+
+
+def _representable(value: Any, dtype: torch.dtype) -> bool:
+    if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) > _MOST_FLOAT):
+        return False
+    if dtype.is_floating_point or dtype.is_complex:
+        return not math.isfinite(value) or abs(value) <= torch.finfo(dtype).max
+    if not math.isfinite(value) or value != int(value):
+        return False
+    if dtype == torch.bool:
+        return value in (0, 1)
+    info = torch.iinfo(dtype)
+    return info.min <= value <= info.max
+
+
+def _memory() -> int:
+    """Bytes of this machine's memory, or of all addresses if the system does not report it."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return INT64_MAX

@@ -1,0 +1,109 @@
+"""The tensors of a padded batch alone: what a compiled function takes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.named import part_of
+from dgl_tuplepack.nn.masks import RowMask
+from dgl_tuplepack.compiling.tensor_graph import TensorGraph
+
+
+class BatchTensors(NamedTuple):
+    """The tensors of a `PaddedBatch`, made by its `tensors`: an argument of compiled functions.
+
+    Whatever a compiled function is specialised for is the same in every batch of a sampler: names, shapes, strides,
+    dtypes, and which entries are None; so it is compiled once. What differs from batch to batch, such as
+    `num_real_graphs`, is not in it.
+
+    Each entry is the attribute of `PaddedBatch` of that name; `graph`, or `graphs` for named graphs, are `TensorGraph`.
+
+    Examples
+    --------
+    >>> import dgl, torch
+    >>> from dgl_tuplepack import Limits, PaddedCollate
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> pair.ndata["x"] = torch.tensor([1.0, 2.0])
+    >>> t = PaddedCollate(Limits(nodes=3, edges=2, graphs=1), example=pair)([pair]).tensors
+    >>> t.node_features["x"], t.node_graph_slots, t.row_pointers
+    (tensor([1., 2., 0., 0.]), tensor([0, 0, 1, 1]), None)
+    """
+
+    src: Any
+    dst: Any
+    node_features: Any
+    edge_features: Any
+    labels: Tensor | dict[str, Tensor] | None
+    node_mask: Any
+    edge_mask: Any
+    graph_mask: Tensor
+    graph_ids: Tensor | None
+    nodes_per_graph: Any
+    edges_per_graph: Any
+    node_graph_slots: Any
+    edge_graph_slots: Any
+    row_pointers: Any
+    type_names: tuple[str, EdgeType] | None = None
+    graph_names: tuple[str, ...] = ()
+
+    @property
+    def graph(self) -> TensorGraph:
+        """A new `TensorGraph` on these tensors; the features are in its frames."""
+        if self.graph_names:
+            raise SchemaError(
+                f"these tensors are of the named graphs {list(self.graph_names)}, so there is no single graph; use "
+                f"tensors.graphs[{self.graph_names[0]!r}]."
+            )
+        has_types = isinstance(self.node_mask, dict)
+        return self._built(lambda value, only: value if has_types else {only: value}, self.type_names)
+
+    @property
+    def graphs(self) -> dict[str, TensorGraph]:
+        """A new `TensorGraph` of each name on these tensors, with its own types."""
+        if not self.graph_names:
+            raise SchemaError("these tensors are of graphs without names, so there is one graph; use tensors.graph.")
+        return {name: self._built(functools.partial(_of_name, name)) for name in self.graph_names}
+
+    def _built(
+        self, by_type: Callable[[Any, GraphType], Any], type_names: tuple[str, EdgeType] | None = None
+    ) -> TensorGraph:
+        """Return a `TensorGraph` of what `by_type` picks from a value, as a dict by type."""
+        node_type, edge_type = type_names or (NODE_TYPE, EDGE_TYPE)
+        return TensorGraph(
+            by_type(self.src, edge_type),
+            by_type(self.dst, edge_type),
+            {t: mask.shape[0] for t, mask in by_type(self.node_mask, node_type).items()},
+            batch_num_nodes=by_type(self.nodes_per_graph, node_type),
+            batch_num_edges=by_type(self.edges_per_graph, edge_type),
+            node_graph_slots=by_type(self.node_graph_slots, node_type),
+            edge_graph_slots=by_type(self.edge_graph_slots, edge_type),
+            node_features=by_type(self.node_features, node_type),
+            edge_features=by_type(self.edge_features, edge_type),
+        )
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks by the names of components: what ``tp.nn.masked(tensors)`` reads."""
+        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
+
+
+def _of_name(name: str, value: Any, only: GraphType) -> dict[Any, Any]:
+    """Return the entries of one named graph by its own types; `only` is the type of a homogeneous one."""
+    return {only: value[name]} if name in value else part_of(name, value)
+
+
+def named_row_masks(node_mask: Any, edge_mask: Any, graph_mask: Tensor, named: bool = False) -> dict[str, RowMask]:
+    """Return masks, which are dicts by type for heterographs, by the names of components."""
+    if isinstance(node_mask, dict):
+        names = components_of(tuple(node_mask), tuple(edge_mask), named)
+        masks = [*node_mask.values(), *edge_mask.values()]
+    else:
+        names, masks = ("nodes", "edges"), [node_mask, edge_mask]
+    rows = {name: RowMask(mask, None) for name, mask in zip(names, masks, strict=True)}
+    rows["graphs"] = RowMask(graph_mask, None)
+    return rows

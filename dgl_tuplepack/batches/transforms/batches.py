@@ -1,0 +1,144 @@
+"""Transforms of whole padded batches, without a loop over graphs.
+
+Each takes a `PaddedBatch`, changes its real rows, and returns it. They draw from torch's global generator, which
+``batch_transform=`` seeds for each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import real_number, shown
+from dgl_tuplepack.errors import SchemaError, TransformError
+from dgl_tuplepack.batches.batch import PaddedBatch
+
+
+@dataclass(frozen=True)
+class AddNoise:
+    """Add normal noise to a node feature, such as positions.
+
+    Parameters
+    ----------
+    name
+        Name of the feature, of floating point; in heterographs, of all node types that have it.
+    scale
+        Standard deviation, >= 0.
+
+    Examples
+    --------
+    >>> AddNoise("pos", 0.05)
+    AddNoise(name='pos', scale=0.05)
+    """
+
+    name: str
+    scale: float
+
+    def __post_init__(self) -> None:
+        real_number("scale", self.scale, least=0, error=TransformError)
+
+    def __call__(self, batch: PaddedBatch) -> PaddedBatch:
+        """Change the feature of real nodes, and return the batch."""
+        for features, real, _ in _with_feature(batch, self.name, floating=True):
+            before = features[self.name]
+            noise = torch.randn(before[:real].shape, dtype=before.dtype, device=before.device)
+            features[self.name] = torch.cat([before[:real] + self.scale * noise, before[real:]])
+        return batch
+
+
+@dataclass(frozen=True)
+class FlipSigns:
+    """Multiply each column of a node feature by 1 or -1, at random for each graph: for Laplacian encodings.
+
+    Eigenvectors are defined up to their sign, so a model should not depend on it.
+
+    Parameters
+    ----------
+    name
+        Name of the feature ``[V, ...]``, of floating point, such as the ``"PE"`` of `dgl.transforms.LapPE`.
+    """
+
+    name: str
+
+    def __call__(self, batch: PaddedBatch) -> PaddedBatch:
+        """Change the feature of real nodes, and return the batch."""
+        for features, real, slots in _with_feature(batch, self.name, floating=True):
+            before = features[self.name]
+            signs = torch.randint(0, 2, (len(batch.graph_mask), *before.shape[1:]), device=before.device) * 2 - 1
+            flipped = before[:real] * signs.to(before.dtype)[slots[:real]]
+            features[self.name] = torch.cat([flipped, before[real:]])
+        return batch
+
+
+@dataclass(frozen=True)
+class MaskNodes:
+    """Replace a feature of randomly chosen nodes by one value, and tell which ones: for masked atoms.
+
+    Parameters
+    ----------
+    name
+        Name of the feature.
+    p
+        Probability of a node to be chosen, in 0..1.
+    value
+        What replaces the feature: a number, or an array with the shape of one entry.
+    mask
+        Name of a new feature, bool ``[V]``, True where a node was chosen; False in padding.
+    """
+
+    name: str
+    p: float
+    value: Any = 0
+    mask: str = "masked"
+
+    def __post_init__(self) -> None:
+        real_number("p", self.p, least=0, most=1, error=TransformError)
+        if self.mask == self.name:
+            raise TransformError(f"the mask cannot be called {self.name!r}, as the feature is; choose another name.")
+
+    def __call__(self, batch: PaddedBatch) -> PaddedBatch:
+        """Change the feature of the chosen real nodes, and return the batch."""
+        for features, real, slots in _with_feature(batch, self.name):
+            before = features[self.name]
+            chosen = torch.rand(len(slots), device=before.device) < self.p
+            chosen[real:] = False
+            value = torch.as_tensor(self.value, dtype=before.dtype, device=before.device)
+            if value.shape not in ((), before.shape[1:]):
+                raise SchemaError(
+                    f"value has the shape {list(value.shape)}, but an entry of {self.name!r} {list(before.shape[1:])}; "
+                    "give one number, or an array with the shape of an entry."
+                )
+            features[self.name] = torch.where(chosen.reshape(-1, *[1] * (before.dim() - 1)), value, before)
+            features[self.mask] = chosen
+        return batch
+
+
+def _with_feature(
+    batch: PaddedBatch, name: str, floating: bool = False
+) -> Iterator[tuple[dict[str, Tensor], int, Tensor]]:
+    """Yield, for each node type with a feature, its features, real nodes, and graph slot of each node.
+
+    SchemaError if no type has it, if it holds indices, or, with `floating`, if it is not of floating point.
+    """
+    if not isinstance(batch, PaddedBatch):
+        raise SchemaError(f"a transform of batches takes a PaddedBatch, but got {shown(batch)}; see batch_transform.")
+    batch._exchange_features()
+    types = [t for t, features in batch._node_features.items() if name in features]
+    if not types:
+        known = sorted({n for features in batch._node_features.values() for n in features})
+        raise SchemaError(f"the batch has no node feature {shown(name)}, but {known}; correct the name.")
+    slots = batch.node_graph_slots
+    for t in types:
+        dtype = batch._node_features[t][name].dtype
+        if floating and not dtype.is_floating_point:
+            raise SchemaError(f"the node feature {name!r} is {dtype}, but must be of floating point; convert it first.")
+        if batch._indexed_by(("node_feature", t, name), batch._node_features[t][name]) is not None:
+            raise SchemaError(
+                f"the node feature {name!r} holds indices, which the transform would break; leave it out."
+            )
+        of_type = slots[t] if isinstance(slots, dict) else slots
+        yield batch._node_features[t], batch._num_real_nodes[t], of_type

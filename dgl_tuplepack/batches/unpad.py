@@ -1,0 +1,90 @@
+"""From a padded batch back to the graphs in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.build import build_item
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.sorted_edges import in_order_of_graphs
+
+
+def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:
+    """List the real graphs of a batch, with their features, in order.
+
+    Features that were written into ``batch.graph`` are included; features that were deleted there are not.
+
+    Parameters
+    ----------
+    batch
+        A batch from `PaddedCollate` or a store.
+    with_labels
+        Return pairs (graph, label) instead of graphs.
+
+    Returns
+    -------
+    list
+        DGLGraphs (or pairs), dicts of them for named graphs, with the index type that they had before padding. Features
+        and labels are views of the batch; edge features of a batch with sorted edges are copies, in the order that the
+        edges had in their graph, and so are indices, which count from the first node or edge of their graph again.
+
+    Raises
+    ------
+    SchemaError
+        `batch` is not a padded batch, or nodes or edges were added to or removed from its graph in place.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits, PaddedCollate
+    >>> pair = dgl.graph(([0, 1], [1, 0]))
+    >>> [g.num_nodes() for g in unpad(PaddedCollate(Limits(6, 8, graphs=4), example=pair)([pair, pair]))]
+    [2, 2]
+    """
+    if not isinstance(batch, PaddedBatch):
+        raise SchemaError(f"unpad needs a PaddedBatch, but got {type(batch).__name__}; for a DGLGraph use dgl.unbatch.")
+    with_labels = true_or_false("with_labels", with_labels)
+    number = batch.num_real_graphs
+    if not number:
+        return []
+    batch._exchange_features()
+    content = in_order_of_graphs(batch)
+    # Without the empty slots and the padding graph, which come last.
+    per_type: dict[Any, Tensor] = {**batch._nodes_per_graph, **batch._edges_per_graph}
+    counts = {t: each[:number].tolist() for t, each in per_type.items()}
+    src, dst = ({t: ends.to(batch._idtype) for t, ends in each.items()} for each in (content.src, content.dst))
+    # The type that each column numbers, or None.
+    nodes = {t: _with_targets(batch, "node_feature", t, own) for t, own in content.node_features.items()}
+    edges = {t: _with_targets(batch, "edge_feature", t, own) for t, own in content.edge_features.items()}
+    labels = _with_targets(batch, "label", None, content.labels)
+    first = dict.fromkeys(counts, 0)
+    items = []
+    for index in range(number):
+        rows = {t: slice(first[t], first[t] + each[index]) for t, each in counts.items()}
+        graph = build_item(
+            batch.graph_names,
+            {t: (src[t][rows[t]] - first[t[0]], dst[t][rows[t]] - first[t[2]]) for t in batch.edge_types},
+            {t: counts[t][index] for t in batch.node_types},
+            {t: _rows(own, rows[t], first) for t, own in nodes.items()},
+            {t: _rows(own, rows[t], first) for t, own in edges.items()},
+        )
+        items.append((graph, batch._as_label(_rows(labels, index, first))) if with_labels else graph)
+        first = {t: span.stop for t, span in rows.items()}
+    return items
+
+
+# Name, values, and the type that they number or None.
+_Columns = list[tuple[str, Tensor, Any]]
+
+
+def _with_targets(batch: PaddedBatch, content: str, t: Any, columns: dict[str, Tensor]) -> _Columns:
+    return [(name, values, batch._indexed_by((content, t, name), values)) for name, values in columns.items()]
+
+
+def _rows(columns: _Columns, rows: slice | int, first: dict[Any, int]) -> dict[str, Tensor]:
+    """Return rows of some columns; indices count from the first node or edge of their graph."""
+    return {name: v[rows] if target is None else v[rows] - first[target] for name, v, target in columns}

@@ -1,0 +1,156 @@
+"""`dgl.ops` on a TensorGraph: messages and sums by name, softmax over the edges of a node, products by type."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import choice, shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.compiling.tensor_graph.dispatch import replaces
+from dgl_tuplepack.compiling.tensor_graph.graph import TensorGraph
+from dgl_tuplepack.compiling.tensor_graph.groups import Groups, Relation, groups_of
+from dgl_tuplepack.compiling.tensor_graph.messages import DST, EDGE, NEUTRAL, REDUCERS, SRC, at_edges, binary
+
+_TARGETS = {"u": SRC, "e": EDGE, "v": DST}
+
+
+@replaces("dgl.ops.spmm", "gspmm", kind=TensorGraph)
+def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None) -> Tensor:
+    """Reduce messages made of features of source nodes and of edges at the destination nodes of the edges.
+
+    As in DGL, the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
+    """
+    choice("reduce function", reduce_op, REDUCERS, SchemaError)
+    fill = NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
+    relation = _relation(g)
+    return relation.by_dst.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
+
+
+@replaces("dgl.ops.sddmm", "gsddmm", kind=TensorGraph)
+def gsddmm(
+    g: TensorGraph,
+    op: str,
+    lhs_data: Tensor | None,
+    rhs_data: Tensor | None,
+    lhs_target: str = "u",
+    rhs_target: str = "v",
+) -> Tensor:
+    """Compute features of edges from those of their ends, or of the edges themselves."""
+    for target in (lhs_target, rhs_target):
+        choice("target", target, _TARGETS, SchemaError)
+    return _messages(_relation(g), op, lhs_data, rhs_data, _TARGETS[lhs_target], _TARGETS[rhs_target])
+
+
+def _relation(graph: TensorGraph) -> Relation:
+    """The edges of a graph of one edge type; SchemaError for several."""
+    return graph.relations[graph.types.edge_type(None)]
+
+
+def _messages(
+    relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
+) -> Tensor:
+    """Return one row for each edge."""
+    parts = []
+    if op != "copy_rhs":
+        parts.append(at_edges(relation, left_target, _given(left, op, "left")))
+    if op != "copy_lhs":
+        parts.append(at_edges(relation, right_target, _given(right, op, "right")))
+    return binary(op, *parts) if len(parts) == 2 else parts[0]
+
+
+def _given(values: Tensor | None, op: str, side: str) -> Tensor:
+    if values is None:
+        raise SchemaError(f"the operation {shown(op)} needs the {side} feature, but it is None; give a tensor.")
+    return values
+
+
+@replaces("dgl.ops.edge_softmax", "edge_softmax", kind=TensorGraph)
+def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
+    """Return the softmax of numbers of the edges, ``[E, ...]``, over the edges that share their destination.
+
+    With several edge types numbers and results are dicts by edge type, and edges of all types to a node share a sum.
+    """
+    choice("norm_by", norm_by, ("dst", "src"), SchemaError)
+    edge_types = graph.canonical_etypes
+    end = 2 if norm_by == "dst" else 0
+    if len(edge_types) == 1:
+        groups = _groups(graph, edge_types[0], end)
+        chosen = groups if isinstance(eids, str) else Groups(groups.index[eids.long()], groups.number)
+        return chosen.softmax(logits)
+    if not isinstance(eids, str):
+        raise SchemaError("a softmax over some of the edges needs a graph of one edge type; leave eids out.")
+    given = {graph.to_canonical_etype(name): values for name, values in logits.items()}
+    absent = [edge_type for edge_type in edge_types if edge_type not in given]
+    if absent:
+        raise SchemaError(f"logits lack the edge types {absent}; give a tensor for each of {edge_types}.")
+    # All types at once, as in DGL: if only some results are used, the logits of the others get a gradient of 0.
+    first = dict(zip(graph.ntypes, accumulate(map(graph.num_nodes, graph.ntypes), initial=0), strict=False))
+    rows = torch.cat([_groups(graph, edge_type, end).index + first[edge_type[end]] for edge_type in edge_types])
+    values = Groups(rows, graph.num_nodes()).softmax(torch.cat([given[edge_type] for edge_type in edge_types]))
+    return dict(zip(edge_types, torch.split(values, [graph.num_edges(each) for each in edge_types]), strict=True))
+
+
+def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
+    relation = graph.relations[edge_type]
+    return relation.by_dst if end == 2 else relation.by_src
+
+
+@replaces("dgl.transforms.functional", "reverse", kind=TensorGraph)
+def reverse(
+    g: TensorGraph,
+    copy_ndata: bool = True,
+    copy_edata: bool = False,
+    *,
+    share_ndata: bool | None = None,
+    share_edata: bool | None = None,
+) -> TensorGraph:
+    """Return the graph with all edges reversed, in their order; features of edges stay if `copy_edata` is true."""
+    keep_nodes = copy_ndata if share_ndata is None else share_ndata
+    keep_edges = copy_edata if share_edata is None else share_edata
+    return g.reversed(keep_nodes, keep_edges)
+
+
+@replaces("dgl.ops.segment", "segment_reduce", kind=None)
+def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
+    """Return the sum, mean, max or min of each segment of the rows."""
+    choice("reduce function", reducer, REDUCERS, SchemaError)
+    return _segments(seglen, value).reduce(value, reducer)
+
+
+@replaces("dgl.ops.segment", "segment_softmax", kind=None)
+def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
+    """Return the softmax over each segment of the rows."""
+    return _segments(seglen, value).softmax(value)
+
+
+def _segments(seglen: Tensor, value: Tensor) -> Groups:
+    return Groups(groups_of(seglen, value.shape[0]), seglen.shape[0])
+
+
+@replaces("dgl.ops.segment", "segment_mm", kind=None)
+def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
+    """Multiply each segment of the rows by a matrix of its own."""
+    return gather_mm(a, b, idx_b=groups_of(seglen_a.to(a.device), a.shape[0]))
+
+
+@replaces("dgl.ops.gather_mm", "gather_mm", kind=None)
+def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
+    """Multiply each row by the matrix of its type; a few types at a time cost less than a matrix for each row."""
+    rows, (types, width, out) = a.shape[0], b.shape
+    if types <= width:
+        products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)
+        return products.gather(1, idx_b.long().view(-1, 1, 1).expand(rows, 1, out)).squeeze(1)
+    return torch.bmm(a.unsqueeze(1), b.index_select(0, idx_b)).squeeze(1)
+
+
+@replaces("dgl.nn.pytorch.utils", "forward", owner="Sequential", position=1, kind=TensorGraph)
+def sequential(self: Any, graph: TensorGraph, *feats: Any) -> Any:
+    """Call the modules one after the other on the same graph."""
+    for module in self:
+        feats = module(graph, *(feats if isinstance(feats, tuple) else (feats,)))
+    return feats

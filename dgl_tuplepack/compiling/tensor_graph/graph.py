@@ -1,0 +1,306 @@
+"""A graph of plain tensors with the interface of a DGLGraph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.compiling.tensor_graph.arguments import batch_numbers, frames, graph_slots, numbers_of_nodes, relations
+from dgl_tuplepack.compiling.tensor_graph.dispatch import install_beside_dgl
+from dgl_tuplepack.compiling.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
+from dgl_tuplepack.compiling.tensor_graph.refusals import refusal
+from dgl_tuplepack.compiling.tensor_graph.structure import Structure, Types
+from dgl_tuplepack.compiling.tensor_graph.views import EdgeView, FeatureView, NodeView
+
+Value = TypeVar("Value")
+
+
+class TensorGraph(Structure):
+    """A graph, or a batch of graphs, of plain tensors: what layers of DGL and message passing need of a DGLGraph.
+
+    All of it is operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
+    they run on every device of torch. What a DGLGraph offers beyond that, such as changes of structure and sampling,
+    is refused by name.
+
+    Parameters
+    ----------
+    src, dst
+        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs dicts of these by canonical
+        edge type; all other arguments are dicts by type then, too.
+    num_nodes
+        Number of nodes V. For heterographs a dict by node type.
+    batch_num_nodes, batch_num_edges
+        Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: all is one graph.
+    node_graph_slots, edge_graph_slots
+        Graph of each node and of each edge, int64 ``[V]`` and ``[E]``; computed when needed if None.
+    node_features, edge_features
+        Features by name, ``[V, ...]`` and ``[E, ...]``.
+
+    Raises
+    ------
+    SchemaError
+        Arguments do not fit together.
+
+    Notes
+    -----
+    Results equal those of a DGLGraph up to the order of sums. As there, nodes without messages get 0. Other than there,
+    apply functions see that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite,
+    and NaN among messages gives NaN.
+
+    Examples
+    --------
+    >>> import dgl.function as fn
+    >>> graph = TensorGraph(torch.tensor([0, 1]), torch.tensor([2, 2]), 3)
+    >>> graph.ndata["x"] = torch.tensor([[1.0], [2.0], [4.0]])
+    >>> graph.update_all(fn.copy_u("x", "m"), fn.sum("m", "total"))
+    >>> graph.ndata["total"].flatten().tolist()
+    [0.0, 0.0, 3.0]
+    """
+
+    def __init__(
+        self,
+        src: Tensor | Mapping[EdgeType, Tensor],
+        dst: Tensor | Mapping[EdgeType, Tensor],
+        num_nodes: int | Mapping[str, int],
+        *,
+        batch_num_nodes: Tensor | Mapping[str, Tensor] | None = None,
+        batch_num_edges: Tensor | Mapping[EdgeType, Tensor] | None = None,
+        node_graph_slots: Tensor | Mapping[str, Tensor] | None = None,
+        edge_graph_slots: Tensor | Mapping[EdgeType, Tensor] | None = None,
+        node_features: Mapping[str, Any] | None = None,
+        edge_features: Mapping[Any, Any] | None = None,
+    ) -> None:
+        install_beside_dgl()
+        hetero = isinstance(num_nodes, Mapping)
+        numbers = numbers_of_nodes(num_nodes)
+        self.relations = relations(hetero, src, dst, numbers)
+        self.types = Types(sorted(numbers), list(self.relations))
+        self.rows = {each: numbers[each] for each in self.types.node_types}
+        self.rows |= {each: relation.num_edges for each, relation in self.relations.items()}
+        features = {"node_features": node_features, "edge_features": edge_features}
+        self.frames = frames(hetero, features, self.rows)
+        counts = {"batch_num_nodes": batch_num_nodes, "batch_num_edges": batch_num_edges}
+        self._counts = batch_numbers(hetero, counts, self.rows)
+        slots = {"node_graph_slots": node_graph_slots, "edge_graph_slots": edge_graph_slots}
+        self._slots = graph_slots(hetero, slots, self.rows, self._counts)
+
+    def _with(self, **changes: Any) -> TensorGraph:
+        """A copy with other attributes."""
+        copy = TensorGraph.__new__(TensorGraph)
+        copy.__dict__.update({**self.__dict__, **changes})
+        return copy
+
+    def __getattr__(self, name: str) -> Any:
+        raise refusal(name)
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(f"{each}: {self.rows[each]}" for each in self.ntypes)
+        edges = ", ".join(f"{each}: {self.rows[each]}" for each in self.canonical_etypes)
+        if self.is_homogeneous:
+            nodes, edges = str(self.num_nodes()), str(self.num_edges())
+        return f"TensorGraph(num_nodes={nodes}, num_edges={edges}, batch_size={self.batch_size})"
+
+    def __getitem__(self, key: Any) -> TensorGraph:
+        """Return the graph of one edge type and its node types, which shares features with this one."""
+        edge_type = self.types.edge_type(key)
+        nodes = list(dict.fromkeys((edge_type[0], edge_type[2])))
+        kept: list[GraphType] = [*nodes, edge_type]
+        return self._with(
+            relations={edge_type: self.relations[edge_type]},
+            types=Types(nodes, [edge_type]),
+            rows={each: self.rows[each] for each in kept},
+            frames={each: self.frames[each] for each in kept},
+            # As in DGL, such a part of a batch counts as one graph.
+            _counts={},
+            _slots={},
+        )
+
+    # Features.
+
+    @property
+    def ndata(self) -> FeatureView:
+        """Features of nodes."""
+        return FeatureView(self, self.ntypes)
+
+    @property
+    def srcdata(self) -> FeatureView:
+        """Features of nodes that edges begin in."""
+        return FeatureView(self, self.srctypes)
+
+    @property
+    def dstdata(self) -> FeatureView:
+        """Features of nodes that edges end in."""
+        return FeatureView(self, self.dsttypes)
+
+    @property
+    def edata(self) -> FeatureView:
+        """Features of edges."""
+        return FeatureView(self, self.canonical_etypes)
+
+    @property
+    def nodes(self) -> NodeView:
+        """``nodes[TYPE].data``: features; ``nodes(TYPE)``: numbers of nodes."""
+        return NodeView(self, self.ntypes)
+
+    @property
+    def srcnodes(self) -> NodeView:
+        """`nodes`, of types that edges begin in."""
+        return NodeView(self, self.srctypes)
+
+    @property
+    def dstnodes(self) -> NodeView:
+        """`nodes`, of types that edges end in."""
+        return NodeView(self, self.dsttypes)
+
+    @property
+    def edges(self) -> EdgeView:
+        """``edges[TYPE].data``: features; ``edges(form, order, etype)``: end nodes."""
+        return EdgeView(self)
+
+    def local_scope(self) -> _LocalScope:
+        """Return a context at whose end all changes of features since its begin are undone."""
+        return _LocalScope(self)
+
+    def local_var(self) -> TensorGraph:
+        """Return a graph that begins with the same features; changes of one do not appear in the other."""
+        return self._with(frames=_copied(self.frames))
+
+    def clone(self) -> TensorGraph:
+        """Return a graph with copies of all features."""
+        return self._mapped(lambda tensor: tensor.clone())
+
+    def reversed(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
+        """Return the graph with all edges reversed; optionally keep features."""
+
+        def turned(values: Mapping[Any, Value]) -> dict[Any, Value]:
+            return {t if isinstance(t, str) else (t[2], t[1], t[0]): value for t, value in values.items()}
+
+        nodes = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
+        edges = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
+        relations = turned({t: each.reversed() for t, each in self.relations.items()})
+        return self._with(
+            relations=relations,
+            types=Types(self.ntypes, list(relations)),
+            rows=turned(self.rows),
+            frames={**nodes, **turned(edges)},
+            _counts=turned(self._counts),
+            _slots=turned(self._slots),
+        )
+
+    # Message passing.
+
+    def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
+        """Set features of all nodes of a type to what a function of nodes returns."""
+        _check_all(v)
+        known = self.types.node_type(ntype)
+        self._set_nodes(known, applied(self, known, func, {}))
+
+    def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
+        """Set features of edges, of all types unless `etype` is given, to what a message function returns."""
+        _check_all(edges)
+        if etype is None and len(self.canonical_etypes) > 1 and callable(func):
+            raise SchemaError(
+                f"the graph has the edge types {self.canonical_etypes}, and a function of a user is of one of them; "
+                "name it: apply_edges(function, etype=TYPE)."
+            )
+        for known in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
+            self.edges[known].data.update(messages_of(self, known, func))
+
+    def update_all(
+        self,
+        message_func: Any,
+        reduce_func: Any,
+        apply_node_func: Apply | None = None,
+        etype: str | EdgeType | None = None,
+    ) -> None:
+        """Send messages along all edges, and set features of their destination nodes to what they reduce to."""
+        if etype is None and len(self.canonical_etypes) > 1:
+            raise SchemaError(
+                f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
+                "functions for each to multi_update_all."
+            )
+        known = self.types.edge_type(etype)
+        self._set_nodes(known[2], propagate(self, known, message_func, reduce_func, apply_node_func))
+
+    def multi_update_all(
+        self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
+    ) -> None:
+        """Send messages by functions of each edge type, and reduce the results at each node across types."""
+        for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
+            self._set_nodes(node_type, result)
+            if apply_node_func is not None:
+                self.apply_nodes(apply_node_func, ntype=node_type)
+
+    def _set_nodes(self, node_type: str, values: Mapping[str, Tensor]) -> None:
+        FeatureView(self, [node_type]).update(values)
+
+    # Copies.
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> TensorGraph:
+        """Return the same graph on another device."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=non_blocking)
+
+        relations = {t: each.mapped(moved) for t, each in self.relations.items()}
+        return self._mapped(moved)._with(relations=relations)
+
+    def cpu(self) -> TensorGraph:
+        """Return the same graph on the CPU."""
+        return self.to("cpu")
+
+    def astype(self, idtype: torch.dtype) -> TensorGraph:
+        """Return the same graph with end nodes of another integer dtype."""
+        relations = {t: each.mapped(lambda ends: ends.to(idtype)) for t, each in self.relations.items()}
+        return self.local_var()._with(relations=relations)
+
+    def long(self) -> TensorGraph:
+        """Return the same graph with int64 end nodes."""
+        return self.astype(torch.int64)
+
+    def int(self) -> TensorGraph:
+        """Return the same graph with int32 end nodes."""
+        return self.astype(torch.int32)
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
+        """A copy with features and numbers changed by a function."""
+
+        def mapped(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
+            return {key: function(tensor) for key, tensor in tensors.items()}
+
+        frames = {each: mapped(frame) for each, frame in self.frames.items()}
+        return self._with(frames=frames, _counts=mapped(self._counts), _slots=mapped(self._slots))
+
+
+class _LocalScope:
+    def __init__(self, graph: TensorGraph) -> None:
+        self._graph = graph
+        self._before = graph.frames
+
+    def __enter__(self) -> None:
+        self._before = self._graph.frames
+        self._graph.frames = _copied(self._before)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        self._graph.frames = self._before
+        return False
+
+
+def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, dict[str, Tensor]]:
+    return {key: dict(frame) for key, frame in frames.items()}
+
+
+def _check_all(rows: Any) -> None:
+    if not isinstance(rows, str):
+        raise UnsupportedError(
+            "a TensorGraph applies functions to all nodes or edges of a type, but some of them are named; apply the "
+            "function to all, and take from the result what you need."
+        )

@@ -1,0 +1,156 @@
+"""Rows in groups, and their sums: edges by each of their end nodes, nodes and edges by their graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.tracing import is_traced
+from dgl_tuplepack.errors import SchemaError
+
+
+class Groups:
+    """Rows 0..E-1, each of one group; what they compute is operations of torch, for all devices and compilers.
+
+    Parameters
+    ----------
+    index
+        Group of each row, int64 ``[E]``.
+    number
+        Number of groups.
+    """
+
+    def __init__(self, index: Tensor, number: int) -> None:
+        self.index = index
+        self.number = number
+
+    def counts(self) -> Tensor:
+        """Number of rows in each group, int64 ``[number]``."""
+        return self.sum(torch.ones_like(self.index))
+
+    def gather(self, values: Tensor) -> Tensor:
+        """Return rows ``[E, ...]`` of values ``[number, ...]``: the one of its group for each row."""
+        _check_rows(values, self.number, "groups")
+        return values.index_select(0, self.index)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Return sums ``[number, ...]`` of the values ``[E, ...]`` of each group; 0 for empty groups."""
+        _check_rows(values, self.index.shape[0], "rows")
+        return values.new_zeros((self.number, *values.shape[1:])).index_add_(0, self.index, values)
+
+    def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Return means ``[number, ...]`` of the values of each group; 0 for empty groups.
+
+        With `counts` the rows of each group need not be counted.
+        """
+        total, counts = self.sum(values), self.counts() if counts is None else counts
+        return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
+
+    def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
+        """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
+
+        For empty groups sums and means are 0, and the others are `fill`.
+        """
+        if how in ("max", "min"):
+            return self.extreme(values, how == "max", fill)
+        return self.sum(values) if how == "sum" else self.mean(values)
+
+    def extreme(self, values: Tensor, largest: bool, fill: float = 0.0) -> Tensor:
+        """Return the largest or smallest of the values ``[E, ...]`` of each group, element by element.
+
+        Empty groups get `fill`. The gradient goes to the first row that has the extreme. NaN counts as the extreme, and
+        gets no gradient.
+        """
+        number = values.shape[0]
+        result = self._extreme(values.detach(), "amax" if largest else "amin", fill)
+        if not values.requires_grad:
+            return result
+        if number == 0:
+            # Part of the graph of operations all the same.
+            return result + values.sum() * 0
+        order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        candidates = torch.where(values == result.index_select(0, self.index), order, number)
+        first = self._extreme(candidates, "amin", number)
+        return torch.where(first < number, values.gather(0, first.clamp(max=number - 1)), result)
+
+    def _extreme(self, values: Tensor, how: str, fill: float) -> Tensor:
+        _check_rows(values, self.index.shape[0], "rows")
+        groups = self.index.view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
+        result = values.new_full((self.number, *values.shape[1:]), fill)
+        return result.scatter_reduce_(0, groups, values, how, include_self=False)
+
+    def softmax(self, values: Tensor) -> Tensor:
+        """Return the softmax ``[E, ...]`` of the values of each group."""
+        powers = torch.exp(values - self.gather(self._extreme(values.detach(), "amax", 0)))
+        return powers / self.gather(self.sum(powers))
+
+
+class Relation:
+    """Edges of one type.
+
+    Parameters
+    ----------
+    src, dst
+        Source and destination node of each edge, int32 or int64 ``[E]``.
+    num_src, num_dst
+        Number of nodes of the source and of the destination type.
+
+    Attributes
+    ----------
+    by_src, by_dst
+        Edges in groups by their source and by their destination node.
+    """
+
+    def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
+        self.src = src
+        self.dst = dst
+        # Rows are named by int64 in torch.
+        self.by_src = Groups(src.long(), num_src)
+        self.by_dst = Groups(dst.long(), num_dst)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.src.shape[0]
+
+    def numbers(self) -> Tensor:
+        """Numbers of the edges: 0..E-1."""
+        return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
+
+    def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:
+        """Return the same edges with end nodes changed by a function."""
+        return Relation(changed(self.src), changed(self.dst), self.by_src.number, self.by_dst.number)
+
+    def reversed(self) -> Relation:
+        """Return the same edges from their destination to their source."""
+        copy = Relation.__new__(Relation)
+        copy.src, copy.dst, copy.by_src, copy.by_dst = self.dst, self.src, self.by_dst, self.by_src
+        return copy
+
+
+def groups_of(counts: Tensor, rows: int) -> Tensor:
+    """Return the group of each of `rows` rows, int64, where `counts` says how many each group has, one after the other.
+
+    The number of rows is known, so that nothing waits for the counts, and a tracer has a shape.
+    """
+    if is_readable(counts) and int(counts.sum()) != rows:
+        raise SchemaError(
+            f"numbers of rows in each graph add up to {int(counts.sum())}, but there are {rows}; give numbers of nodes "
+            "or edges of each graph that add up to all of them."
+        )
+    groups = torch.arange(counts.shape[0], device=counts.device)
+    return torch.repeat_interleave(groups, counts.long(), output_size=rows)
+
+
+def is_readable(tensor: Tensor) -> bool:
+    """Whether values may be looked at: no device has to be waited for, and no compiler traces them."""
+    return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
+
+
+def _check_rows(values: Tensor, number: int, what: str) -> None:
+    if values.dim() == 0 or values.shape[0] != number:
+        raise SchemaError(
+            f"values have shape {tuple(values.shape)}, but there are {number} {what}; give one row for each."
+        )

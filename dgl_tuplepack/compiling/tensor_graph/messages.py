@@ -1,0 +1,261 @@
+"""Messages along edges, reduced at their destination nodes: by DGL's built-in functions, and by those of users."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.compiling.tensor_graph.groups import Relation
+from dgl_tuplepack.compiling.tensor_graph.structure import Structure
+from dgl_tuplepack.compiling.tensor_graph.views import GatheredFeatures
+
+REDUCERS = ("sum", "mean", "max", "min")
+_CROSS_REDUCERS = (*REDUCERS, "stack")
+# What takes no part in a largest or smallest value.
+NEUTRAL = {"max": float("-inf"), "min": float("inf")}
+# Numbers that DGL gives source nodes, destination nodes and edges in its built-in functions.
+SRC, DST, EDGE = 0, 1, 2
+
+_MAILBOX = (
+    "a TensorGraph does not sort messages into mailboxes, whose shapes depend on the degrees; use the built-in reduce "
+    "functions sum, mean, max and min of dgl.function, which many others can be composed of (a softmax-weighted sum: "
+    "edge_softmax, then u_mul_e and sum)."
+)
+
+
+class EdgeBatch:
+    """What a user-defined message function takes: all edges of a type."""
+
+    def __init__(self, graph: Structure, edge_type: EdgeType) -> None:
+        relation = graph.relations[edge_type]
+        self._relation = relation
+        self.canonical_etype = edge_type
+        self.src = GatheredFeatures(graph.frames[edge_type[0]], relation.by_src.gather)
+        self.dst = GatheredFeatures(graph.frames[edge_type[2]], relation.by_dst.gather)
+        self.data = graph.frames[edge_type]
+
+    def edges(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Source nodes, destination nodes and numbers of the edges."""
+        return self._relation.src, self._relation.dst, self._relation.numbers()
+
+    def batch_size(self) -> int:
+        """Number of edges."""
+        return self._relation.num_edges
+
+    def __len__(self) -> int:
+        return self.batch_size()
+
+
+class NodeBatch:
+    """What a user-defined apply function takes: all nodes of a type."""
+
+    def __init__(self, graph: Structure, node_type: str, data: Mapping[str, Tensor]) -> None:
+        self._graph = graph
+        self.ntype = node_type
+        self.data = data
+
+    @property
+    def mailbox(self) -> Any:
+        """Messages, which are not kept for each node."""
+        raise UnsupportedError(f"an apply function reads nodes.mailbox, but {_MAILBOX}")
+
+    def nodes(self) -> Tensor:
+        """Numbers of the nodes."""
+        return self._graph.node_numbers(self.ntype)
+
+    def batch_size(self) -> int:
+        """Number of nodes."""
+        return self._graph.num_nodes(self.ntype)
+
+    def __len__(self) -> int:
+        return self.batch_size()
+
+
+Apply = Callable[[NodeBatch], Mapping[str, Tensor]]
+
+
+def _is_built_in(function: Any) -> bool:
+    """Whether a message function is one of dgl.function; SchemaError if it cannot be called."""
+    if hasattr(function, "binary_op") or hasattr(function, "in_field"):
+        return True
+    if callable(function):
+        return False
+    raise SchemaError(
+        f"a message function must be one of dgl.function or a function of edges, but is {shown(function)}."
+    )
+
+
+def _check_reducer(function: Any) -> None:
+    """Refuse reduce functions other than DGL's built-in ones."""
+    if getattr(function, "msg_field", None) is not None and getattr(function, "name", None) in REDUCERS:
+        return
+    if callable(function):
+        raise UnsupportedError(f"the reduce function {shown(function)} is user-defined, but {_MAILBOX}")
+    raise SchemaError(
+        f"a reduce function must be sum, mean, max or min of dgl.function, but is {shown(function)}; give "
+        "dgl.function.sum('m', 'h'), say."
+    )
+
+
+def messages_of(graph: Structure, edge_type: EdgeType, function: Any) -> dict[str, Tensor]:
+    """Compute messages ``[E, ...]`` by name along all edges of a type."""
+    if _is_built_in(function):
+        return {function.out_field: _built_in(graph, edge_type, function)}
+    messages = function(EdgeBatch(graph, edge_type))
+    if not isinstance(messages, Mapping):
+        raise SchemaError(
+            f"a message function must return a dict of tensors by name, but returned {type(messages).__name__}."
+        )
+    return dict(messages)
+
+
+def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
+    if not hasattr(function, "binary_op"):
+        return _operand(graph, edge_type, function.target, function.in_field)
+    left = _operand(graph, edge_type, function.lhs, function.lhs_field)
+    right = _operand(graph, edge_type, function.rhs, function.rhs_field)
+    return binary(function.binary_op, left, right)
+
+
+def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
+    """Return a feature that a built-in function names, of source nodes, destination nodes or edges, for each edge."""
+    # In the order of SRC, DST and EDGE.
+    frame = graph.frames[(edge_type[0], edge_type[2], edge_type)[target]]
+    if name not in frame:
+        rows = ("source nodes", "destination nodes", "edges")[target]
+        raise SchemaError(
+            f"a built-in function reads feature {name!r} of the {rows} of edge type {edge_type!r}, but they have "
+            f"{sorted(frame)}."
+        )
+    return at_edges(graph.relations[edge_type], target, frame[name])
+
+
+def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
+    """Rows of source nodes, destination nodes or edges, one for each edge."""
+    if target == EDGE:
+        return values
+    return (relation.by_src if target == SRC else relation.by_dst).gather(values)
+
+
+def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
+    """Compute add, sub, mul, div, or dot over the last axis, which stays with length 1; one number has no such axis.
+
+    As in DGL, missing axes come after the first.
+    """
+    if operation not in _OPERATIONS:
+        known = ", ".join(_OPERATIONS)
+        raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; known are {known}.")
+    axes = max(left.dim(), right.dim())
+    return _OPERATIONS[operation](_with_axes(left, axes), _with_axes(right, axes))
+
+
+def _with_axes(values: Tensor, axes: int) -> Tensor:
+    if values.dim() == axes:
+        return values
+    return values.reshape(values.shape[0], *(1,) * (axes - values.dim()), *values.shape[1:])
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    if left.shape[1:][-1:] != right.shape[1:][-1:]:
+        raise SchemaError(
+            f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
+            f"{tuple(right.shape)}; multiply them, or give both as many channels."
+        )
+    products = left * right
+    return products if products.dim() == 1 else products.sum(-1, keepdim=True)
+
+
+_OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "dot": _dot,
+}
+
+
+def propagate(
+    graph: Structure, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, *, fill: float = 0.0
+) -> dict[str, Tensor]:
+    """Send messages along the edges of a type and return the features that their destination nodes get."""
+    _check_reducer(reduce)
+    messages = messages_of(graph, edge_type, message)
+    if reduce.msg_field not in messages:
+        raise SchemaError(
+            f"the reduce function reads messages {reduce.msg_field!r}, but the message function makes "
+            f"{sorted(messages)}; give both the same name."
+        )
+    result = graph.relations[edge_type].by_dst.reduce(messages[reduce.msg_field], reduce.name, fill)
+    return applied(graph, edge_type[2], apply, {reduce.out_field: result})
+
+
+def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Apply a function of nodes to their features and the ones just computed; without a function, return the latter."""
+    if function is None:
+        return result
+    changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
+    if not isinstance(changed, Mapping):
+        raise SchemaError(
+            f"an apply function must return a dict of tensors by name, but returned {type(changed).__name__}."
+        )
+    return dict(changed)
+
+
+def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer: Any) -> dict[str, dict[str, Tensor]]:
+    """Send messages by the functions of each edge type, and reduce the results across types; features by node type."""
+    if not callable(cross_reducer) and cross_reducer not in _CROSS_REDUCERS:
+        raise SchemaError(
+            f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
+            "function of a list of tensors."
+        )
+    given = {graph.types.edge_type(name): each for name, each in functions.items()}
+    # Stacks are in the order of edge types, other results in the order in which functions were given.
+    order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
+    arrived: dict[str, list[dict[str, Tensor]]] = {}
+    partial: dict[str, list[Tensor]] = {}
+    for edge_type in order:
+        parts = given[edge_type]
+        if not isinstance(parts, tuple) or not 2 <= len(parts) <= 3:
+            raise SchemaError(
+                f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
+                f"are {shown(parts)}."
+            )
+        # As in DGL, nodes without messages of a type take no part in a largest or smallest value.
+        fill = NEUTRAL.get(getattr(parts[1], "name", ""), 0.0)
+        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *parts, fill=fill))
+        if fill:
+            partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
+    return {t: _across(results, cross_reducer, partial.get(t)) for t, results in arrived.items()}
+
+
+def _across(
+    results: Sequence[dict[str, Tensor]], cross_reducer: Any, partial: list[Tensor] | None
+) -> dict[str, Tensor]:
+    merged = {}
+    for name in dict.fromkeys(name for result in results for name in result):
+        value = _merge([result[name] for result in results if name in result], cross_reducer)
+        if partial is not None:
+            without = torch.stack(partial).any(0).view(-1, *(1,) * (value.dim() - 1))
+            value = torch.where(without & torch.isinf(value), 0.0, value)
+        merged[name] = value
+    return merged
+
+
+def _merge(values: list[Tensor], cross_reducer: str | Callable[[list[Tensor]], Tensor]) -> Tensor:
+    if cross_reducer == "stack":
+        return torch.stack(values, 1)
+    if len(values) == 1:
+        return values[0]
+    if callable(cross_reducer):
+        return cross_reducer(values)
+    stacked = torch.stack(values)
+    if cross_reducer in ("sum", "mean"):
+        return stacked.sum(0) if cross_reducer == "sum" else stacked.mean(0)
+    return stacked.max(0).values if cross_reducer == "max" else stacked.min(0).values

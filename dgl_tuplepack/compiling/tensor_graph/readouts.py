@@ -1,0 +1,141 @@
+"""DGL's readouts on a TensorGraph: one result for each graph of a batch from the rows of its nodes or edges."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import choice
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.compiling.tensor_graph.dispatch import replaces
+from dgl_tuplepack.compiling.tensor_graph.graph import TensorGraph
+from dgl_tuplepack.compiling.tensor_graph.groups import Groups
+from dgl_tuplepack.compiling.tensor_graph.messages import REDUCERS
+
+
+class _Rows(NamedTuple):
+    """Nodes or edges of a type in groups by graph, how many each graph has, and their features."""
+
+    groups: Groups
+    counts: Tensor
+    features: Any
+
+
+def _nodes(graph: TensorGraph, ntype: str | None) -> _Rows:
+    counts = graph.batch_num_nodes(ntype)
+    return _Rows(Groups(graph.node_graph_slots(ntype), counts.shape[0]), counts, graph.nodes[ntype].data)
+
+
+def _edges(graph: TensorGraph, etype: Any) -> _Rows:
+    counts = graph.batch_num_edges(etype)
+    return _Rows(Groups(graph.edge_graph_slots(etype), counts.shape[0]), counts, graph.edges[etype].data)
+
+
+@replaces("dgl.readout", "readout_nodes", kind=TensorGraph)
+def readout_nodes(
+    graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
+) -> Tensor:
+    """Return the sum, mean, max or min of a feature over the nodes of each graph, weighted by another feature."""
+    return _readout(_nodes(graph, ntype), feat, weight, op)
+
+
+@replaces("dgl.readout", "readout_edges", kind=TensorGraph)
+def readout_edges(
+    graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
+) -> Tensor:
+    """Return the sum, mean, max or min of a feature over the edges of each graph, weighted by another feature."""
+    return _readout(_edges(graph, etype), feat, weight, op)
+
+
+def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
+    choice("readout", op, REDUCERS, SchemaError)
+    values = rows.features[feat]
+    if weight is not None:
+        values = values * rows.features[weight]
+    if op == "mean":
+        return rows.groups.mean(values, rows.counts)
+    return rows.groups.reduce(values, op)
+
+
+@replaces("dgl.readout", "softmax_nodes", kind=TensorGraph)
+def softmax_nodes(graph: TensorGraph, feat: str, *, ntype: str | None = None) -> Tensor:
+    """Return the softmax of a feature over the nodes of each graph."""
+    rows = _nodes(graph, ntype)
+    return rows.groups.softmax(rows.features[feat])
+
+
+@replaces("dgl.readout", "softmax_edges", kind=TensorGraph)
+def softmax_edges(graph: TensorGraph, feat: str, *, etype: Any = None) -> Tensor:
+    """Return the softmax of a feature over the edges of each graph."""
+    rows = _edges(graph, etype)
+    return rows.groups.softmax(rows.features[feat])
+
+
+@replaces("dgl.readout", "broadcast_nodes", kind=TensorGraph)
+def broadcast_nodes(graph: TensorGraph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
+    """Return the row of its graph for each node."""
+    return _repeated(_nodes(graph, ntype), graph_feat)
+
+
+@replaces("dgl.readout", "broadcast_edges", kind=TensorGraph)
+def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
+    """Return the row of its graph for each edge."""
+    return _repeated(_edges(graph, etype), graph_feat)
+
+
+def _repeated(rows: _Rows, values: Tensor) -> Tensor:
+    graphs = rows.groups.number
+    if graphs == 1 and values.shape[:1] != (1,):
+        # As in DGL, the row of the only graph may come without its first axis.
+        values = values.unsqueeze(0)
+    if values.shape[:1] != (graphs,):
+        raise SchemaError(
+            f"a feature of graphs has shape {tuple(values.shape)}, but there are {graphs} graphs; give a row for each."
+        )
+    return rows.groups.gather(values)
+
+
+@replaces("dgl.readout", "topk_nodes", kind=TensorGraph)
+def topk_nodes(
+    graph: TensorGraph,
+    feat: str,
+    k: int,
+    *,
+    descending: bool = True,
+    sortby: int | None = None,
+    ntype: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return the `k` nodes of each graph with the largest values, ``[B, k, D]``, and their numbers in the graph."""
+    return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
+
+
+@replaces("dgl.readout", "topk_edges", kind=TensorGraph)
+def topk_edges(
+    graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
+) -> tuple[Tensor, Tensor]:
+    """Return the `k` edges of each graph with the largest values, ``[B, k, D]``, and their numbers in the graph."""
+    return _topk(_edges(graph, etype), feat, k, descending, sortby)
+
+
+def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
+    """Sort all rows by graph and value at once, column by column; graph g then has the places from `begin[g]` on."""
+    values = rows.features[feat]
+    if values.dim() != 2:
+        raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
+    keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
+    by_value = keys.argsort(dim=0, stable=True, descending=descending)
+    by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
+    # A row more, so that there is one to read where there is none to take.
+    order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
+    padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
+    begin = rows.counts.cumsum(0) - rows.counts
+    place = torch.arange(k, device=values.device)
+    exists = (place < rows.counts.unsqueeze(1)).unsqueeze(2)
+    chosen = order[(begin.unsqueeze(1) + place).clamp(max=values.shape[0])]
+    # As in DGL, rows that a graph lacks have the numbers after its last one.
+    numbers = (chosen - begin.view(-1, 1, 1)).where(exists, place.unsqueeze(1))
+    if sortby is None:
+        return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), numbers
+    return padded[chosen.squeeze(2)].where(exists, 0.0), numbers.squeeze(2)

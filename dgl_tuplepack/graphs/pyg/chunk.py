@@ -1,0 +1,390 @@
+"""Several graphs of PyG, joined by PyG's own `collate`: the rows of each attribute, and what PyG shifts them by."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data.collate import collate
+
+from dgl_tuplepack._core.checks import shown, whole_number
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.named import check_types, is_pyg
+from dgl_tuplepack.graphs.pyg_layout import (
+    ENDPOINTS,
+    NUMBER,
+    RESERVED,
+    Levels,
+    Place,
+    Types,
+    named,
+    named_attribute,
+    or_left_out,
+    refuse_unknown,
+    refuse_without_ends,
+)
+from dgl_tuplepack.graphs.relations import INDEX_TYPES
+from dgl_tuplepack.graphs.schema import BY_TRANSFORM, ArraySpec, check_specs, differing_names
+from dgl_tuplepack.planning.sizes import IntArray
+
+
+@dataclass
+class Joined:
+    """An attribute of several graphs.
+
+    `dim` is the axis of its rows, None if PyG adds one; `spec` describes a row. `rows` has the number of rows of each
+    graph, and `shifts` what PyG adds for each graph to the rows of those after it: ``[B]``, ``[B, 2]`` for two ends, or
+    None for nothing. `dtype` is that of PyG's batch. `value` has all rows, not shifted, along the first axis.
+    """
+
+    dim: int | None
+    spec: ArraySpec
+    rows: IntArray
+    shifts: IntArray | None
+    dtype: torch.dtype
+    value: Tensor
+
+    @property
+    def is_ends(self) -> bool:
+        """Whether it has the form of `edge_index`."""
+        return self.spec.shape == (2,) and self.spec.dtype in INDEX_TYPES and self.dim in (-1, 1)
+
+
+@dataclass
+class Chunk:
+    """Several graphs: their attributes by place, and the nodes of each graph by storage, None if PyG would guess."""
+
+    node_types: list[str]
+    edge_types: list[EdgeType]
+    attributes: dict[Place, Joined]
+    nodes: dict[GraphType | None, IntArray | None]
+    # Storages that have `num_nodes`.
+    numbered: set[GraphType | None]
+    # Whether all classes have PyG's own `__inc__`.
+    follows_pyg: bool
+    left_out: set[str] = field(default_factory=set)
+    where: list[str] = field(default_factory=list)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the graphs are `Data`."""
+        return None in self.nodes
+
+    def counts(self, types: Types) -> dict[GraphType, IntArray]:
+        """Return the number of nodes and edges of each type in each graph; SchemaError if it is not known."""
+        found: dict[GraphType, IntArray] = {}
+        for t in types.all:
+            storage, key = place = types.place_of(t)
+            known = self.nodes[storage] if key == NUMBER else None
+            if key != NUMBER:
+                if place not in self.attributes:
+                    what = "is endpoints of edges" if not isinstance(t, str) else "counts nodes"
+                    raise SchemaError(
+                        f"{named(self.where[0], storage)} has no attribute {key!r}, which {what} of the graphs before; "
+                        "set it."
+                    )
+                known = self.attributes[place].rows
+            if known is None:
+                refuse_unknown(named(self.where[0], storage))
+            found[t] = known
+        return found
+
+    def without_values(self) -> Chunk:
+        """Return what tells the structure of the graphs."""
+        return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
+
+
+def merged(chunks: Sequence[Chunk]) -> Chunk:
+    """Return chunks, which were compared with the first one, as one without values."""
+    first = chunks[0]
+
+    def joined(arrays: list[IntArray | None]) -> IntArray | None:
+        known = [array for array in arrays if array is not None]
+        return np.concatenate(known) if len(known) == len(arrays) else None
+
+    def attribute(place: Place) -> Joined:
+        each = [chunk.attributes[place] for chunk in chunks]
+        shifted = next((a.shifts for a in each if a.shifts is not None), None)
+        shifts = None
+        if shifted is not None:
+            zeros = np.zeros((1, *shifted.shape[1:]), np.int64)
+            given = [zeros.repeat(len(a.rows), 0) if a.shifts is None else a.shifts for a in each]
+            widths = {a.ndim for a in given}
+            shifts = np.concatenate([a if len(widths) == 1 else two_columns(a) for a in given])
+        dtype = torch.int32 if {a.dtype for a in each} == {torch.int32} else torch.int64
+        return replace(
+            each[0], rows=np.concatenate([a.rows for a in each]), shifts=shifts,
+            dtype=dtype if each[0].dtype in INDEX_TYPES else each[0].dtype,
+        )  # fmt: skip
+
+    nodes = {t: joined([c.nodes[t] for c in chunks]) for t in first.nodes}
+    where = [name for chunk in chunks for name in chunk.where]
+    return replace(
+        first, attributes={p: attribute(p) for p in first.attributes}, nodes=nodes, where=where,
+        follows_pyg=all(chunk.follows_pyg for chunk in chunks), left_out=set().union(*(c.left_out for c in chunks)),
+    )  # fmt: skip
+
+
+def two_columns(shifts: IntArray) -> IntArray:
+    """Return shifts with a column for each of two ends."""
+    return shifts if shifts.ndim == 2 else np.stack([shifts, shifts], axis=1)
+
+
+def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
+    """Yield the storages of a graph with their keys; None is the key of what belongs to the graph as a whole."""
+    yield None, data.stores[0]
+    if isinstance(data, HeteroData):
+        yield from sorted(data.node_items(), key=lambda item: item[0])
+        yield from sorted(data.edge_items(), key=lambda item: item[0])
+
+
+def follows_pyg(kind: Any) -> bool:
+    """Whether a class of graphs has the methods of PyG's `Data` or `HeteroData` that say how to join them."""
+    base: Any = HeteroData if issubclass(kind, HeteroData) else Data
+    return kind.__inc__ is base.__inc__ and kind.__cat_dim__ is base.__cat_dim__
+
+
+def check_kind(data: Any, where: str, is_wanted: bool = True) -> None:
+    """Refuse batches, and what is not a graph of PyG."""
+    if is_pyg(data) != is_wanted:
+        kinds = ("of PyG", "a DGLGraph") if is_pyg(data) else ("a DGLGraph", "of PyG")
+        raise SchemaError(
+            f"{where} is {kinds[0]}, but the graphs before it, or the example, are {kinds[1]}; give graphs of one kind."
+        )
+    if isinstance(data, Batch):
+        raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
+
+
+def known_nodes(storage: Any, what: str) -> int | None:
+    """Return the number of nodes of a storage; None if PyG would guess it, of which it warns."""
+    if NUMBER in storage:
+        return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            number = storage.num_nodes
+    except (UserWarning, IndexError):
+        return None
+    return None if number is None else int(number)
+
+
+def chunk_of(
+    graphs: Sequence[Any], where: Sequence[str], levels: Levels, like: Chunk | Mapping[Place, ArraySpec] | None = None
+) -> Chunk:
+    """Join graphs by PyG's `collate`, and compare them with each other, or with `like`: a chunk, or rows by place."""
+    for data, place in zip(graphs, where, strict=True):
+        check_kind(data, place)
+    node_types, edge_types = types_in(graphs[0])
+    if isinstance(like, Chunk):
+        node_types, edge_types = like.node_types, like.edge_types
+    storages = [dict(storages_of(data)) for data in graphs]
+    for data, place in zip(graphs, where, strict=True):
+        check_types(types_in(data), (node_types, edge_types), place, "the example")
+    left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
+    specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, Chunk) else like
+    keys = [
+        [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, place)]
+        for each, place in zip(storages, where, strict=True)
+    ]
+    expected = keys[0] if specs is None else list(specs)
+    for found, place in zip(keys, where, strict=True):
+        for t, key in {*expected} - {*found}:
+            if key == ENDPOINTS:
+                refuse_without_ends(named(place, t))
+        if {*found} != {*expected}:
+            _refuse_names(place, found, expected)
+    if both := texts & {key for _, key in keys[0]}:
+        raise SchemaError(
+            f"the attributes {sorted(both)} are text in a part of {where[0]} only; rename them, or leave them out: "
+            f"levels={dict.fromkeys(sorted(both))}."
+        )
+    left_out |= texts
+    numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
+    values = {(t, key): [each[t][key] for each in storages] for t, key in keys[0]}
+    read = {p: _checked(p, found, graphs, storages, where, (specs or {}).get(p)) for p, found in values.items()}
+    counted: list[GraphType | None] = [*node_types] if isinstance(graphs[0], HeteroData) else [None]
+    follows = all(map(follows_pyg, {type(data) for data in graphs}))
+    nodes = {t: _nodes(t, storages, where, is_needed=follows or t is not None) for t in counted}
+    made, slices, shifts = _collated(graphs, where, left_out)
+    attributes = {}
+    for (t, key), (dim, spec) in read.items():
+        own, by_key, sums = (dict(storages_of(made))[t], *((d if t is None else d[t]) for d in (slices, shifts)))
+        attributes[t, key] = _joined(named_attribute(key, where[0], t), dim, spec, own[key], by_key[key], sums[key])
+    return Chunk(list(node_types), list(edge_types), attributes, nodes, numbered, follows, left_out, list(where))
+
+
+def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
+    """Return the node types and edge types of a HeteroData; none of a Data."""
+    return (sorted(data.node_types), sorted(data.edge_types)) if isinstance(data, HeteroData) else ([], [])
+
+
+def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:
+    """Return the names of the attributes of a storage that are read, sorted; those of text are added to `texts`."""
+    found = []
+    for key, value in storage.items():
+        is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
+        if is_number or key in left_out:
+            continue
+        if _is_text(value):
+            texts.add(key)
+        elif not key:
+            raise SchemaError(f"{where} has an attribute without a name; give it one.")
+        elif key in (*RESERVED, NUMBER):
+            raise SchemaError(
+                f"{where} has the attribute {key!r}, a name that batches use themselves; rename it, or leave it out: "
+                f'levels={{"{key}": None}}.'
+            )
+        else:
+            found.append(key)
+    return sorted(found)
+
+
+def _is_text(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return bool(value) and all(map(_is_text, value))
+    return isinstance(value, str)
+
+
+def _refuse_names(where: str, found: Sequence[Place], expected: Sequence[Place]) -> NoReturn:
+    names, right = (
+        [_name(p) for p in sorted(places, key=lambda p: (isinstance(p[0], tuple), str(p))) if p[1] != ENDPOINTS]
+        for places in (found, expected)
+    )
+    steps = " and ".join(map(" ".join, differing_names(names, right)))
+    levels = ", ".join(sorted({f"{key!r}: None" for _, key in {*found} ^ {*expected}}))
+    raise SchemaError(
+        f"{where} has the attributes {', '.join(names) or 'none'}, but the first one has {', '.join(right) or 'none'}; "
+        f"every graph needs the same ones: {steps} {BY_TRANSFORM}, or leave them out of all by levels={{{levels}}}."
+    )
+
+
+def _name(place: Place) -> str:
+    t, key = place
+    return key if t is None else f"{key} of {t}"
+
+
+def _checked(
+    place: Place, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
+    expected: ArraySpec | None,
+) -> tuple[int | None, ArraySpec]:  # fmt: skip
+    """Return the axis and a row of an attribute; SchemaError if a graph has another one."""
+    (t, key), first = place, None
+    for value, data, each, name in zip(values, graphs, storages, where, strict=True):
+        what = named_attribute(key, name, t)
+        dim, spec = described(value, key, data, each[t], what)
+        first = first or (dim, expected or spec)
+        if (dim is None) != (first[0] is None):
+            raise SchemaError(f"{what} is joined along {dim}, before along {first[0]}; correct __cat_dim__.")
+        # PyG joins endpoints of 32 and 64 bits to 64.
+        if spec != first[1] and key != ENDPOINTS:
+            check_specs({_name(place): spec}, {_name(place): first[1]}, f"{name}, rows of attributes", BY_TRANSFORM)
+    assert first is not None
+    return first
+
+
+def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple[int | None, ArraySpec]:
+    """Return the axis of the rows of an attribute, and a row of it; SchemaError if batches cannot hold it."""
+    is_number = isinstance(value, bool | int | float) and (not isinstance(value, int) or -(2**63) <= value < 2**63)
+    plain = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
+    if not is_number and (not plain or value.is_nested or value.is_meta):
+        raise SchemaError(
+            f"{what} is {shown(value)}{f' ({type(value).__name__})' if isinstance(value, Tensor) else ''}, but must be "
+            "a dense tensor, or a number of 64 bits; convert it - an EdgeIndex or Index by .as_tensor(), a sparse "
+            "adj_t by edge_index = torch.stack(adj_t.coo()[:2][::-1]), an array by torch.from_numpy -, or leave it out "
+            "by levels={name: None}."
+        )
+    tensor = torch.tensor(value) if is_number else value
+    try:
+        dim = data.__cat_dim__(key, value, storage)
+    except Exception as error:
+        # The method of a user's class may raise anything.
+        raise SchemaError(
+            f"{what} cannot be joined, since __cat_dim__ of {type(data).__name__} fails: {type(error).__name__}: "
+            f"{error!s:.200}; correct it."
+        ) from error
+    if dim is not None and type(dim) is not int:
+        raise SchemaError(f"{what} is joined along {shown(dim)} by __cat_dim__; it must be one axis, or None.")
+    shape = tuple(tensor.shape)
+    if key == ENDPOINTS:
+        _check_endpoints(tensor, dim, what)
+    if not shape or dim is None:
+        return dim if dim is None else 0, ArraySpec(shape, tensor.dtype)
+    if not -len(shape) <= dim < len(shape):
+        raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ says axis {dim}; correct one of them.")
+    axis = dim % len(shape)
+    return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
+
+
+def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
+    if ends.ndim != 2 or len(ends) != 2 or ends.dtype not in INDEX_TYPES:
+        raise SchemaError(
+            f"{what} is {str(ends.dtype).removeprefix('torch.')} {list(ends.shape)}, but must be int64 or int32 "
+            "[2, E]; convert it."
+        )
+    if dim not in (-1, 1):
+        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges along the last axis; correct it.")
+
+
+def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], is_needed: bool) -> IntArray | None:
+    found = [known_nodes(each[t], named(name, t)) for each, name in zip(storages, where, strict=True)]
+    if is_needed and None in found:
+        refuse_unknown(named(where[found.index(None)], t))
+    return None if None in found else np.array(found, np.int64)
+
+
+def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
+    """Return what PyG's `collate` does of the graphs, and of a last one again.
+
+    Shifts are sums over the graphs before, so the last graph of a list does not count in them.
+    """
+    with warnings.catch_warnings():
+        # PyG guesses the number of nodes of bipartite graphs.
+        warnings.simplefilter("ignore")
+        try:
+            return collate(Batch, [*graphs, graphs[0]], add_batch=False, exclude_keys=left_out)
+        except Exception as error:
+            # The methods of a user's class may raise anything.
+            for data, name in zip(graphs, where, strict=True):
+                for key in {*data.keys()} - {*left_out}:
+                    try:
+                        collate(Batch, [data, data], add_batch=False, exclude_keys={*data.keys()} - {key})
+                    except Exception as own:
+                        raise SchemaError(
+                            f"{named_attribute(key, name, None)} cannot be joined, since __inc__ of "
+                            f"{type(data).__name__} fails: {type(own).__name__}: {own!s:.200}; correct __inc__ or set "
+                            f"num_nodes{or_left_out(key)}."
+                        ) from own
+            raise SchemaError(
+                f"PyG cannot join {where[0]} and those after it: {type(error).__name__}: {error!s:.200}; correct "
+                "__inc__ and __cat_dim__ of the class, which must return the same kind of value for every graph."
+            ) from error
+
+
+def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:
+    """Return an attribute as PyG has joined it, without the shifts and the last graph."""
+    rows = np.diff(slices.numpy())[:-1].astype(np.int64)
+    dtype = value.dtype
+    value = value.movedim(dim or 0, 0)[: int(slices[-2])]
+    every = sums.numpy(force=True)
+    if not every.any():
+        return Joined(dim, spec, rows, None, dtype, value)
+    shifts = np.diff(every, axis=0)
+    is_ends = spec.shape == (2,) and dim in (-1, 1) and shifts.shape[1:] == (2, 1)
+    if is_ends or shifts[0].size == 1:
+        shifts = shifts.reshape(len(rows), -1)
+        number = shifts.astype(np.int64)
+        if (number == shifts).all():
+            before = torch.from_numpy(np.repeat(every[:-1].reshape(len(rows), -1), rows, axis=0)).to(value.device)
+            before = before if is_ends else before.view(-1, *[1] * (value.ndim - 1))
+            return Joined(dim, spec, rows, number if is_ends else number[:, 0], dtype, value - before)
+    raise SchemaError(
+        f"{what} is shifted by {shown(shifts[0].tolist())}, which __inc__ returns, but it must be a number, or of "
+        "[2, K] a row for each end: [[nodes of the first], [nodes of the second]]; correct __inc__."
+    )

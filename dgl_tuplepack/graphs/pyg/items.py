@@ -1,0 +1,248 @@
+"""Items that are graphs of PyG, Data or HeteroData: their sizes, their schema, and many of them joined."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import HeteroData
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.items import check_position, parts_of
+from dgl_tuplepack.graphs.merge import JoinedGraphs
+from dgl_tuplepack.graphs.named import check_types
+from dgl_tuplepack.graphs.pyg.chunk import (
+    Chunk,
+    check_kind,
+    chunk_of,
+    described,
+    follows_pyg,
+    known_nodes,
+    merged,
+    storages_of,
+    types_in,
+)
+from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE,
+    ENDPOINTS,
+    GRAPH,
+    NODE,
+    Levels,
+    Place,
+    Types,
+    named,
+    names_of,
+    refuse_unknown,
+    refuse_without_ends,
+)
+from dgl_tuplepack.graphs.pyg.levels import learnt
+from dgl_tuplepack.graphs.pyg.structure import (
+    check_ends,
+    check_shifts,
+    refuse_without_types,
+    types_of,
+)
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.planning.sizes import IntArray
+
+# Graphs that are joined at once.
+_GRAPHS = 512
+# Bytes of a stream that are kept in memory.
+_IN_MEMORY = 2**26
+
+
+def read(
+    items: Iterable[Any], levels: Levels, ties: Ties | None, indices: Indices | None
+) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Return the schema of items, and blocks of all of them.
+
+    Every item is read, once, before the schema is known: what an attribute belongs to is decided considering all
+    graphs. Until then they are kept as PyG joined them, in memory or, from 64 MiB on, in a temporary file.
+    """
+    file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
+    try:
+        seen, has_ids = _joined(iter(items), levels, file)
+        schema = learnt(merged(seen), levels, has_ids, indices).with_declared(ties, indices)
+    except BaseException:
+        file.close()
+        raise
+    blocks = _blocks(schema, file, len(seen))
+    weakref.finalize(blocks, file.close)
+    return schema, blocks
+
+
+def _joined(items: Iterator[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
+    """Write all items to a file as PyG joins them, and return their structure, and whether they have ids."""
+    seen: list[Chunk] = []
+    has_ids = False
+    for begin in count(0, _GRAPHS):
+        parts = [parts_of(item, f"item {begin + i}") for i, item in enumerate(islice(items, _GRAPHS))]
+        if not parts:
+            return seen, has_ids
+        where = [f"item {begin + i}" for i in range(len(parts))]
+        for i, part in enumerate(parts):
+            check_position(part.id, begin + i, where[i])
+        has_ids = has_ids or parts[0].id is not None
+        chunk = chunk_of([part.graph for part in parts], where, levels, seen[0] if seen else None)
+        pickle.dump(chunk, file)
+        seen.append(chunk.without_values())
+    raise AssertionError
+
+
+def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock]:
+    file.seek(0)
+    for _ in range(number):
+        yield block_of(schema, pickle.load(file))
+
+
+def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
+    """Return the schema of one graph; SchemaError if it does not tell the level of an attribute."""
+    return learnt(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
+
+
+def is_usual(data: Any, levels: Levels) -> bool:
+    """Whether nothing but `edge_index` is shifted, by the rules of PyG itself, so that sizes need no `collate`."""
+    others = {*data.keys()} - {ENDPOINTS}
+    known = (NODE, EDGE, GRAPH, None)
+    return (
+        follows_pyg(type(data))
+        and all(level in known for key, level in levels.items() if key != ENDPOINTS)
+        and levels.get(ENDPOINTS, EDGE) == EDGE
+        and not any("index" in key or "batch" in key or key == "face" for key in others)
+    )
+
+
+def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, int]:
+    """Return the number of nodes and edges of each type of one graph."""
+    check_kind(data, where)
+    if not is_usual(data, levels):
+        chunk = chunk_of([data], [where], levels)
+        return {t: int(number[0]) for t, number in chunk.counts(types_of(chunk, levels)).items()}
+    storages = dict(storages_of(data))
+    counts: dict[GraphType, int] = {}
+    node_types, edge_types = types_in(data)
+    types = Types(False, tuple(node_types), {e: (e, ENDPOINTS) for e in edge_types})
+    if not isinstance(data, HeteroData):
+        types = Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
+    if not types.edges:
+        refuse_without_types(where)
+    check_ends(types, where)
+    for t in types.all:
+        storage, what = storages[types.storage_of(t)], named(where, types.storage_of(t))
+        if isinstance(t, str):
+            number = known_nodes(storage, what)
+            counts[t] = refuse_unknown(what) if number is None else number
+        elif ENDPOINTS in storage:
+            described(storage[ENDPOINTS], ENDPOINTS, data, storage, f"the {ENDPOINTS} of {what}")
+            counts[t] = int(storage[ENDPOINTS].shape[1])
+        else:
+            refuse_without_ends(what)
+    return counts
+
+
+def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
+    """Return the components of sizes, and the sizes of graphs that come with what messages call them."""
+    iterator, chunks = iter(graphs), list[Chunk]()
+    while pairs := list(islice(iterator, _GRAPHS)):
+        given, where = zip(*pairs, strict=True)
+        chunks.append(chunk_of(given, where, levels, chunks[0] if chunks else None).without_values())
+    chunk = merged(chunks)
+    types = types_of(chunk, levels)
+    check_shifts(chunk, types, {p: None for p, a in chunk.attributes.items() if a.shifts is not None})
+    return components_of(types.nodes, [*types.edges]), np.stack([*chunk.counts(types).values()], axis=1)
+
+
+def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
+    """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
+    for data, place in zip(graphs, where, strict=True):
+        check_kind(data, place, schema.pyg is not None)
+    assert schema.pyg is not None
+    types = schema.pyg.types(schema.node_types, schema.edge_types)
+    places = _places(schema)
+    specs: dict[Place, Any] = dict.fromkeys(types.edges.values())
+    for (column, spec), of_column in zip(schema.columns(), places, strict=True):
+        has_rows = column[0] == "label" and column in schema.pyg.rows
+        specs[of_column] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
+    chunk = chunk_of(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
+    _check_types(chunk, types)
+    counts, ends, columns = _parts(schema, chunk)
+    device = next(iter(ends.values())).device
+    lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
+
+    def shifted(values: Tensor, e: EdgeType, t: str) -> Tensor:
+        first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
+        return values.to(schema.idtype) + first.to(schema.idtype)
+
+    return JoinedGraphs(
+        {**{t: int(number.sum()) for t, number in counts.items()}, None: len(graphs)},
+        lengths,
+        {e: (shifted(both[:, 0], e, e[0]), shifted(both[:, 1], e, e[2])) for e, both in ends.items()},
+        {column: values.to(device) for column, values in columns.items()},
+    )
+
+
+def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
+    """Return graphs, which the schema fits, as a block."""
+    counts, ends, columns = _parts(schema, chunk)
+    return GraphBlock(
+        {t: counts[t] for t in schema.node_types},
+        {e: counts[e] for e in schema.edge_types},
+        {e: (as_array(both[:, 0]), as_array(both[:, 1])) for e, both in ends.items()},
+        *schema.arranged(lambda column: as_array(columns[column])),
+    )
+
+
+def _places(schema: Schema) -> list[Place]:
+    """Return the storage and the name of the attribute that each feature and label is."""
+    names = names_of(schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg)
+    return [(t, key) for _, t, key in names.columns]
+
+
+def _check_types(chunk: Chunk, types: Types) -> None:
+    flat, storages = not chunk.node_types, {*map(types.storage_of, types.edges)} - {None}
+    expected = [] if types.is_flat else [*types.nodes]
+    own = [e for e, place in types.edges.items() if place == (e, ENDPOINTS)]
+    if flat != types.is_flat or chunk.node_types != expected or not storages | {*own} <= {*chunk.edge_types, *expected}:
+        found = chunk.node_types, chunk.edge_types
+        check_types(found, (types.nodes, [*types.edges]), chunk.where[0], "the example")
+
+
+def _parts(schema: Schema, chunk: Chunk) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
+    """Return counts by type, endpoints ``[E, 2]``, and features and labels; SchemaError if the schema does not fit."""
+    assert schema.pyg is not None
+    types = schema.pyg.types(schema.node_types, schema.edge_types)
+    counts, columns = chunk.counts(types), [column for column, _ in schema.columns()]
+    places = dict(zip(columns, _places(schema), strict=True))
+    indexed = {p: schema.index_columns.get(c) for c, p in places.items() if c in schema.index_columns}
+    declared = {places[c][1] for c in schema.index_columns if c not in schema.pyg.shifted}
+    check_shifts(chunk, types, indexed, declared)
+    found: dict[Any, Tensor] = {}
+    for column, (t, key) in places.items():
+        attribute, number = chunk.attributes[t, key], schema.pyg.rows.get(column, 1)
+        is_label = column[0] == "label"
+        expected = np.full(len(chunk.where), number) if is_label else counts[column[1]]  # type: ignore[index]
+        if len(differ := np.flatnonzero(attribute.rows != expected)):
+            i = int(differ[0])
+            raise SchemaError(
+                f"{chunk.where[i]}: the attribute {key!r} has {attribute.rows[i]} rows, but must have {expected[i]}, "
+                f"one for each {column[0].partition('_')[0]}, as the graphs before tell; correct it, or say what it "
+                f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
+            )
+        value = attribute.value
+        found[column] = value.reshape(len(chunk.where), number, *value.shape[1:]) if is_label and number != 1 else value
+    ends = {e: chunk.attributes[place].value for e, place in types.edges.items()}
+    for e, both in ends.items():
+        for end, t in zip(both.T, (e[0], e[2]), strict=True):
+            remedy = f"correct {types.edges[e][1]}, or num_nodes."
+            check_endpoints(end.numpy(force=True), counts[e], counts[t], chunk.where.__getitem__, remedy)
+    return counts, ends, found

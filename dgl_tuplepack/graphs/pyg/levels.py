@@ -1,0 +1,199 @@
+"""What attributes of PyG's graphs belong to: nodes or edges of a type, or graphs; and the schema that follows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, GraphType, components_of
+from dgl_tuplepack.graphs.pyg.chunk import Chunk, Joined
+from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE_KEYS,
+    ENDPOINTS,
+    LABEL,
+    LEVELS,
+    NODE_KEYS,
+    NUMBER,
+    Column,
+    Levels,
+    Place,
+    PygLayout,
+    Types,
+)  # fmt: skip
+from dgl_tuplepack.graphs.pyg.structure import check_shifts, index_target, is_alike, types_of
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.planning.sizes import IntArray
+
+# What an attribute belongs to: the content of its column, and the type, None for graphs.
+_Home = tuple[str, GraphType | None]
+_GRAPH: _Home = ("label", None)
+
+
+def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
+    """Return the schema of graphs, of which `chunk` has all; SchemaError names what they do not tell.
+
+    `declared` are the indices that the user declares.
+    """
+    types = types_of(chunk, levels)
+    for key in sorted(key for key in chunk.left_out if levels.get(key, "") is not None):
+        warnings.warn(
+            f"the attribute {key!r} is text, which batches cannot hold, and is left out; name it to leave it "
+            f'out without this warning: levels={{"{key}": None}}.',
+            stacklevel=2,
+        )
+    indexed = {
+        place: index_target(place, chunk, types, declared or {})
+        for place, attribute in chunk.attributes.items()
+        if attribute.shifts is not None and place not in types.edges.values()
+    }
+    check_shifts(chunk, types, indexed)
+    return _schema(chunk, types, levels, indexed, has_ids)
+
+
+def _schema(
+    chunk: Chunk, types: Types, levels: Levels, indexed: Mapping[Place, GraphType | None], has_ids: bool
+) -> Schema:
+    left_out = chunk.left_out | {key for key, level in levels.items() if level is None}
+    known = {key for _, key in chunk.attributes} | left_out
+    if unknown := set(levels) - known:
+        raise SchemaError(
+            f"levels name {sorted(unknown)}, but the graphs have {sorted(known - {ENDPOINTS})}; correct the names."
+        )
+    counts = chunk.counts(types)
+    rest = {place: a for place, a in chunk.attributes.items() if place not in types.edges.values()}
+    homes = {place: _home(place, a, types, counts, chunk, levels) for place, a in rest.items()}
+    features: dict[Any, dict[str, ArraySpec]] = {t: {} for t in counts}
+    of_graphs = [key for (_, key), home in homes.items() if home == _GRAPH]
+    labels: dict[str, ArraySpec] = {}
+    dims: dict[Column, int | None] = {}
+    rows: dict[Column, int] = {}
+    indices: dict[Column, GraphType | None] = {}
+    for place, home in homes.items():
+        attribute, name = rest[place], place[1]
+        spec = attribute.spec
+        if home == _GRAPH:
+            name = "" if of_graphs == [LABEL] else name
+            number = int(attribute.rows[0])
+            if number != 1:
+                rows["label", None, name] = number
+                spec = ArraySpec((number, *spec.shape), spec.dtype)
+            labels[name] = spec
+        else:
+            features[home[1]][name] = spec
+        if attribute.dim != 0:
+            dims[*home, name] = attribute.dim
+        if place in indexed:
+            indices[*home, name] = indexed[place]
+    ends = {chunk.attributes[place].dtype for place in types.edges.values()}
+    counted = tuple(t for t in types.nodes if types.place_of(t)[1] == NUMBER and types.storage_of(t) in chunk.numbered)
+    layout = PygLayout(dims, rows, counted, types.ends, tuple(sorted(left_out)), tuple(indices))
+    by_type = {t: features[t] for t in types.nodes}, {e: features[e] for e in types.edges}
+    idtype = torch.int32 if ends == {torch.int32} else torch.int64
+    components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
+    return Schema(
+        types.nodes, tuple(types.edges), *by_type, labels, idtype, has_ids, indices=_by_name(indices, components),
+        pyg=layout,
+    )  # fmt: skip
+
+
+def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[GraphType, str]) -> dict[str, str]:
+    """Return the component that indices count by their name; SchemaError if they count several."""
+    found: dict[str, str] = {}
+    for (_, _, name), target in indices.items():
+        if target is not None and found.setdefault(name, components[target]) != components[target]:
+            raise SchemaError(
+                f"the attribute {name!r} numbers {found[name]} and {components[target]}; indices of one name number "
+                "one thing: rename one."
+            )
+    return found
+
+
+def _home(
+    place: Place, attribute: Joined, types: Types, counts: Mapping[GraphType, IntArray], chunk: Chunk, levels: Levels
+) -> _Home:
+    """Return what an attribute belongs to, considering all graphs; SchemaError if several are possible, or none."""
+    t, key = place
+    possible: dict[_Home, IntArray] = {
+        ("node_feature" if isinstance(of, str) else "edge_feature", of): number
+        for of, number in counts.items()
+        if types.storage_of(of) == t and not (attribute.dim is None and t is None)
+    }
+    if t is None:
+        possible[_GRAPH] = np.ones_like(attribute.rows)
+    chosen = _chosen(place, possible, types, levels)
+    fitting = [home for home in chosen if np.array_equal(attribute.rows, possible[home]) and _has_rows(attribute, home)]
+    if not fitting or len(chosen) == 1:
+        home = chosen[0] if len(chosen) == 1 or _GRAPH not in chosen else _GRAPH
+        _check_rows(place, attribute, home, possible[home], chunk.where)
+        return home
+    is_plain = types.edges.keys() == {EDGE_TYPE}
+    # PyG tells nodes from edges by the name, too, where a graph has as many of both.
+    names = {home: "" if is_plain else _counter(home, types).replace("_index", "") for home in fitting}
+    for hinted in (
+        [home for home in fitting if LEVELS[home[0]] in key or (home == _GRAPH and key == LABEL)],
+        [home for home, name in names.items() if key == name],
+        [home for home, name in names.items() if is_alike(key, name)],
+    ):
+        fitting = [home for home in fitting if home in hinted] or fitting
+    if len(fitting) > 1:
+        raise SchemaError(
+            f"the attribute {key!r}{'' if t is None else f' of {t!r}'} may belong to nodes, edges or graphs: each "
+            f'fits the {len(chunk.where)} graphs that were read; say which, by levels={{"{key}": "node"}}, "edge" or '
+            '"graph", or by the name of the attribute that counts its nodes or is endpoints of its edges, such as '
+            '"edge_index_s".'
+        )
+    return fitting[0]
+
+
+def _has_rows(attribute: Joined, home: _Home) -> bool:
+    return attribute.dim is not None or home == _GRAPH
+
+
+def _counter(home: _Home, types: Types) -> str:
+    """Return the name of the attribute that counts a type."""
+    return "" if home[1] is None else types.place_of(home[1])[1]
+
+
+def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
+    """Return what an attribute may belong to, by the levels or by its name."""
+    key, level = place[1], levels.get(place[1])
+    own = {_counter(home, types): home for home in possible}
+    if level is not None:
+        found = [home for home in possible if level == LEVELS[home[0]]] or ([own[level]] if level in own else [])
+        if not found:
+            names = [*dict.fromkeys(LEVELS[content] for content, _ in possible)]
+            names += [name for name in own if name not in (NUMBER, "")]
+            raise SchemaError(
+                f"levels say {level!r} of the attribute {key!r}, but levels must be "
+                f"{' or '.join(map(repr, names))} for it, or None to leave it out; correct levels."
+            )
+        return found
+    name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
+    return [own[name]] if name in own and name else list(possible)
+
+
+def _check_rows(place: Place, attribute: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
+    """Refuse an attribute that does not have one row for each node or edge, or equally many for each graph."""
+    rows, kind, key = attribute.rows, LEVELS[home[0]], place[1]
+    what = f"the attribute {key!r}" + ("" if place[0] is None else f" of {place[0]!r}")
+    if home != _GRAPH:
+        differ = np.flatnonzero(rows != counts) if attribute.dim is not None else np.arange(len(counts))
+        if len(differ):
+            i = int(differ[0])
+            raise SchemaError(
+                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {kind}s, but it belongs to {kind}s by "
+                "its name, its place or levels; correct it, or move what belongs to the graph to another attribute of "
+                "the graph."
+            )
+    elif len(differ := np.flatnonzero(rows != rows[0])):
+        i = int(differ[0])
+        raise SchemaError(
+            f"{what} has {rows[0]} rows in {where[0]} and {rows[i]} in {where[i]}: neither one for "
+            "each node or edge, nor equally many for each graph; pad it, make it a feature, let limits count its rows: "
+            f'levels={{"{key}": "{key}"}}, or leave it out: levels={{"{key}": None}}.'
+        )

@@ -1,0 +1,285 @@
+"""What PyG's increments count: the types of nodes and edges of graphs, and what indices number.
+
+PyG's `collate` gives the rows of each attribute in each graph, and by how much PyG shifts it. A shift counts the type
+that has as many nodes (edges) in every graph. If several node types have equal numbers in all graphs, any of them
+gives the same batches, and a later graph with other numbers is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
+from dgl_tuplepack.graphs.pyg.chunk import Chunk, Joined, two_columns
+from dgl_tuplepack.graphs.pyg_layout import (
+    EDGE,
+    ENDPOINTS,
+    NODE,
+    NUMBER,
+    Levels,
+    Place,
+    Types,
+    named_attribute,
+    or_left_out,
+    refuse_unknown,
+    refuse_without_ends,
+)
+from dgl_tuplepack.planning.sizes import IntArray
+
+_ARROW = "->"
+
+
+def check_ends(types: Types, where: str) -> None:
+    """Refuse edges to nodes of types that a graph does not have."""
+    if unknown := {t for e in types.edges for t in (e[0], e[2])} - {*types.nodes}:
+        raise SchemaError(
+            f"{where} has edges to nodes of the types {sorted(unknown)}, but nodes of the types {list(types.nodes)}; "
+            "set num_nodes of these types."
+        )
+
+
+def types_of(chunk: Chunk, levels: Levels) -> Types:
+    """Return the types of graphs; SchemaError if PyG shifts endpoints by something else than numbers of nodes."""
+    where = chunk.where[0]
+    if [*chunk.node_types, *chunk.edge_types] == [NODE_TYPE, EDGE_TYPE]:
+        raise SchemaError(
+            f"{where} is a HeteroData whose types are {NODE_TYPE!r} and {EDGE_TYPE}, which a Data has; give "
+            "a Data, or rename the types."
+        )
+    level = levels.get(ENDPOINTS, ENDPOINTS)
+    if level not in (ENDPOINTS, EDGE) and _ARROW not in (level or ""):
+        raise SchemaError(
+            f"levels say {level!r} of {ENDPOINTS!r}, but it is the endpoints of edges, which graphs need; leave it "
+            "out of levels."
+        )
+    ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
+    # The edge_index of a line graph counts edges, so it is indices, and no edge type.
+    asked = {place: _targets(place, ends, chunk, levels) for place in ends}
+    targets = {place: found for place, found in asked.items() if found is not None}
+    for e in chunk.edge_types:
+        if (e, ENDPOINTS) not in targets:
+            refuse_without_ends(f"{where}, type {e!r}")
+    if not targets:
+        refuse_without_ends(where) if chunk.is_flat else refuse_without_types(where)
+    types = _flat(chunk, targets, levels) if chunk.is_flat else _hetero(chunk, targets)
+    check_ends(types, where)
+    chunk.counts(types)
+    return types
+
+
+def refuse_without_types(where: str) -> NoReturn:
+    """Raise the error for a HeteroData without edge types."""
+    raise SchemaError(
+        f"{where} has no edge types; set the edge_index of one, for no edges "
+        'data["a", "to", "a"].edge_index = torch.empty(2, 0, dtype=torch.long).'
+    )
+
+
+def _is_ends(place: Place, attribute: Joined, levels: Levels) -> bool:
+    """Whether an attribute may be endpoints of edges, and levels do not say that it is something else."""
+    key = place[1]
+    is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
+    return key == ENDPOINTS or (attribute.is_ends and attribute.shifts is not None and is_free)
+
+
+def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels) -> tuple[str, str] | None:
+    """Return the node types of both ends of edges; None if they are no nodes, but edges."""
+    t, key = place
+    level = levels.get(key) or ""
+    if _ARROW in level:
+        both = [
+            NODE_TYPE if name.strip() in (NODE, NUMBER) and chunk.is_flat else name.strip()
+            for name in level.split(_ARROW)
+        ]
+        known = [*chunk.node_types] if not chunk.is_flat else [k for _, k in chunk.attributes] + [NODE_TYPE]
+        if len(both) != 2 or not {*both} <= {*known}:
+            raise SchemaError(
+                f"levels say {level!r} of {key!r}, but must name what counts the nodes of both ends, of "
+                f"{', '.join(sorted(known))}, such as 'x_s -> x_t'; correct levels."
+            )
+        return both[0], both[1]
+    if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
+        return (t[0], t[2]) if isinstance(t, tuple) else (NODE_TYPE, NODE_TYPE) if chunk.is_flat else None
+    shifts = chunk.attributes[place].shifts
+    columns = two_columns(np.zeros_like(chunk.attributes[place].rows) if shifts is None else shifts).T
+    found = [_node_type(place, side, column, ends, chunk, levels) for side, column in enumerate(columns)]
+    return None if None in found else (str(found[0]), str(found[1]))
+
+
+def _node_type(
+    place: Place, side: int, shifts: IntArray, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels
+) -> str | None:
+    """Return the node type that shifts count, by numbers and then by names; None if it is edges that they count."""
+    t, key = place
+    fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
+    counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
+    other_ends = [p for p, a in ends.items() if p != place and np.array_equal(a.rows, shifts)]
+    if not chunk.is_flat:
+        own = [t[0], t[2]][side] if isinstance(t, tuple) else t
+        types = [str(of) for of in counted]
+        if types:
+            found = str(own) if own in types else types[0]
+            if key != ENDPOINTS and other_ends:
+                _refuse_nodes_or_edges(place, found, other_ends[0], chunk)
+            return found
+        _check_counted(place, shifts, fits, ends, chunk)
+        return None
+    names = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
+    declared = [k for k in names if k in levels]
+    # One row in each graph is what labels have.
+    usable = declared or [k for k in names if EDGE not in k and not (shifts == 1).all()]
+    if alike := [k for k in usable if is_alike(k, key)]:
+        return _first(alike)
+    if key != ENDPOINTS and (counted or usable) and other_ends:
+        _refuse_nodes_or_edges(place, NODE if counted else _first(usable), other_ends[0], chunk)
+    if counted:
+        return NODE_TYPE
+    if usable:
+        return _first(usable)
+    _check_counted(place, shifts, fits, ends, chunk)
+    return None
+
+
+def _refuse_nodes_or_edges(place: Place, nodes: str, edges: Place, chunk: Chunk) -> NoReturn:
+    """Refuse endpoints that may count nodes or edges: with sorted edges, it makes a difference."""
+    t, key = place
+    raise SchemaError(
+        f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
+        f"{len(chunk.where)} graphs that were read; say which, by "
+        f'levels={{"{key}": "{nodes} {_ARROW} {nodes}"}} if it is edges between nodes, or by '
+        f'levels={{"{key}": "graph"}}, "node" or "edge" with indices={{"{key}": ...}} if not.'
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    return min(names, key=lambda name: (not name.startswith("x"), name))
+
+
+def _check_counted(
+    place: Place, shifts: IntArray, fits: Sequence[Place], ends: Mapping[Place, Any], chunk: Chunk
+) -> None:
+    """Refuse endpoints that count neither nodes nor edges."""
+    if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != place):
+        return
+    if chunk.is_flat and chunk.nodes[None] is None and place[1] == ENDPOINTS:
+        refuse_unknown(chunk.where[0])
+    refuse_shift(place, chunk)
+
+
+def is_alike(name: str, other: str) -> bool:
+    """Whether two names end alike: `z_s` as `x_s`."""
+    return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
+
+
+def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
+    """Raise the error for an attribute whose shifts are not `expected`, or none of the numbers of rows."""
+    (t, key), shifts = place, chunk.attributes[place].shifts
+    if expected is None and shifts is not None and shifts.ndim == 1:
+        # Numbers that most graphs are shifted by tell which graph is wrong.
+        known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
+        best = max(known, key=lambda n: int((n == shifts).sum()))
+        expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
+    rows = np.zeros_like(chunk.attributes[place].rows) if shifts is None else shifts
+    wrong = 0 if expected is None else int(np.argmax((two_columns(rows) != two_columns(expected)).any(axis=1)))
+    what = named_attribute(key, chunk.where[wrong], t)
+    if expected is None:
+        raise SchemaError(
+            f"{what} is shifted by __inc__, which is {rows[wrong].tolist()} here, but must be the number of rows of an "
+            f"attribute, such as self.num_nodes or self.x_s.size(0); correct __inc__ or set num_nodes"
+            f"{or_left_out(key)}."
+        )
+    arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[place].is_ends else ""
+    raise SchemaError(
+        f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but it counts "
+        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as the graphs before tell; "
+        f"correct __inc__{arrow}{or_left_out(key)}."
+    )
+
+
+def _hetero(chunk: Chunk, targets: Mapping[Place, tuple[str, str]]) -> Types:
+    edges: dict[EdgeType, Place] = {}
+    # Those that are edge types of the graph come first.
+    for place in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
+        (t, key), (source, target) = place, targets[place]
+        edge_type = t if key == ENDPOINTS and isinstance(t, tuple) else None
+        edge_type = edge_type or (source, key if not isinstance(t, tuple) else f"{t[1]}/{key}", target)
+        if edge_type in edges:
+            raise SchemaError(
+                f"{named_attribute(key, chunk.where[0], t)} would be the edge type {edge_type}, which is another one "
+                "already; rename it."
+            )
+        edges[edge_type] = place
+    return Types(False, tuple(chunk.node_types), {e: edges[e] for e in sorted(edges)})
+
+
+def _flat(chunk: Chunk, targets: Mapping[Place, tuple[str, str]], levels: Levels) -> Types:
+    edges: dict[EdgeType, Place] = {(a, p[1], b): p for p, (a, b) in targets.items()}
+    keys = {key for _, key in chunk.attributes} - {key for _, key in targets}
+    nodes = {t for e in edges for t in (e[0], e[2])} | {key for key, level in levels.items() if level == key in keys}
+    nodes |= {NODE_TYPE} if chunk.nodes[None] is not None else set()
+    if nodes == {NODE_TYPE} and {*targets} == {(None, ENDPOINTS)}:
+        return Types(True, (NODE_TYPE,), {EDGE_TYPE: (None, ENDPOINTS)})
+    if NODE_TYPE in nodes and chunk.nodes[None] is None:
+        refuse_unknown(chunk.where[0])
+    return Types(True, tuple(sorted(nodes)), {e: edges[e] for e in sorted(edges)})
+
+
+def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Place, GraphType | None], declared: Any = ()) -> None:
+    """Refuse graphs that PyG shifts in another way than by the numbers of nodes or edges of types.
+
+    `targets` has what indices count, None if that is open. PyG need not shift those whose names are `declared`.
+    """
+    counts = chunk.counts(types)
+    for e, place in types.edges.items():
+        expected = np.stack([counts[e[0]], counts[e[2]]], axis=1)
+        shifts = chunk.attributes[place].shifts
+        found = np.zeros_like(expected) if shifts is None else two_columns(shifts)
+        if not np.array_equal(found, expected):
+            refuse_shift(place, chunk, expected)
+    for place, attribute in chunk.attributes.items():
+        if place in types.edges.values() or (attribute.shifts is None and place[1] in declared):
+            continue
+        target = targets.get(place)
+        found = np.zeros_like(attribute.rows) if attribute.shifts is None else attribute.shifts
+        if target is None and attribute.shifts is not None and place not in targets:
+            raise SchemaError(
+                f"{chunk.where[0]} shifts the attribute {place[1]!r} by {shown(found[0].tolist())}, but the graphs "
+                "before do not; give graphs of one class, or correct __inc__."
+            )
+        if target is not None and not np.array_equal(found, counts[target]):
+            refuse_shift(place, chunk, counts[target])
+
+
+def index_target(place: Place, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
+    """Return the type that indices count; None if it is declared. SchemaError if it is open, or none."""
+    (t, key), counts = place, chunk.counts(types)
+    shifts = chunk.attributes[place].shifts
+    assert shifts is not None
+    if key in declared:
+        return None
+    if chunk.follows_pyg and shifts.ndim == 1 and chunk.is_flat:
+        return NODE_TYPE
+    if shifts.ndim == 2 and (shifts[:, 0] != shifts[:, 1]).any():
+        raise SchemaError(
+            f"{named_attribute(key, chunk.where[0], t)} is shifted by {shifts[0].tolist()}, but indices count one "
+            f"type; correct __inc__{or_left_out(key)}."
+        )
+    shifts = shifts[:, 0] if shifts.ndim == 2 else shifts
+    fits = [of for of, number in counts.items() if np.array_equal(number, shifts)]
+    if all(isinstance(of, str) for of in fits):
+        fits = fits[:1]
+    if len(fits) > 1:
+        components = dict(zip(counts, components_of(types.nodes, [*types.edges]), strict=True))
+        lines = " or ".join(f'indices={{"{key}": "{components[of]}"}}' for of in fits)
+        raise SchemaError(
+            f"{named_attribute(key, chunk.where[0], t)} may count nodes or edges: each fits the {len(chunk.where)} "
+            f"graphs that were read; say which, by {lines}."
+        )
+    if not fits:
+        refuse_shift(place, chunk)
+    return fits[0]

@@ -1,0 +1,163 @@
+"""Lists, datasets and iterators of graphs as sources, also those of DGL and OGB: items are fetched one by one."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.errors import SizesError
+from dgl_tuplepack.graphs.blocks import EdgeType, components_of
+from dgl_tuplepack.graphs.items import Identified, WithIds, is_iterable, parts_of
+from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
+from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.graphs.readers.source import Source, resolve
+
+_PROGRESS_FROM = 50_000
+
+
+class Items(Source):
+    """Anything that can be iterated; or an object that has only an attribute `sizes`.
+
+    Datasets with a length are read by index, since their own iterators need not end.
+    """
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(f"the {type(given).__name__} given")
+        self._given = given
+        known = getattr(given, "sizes", None)
+        self._known = known if isinstance(known, GraphSizes) else None
+        self.knows_sizes = self._known is not None
+        self._number = _length(given)
+        self._is_indexed = self._number is not None and hasattr(given, "__getitem__") and not _only_iterates(given)
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise what can be iterated, except for single graphs and mappings, and what has sizes."""
+        can_be = is_iterable(given) and not isinstance(given, Mapping)
+        return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
+
+    def sizes(self) -> GraphSizes:
+        """Return the attribute `sizes`, if there is one, or the sizes of all items, which are fetched."""
+        if self._known is not None:
+            return self._known
+        if self._number is None or not self._is_indexed:
+            raise SizesError(
+                f"sizes cannot be read from {type(self._given).__name__}: it has no length or no order; give a list of "
+                "graphs, a dataset with a length, or a pair of arrays (num_nodes, num_edges)."
+            )
+        if not self._number:
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        ids = progress_bar(range(self._number), desc="sizes", unit=" graphs", hidden=self._number < _PROGRESS_FROM)
+        return sizes_of_items(self._given[0], ((self._given[i], f"item {i}") for i in ids), self.levels)
+
+    def num_graphs(self) -> int | None:
+        """Return the length, if there is one."""
+        return self._number
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the splits of an OGB dataset, or the attribute `splits`."""
+        if not hasattr(self._given, "get_idx_split"):
+            splits = getattr(self._given, "splits", None)
+            return splits if isinstance(splits, Mapping) else {}
+        return {part: np.asarray(ids, dtype=np.int64) for part, ids in self._given.get_idx_split().items()}
+
+    def items(self) -> Iterable[Any]:
+        """Return the items, by index if possible."""
+        if not is_iterable(self._given):
+            return super().items()
+        return (self._given[i] for i in range(self._number or 0)) if self._is_indexed else self._given
+
+    def by_position(self) -> Any:
+        """Return the dataset itself, or a list of its items if they have no positions."""
+        return self._given if self._is_indexed else list(self.items())
+
+
+class Wrapped(Source):
+    """The wrapped source itself, with positions as the ids of its items."""
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise what `with_ids` returns."""
+        if not isinstance(given, WithIds):
+            return None
+        inner = resolve(given.dataset)
+        source = copy.copy(inner)
+        # Positions replace ids inside items; blocks count graphs by position.
+        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
+        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
+        return source
+
+
+def _with_ids(dataset: Any) -> Any:
+    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    return None if dataset is None else WithIds(dataset)
+
+
+class SizeReader:
+    """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
+
+    `levels` tell what attributes of graphs of PyG belong to. `components` are the names of the components of a size.
+    """
+
+    def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
+        self._levels, self._where = levels, where
+        counts, self._names = self._counts(first, where)
+        self._types = tuple(counts)
+        self.components = components_of(*_by_kind(self._types), bool(self._names))
+
+    def __call__(self, item: Any, where: str) -> tuple[int, ...]:
+        """Return the size of an item, one number for each component."""
+        counts, names = self._counts(item, where)
+        if (tuple(counts), names) != (self._types, self._names):
+            check_types(_by_kind(counts), _by_kind(self._types), where, self._where, (names, self._names))
+        return tuple(counts.values())
+
+    def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
+        graph = parts_of(item, where).graph
+        if not is_pyg(graph):
+            return counts_of(graph), names_of(graph)
+        from dgl_tuplepack.graphs.pyg.items import counts_of_graph
+
+        return counts_of_graph(graph, where, self._levels or {}), ()
+
+
+def _by_kind(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
+    """Return node types and edge types."""
+    types = list(types)
+    return [t for t in types if isinstance(t, str)], [t for t in types if not isinstance(t, str)]
+
+
+def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
+    """Return the sizes of items, which come with what messages call them; `first` is the first of the dataset.
+
+    Of graphs of PyG, all of them tell the types, unless these are plain to see.
+    """
+    graph = parts_of(first, "item 0").graph
+    if is_pyg(graph):
+        from dgl_tuplepack.graphs.pyg.items import is_usual, sizes_of_graphs
+
+        if not is_usual(graph, levels or {}):
+            components, found = sizes_of_graphs(((parts_of(i, where).graph, where) for i, where in items), levels or {})
+            return GraphSizes(found, components)
+    size_of = SizeReader(first, "item 0", levels)
+    rows = [size_of(item, where) for item, where in items]
+    return GraphSizes(np.array(rows, dtype=np.int64), size_of.components)
+
+
+def _length(given: Any) -> int | None:
+    try:
+        return len(given)
+    except TypeError:
+        return None
+
+
+def _only_iterates(given: Any) -> bool:
+    """Whether it is an `IterableDataset`, which may have a length, but no items by index."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(given, data.IterableDataset)

@@ -1,0 +1,314 @@
+"""OGB's raw folders of graph property prediction, read without OGB and without building single graphs.
+
+Layout and meaning of the files are those of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.checks import as_path
+from dgl_tuplepack._core.files import cannot, is_there, open_file
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.graphs.readers.source import SizedSource, Source
+from dgl_tuplepack.graphs.readers.ogb_tables import CsvTable, NpzTable, opened_npz, reading
+
+Table = CsvTable | NpzTable
+
+# OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
+_MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
+_KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
+    **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
+    **{f"ogbg-mol{name}": (True, "regression", "scaffold") for name in ("esol", "freesolv", "lipo")},
+    "ogbg-ppa": (True, "classification", "species"),
+    "ogbg-code2": (False, "subtoken prediction", "project"),
+}
+_SPLITS = ("train", "valid", "test")
+# Graphs in a block.
+_GRAPHS = 4096
+
+
+class OgbFolder:
+    """A dataset in OGB's raw layout, in its CSV or its binary (npz) form.
+
+    Parameters
+    ----------
+    path
+        The dataset's folder, which holds ``raw/`` (such as ``ogbg_molhiv``), or a folder that holds one such folder.
+    name
+        Name such as "ogbg-molhiv", to choose among several datasets in `path`.
+    add_inverse_edge
+        Whether each edge of a CSV file stands for itself and its opposite. None: as in OGB, for its own datasets, which
+        are known by the name of the folder; required for other datasets.
+    split
+        Name of one of several ways of splitting; None: the usual one, or the only one.
+    labels
+        Whether to read labels. Labels of ogbg-code2 are text, which cannot be stored.
+
+    Attributes
+    ----------
+    path
+        The dataset's folder.
+
+    Raises
+    ------
+    FormatError
+        The dataset does not exist, or its files are damaged (at once, or while reading).
+
+    Notes
+    -----
+    Features are called "feat", as in OGB's DGL datasets.
+    Reading keeps a block of graphs in memory; of the binary form, all arrays.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        add_inverse_edge: bool | None = None,
+        split: str | None = None,
+        labels: bool = True,
+    ) -> None:
+        # Workers may have another working folder.
+        self.path = _dataset_folder(as_path(path).absolute(), name)
+        self._raw, self._split = self.path / "raw", split
+        self.is_binary = is_there(self._raw / "data.npz")
+        self.labels = labels
+        # OGB also calls folders of its DGL datasets ogbg_molhiv_dgl.
+        self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
+        inverse, self._task, self._usual_split = _KNOWN.get(self.name, (None, None, None))
+        if add_inverse_edge is not None:
+            if self.is_binary and add_inverse_edge:
+                raise FormatError(f"{self.path} is in OGB's binary form, which lists both directions of each edge.")
+            inverse = add_inverse_edge
+        if inverse is None and not self.is_binary:
+            raise FormatError(
+                f"{self.name} is not one of OGB's own datasets, so it is not known whether each edge of {self._raw} "
+                "stands for both directions; pass add_inverse_edge=True or False."
+            )
+        self.add_inverse_edge = bool(inverse) and not self.is_binary
+
+    @property
+    def sizes(self) -> GraphSizes:
+        """(nodes, edges) of each graph, from the two lists of sizes."""
+        nodes, edges = self._counts("node"), self._counts("edge")
+        if len(nodes) != len(edges):
+            raise FormatError(
+                f"{self._raw} lists the nodes of {len(nodes)} graphs, but the edges of {len(edges)}; it is damaged."
+            )
+        return GraphSizes(np.stack([nodes, edges * (1 + self.add_inverse_edge)], axis=1))
+
+    def _counts(self, name: str) -> IntArray:
+        if self.is_binary:
+            path = self._raw / "data.npz"
+            table = NpzTable(path, f"num_{name}s_list")
+            counts = table.take(len(table))
+        else:
+            path = self._raw / f"num-{name}-list.csv.gz"
+            counts = _read_column(path)
+        if counts.size != len(counts) or counts.dtype.kind not in "iu" or (counts < 0).any():
+            raise FormatError(f"num_{name}s_list in {path} must hold integers >= 0, but does not; it is damaged.")
+        return np.asarray(counts, dtype=np.int64).reshape(-1)
+
+    @property
+    def splits(self) -> dict[str, IntArray]:
+        """Ids by name of the split; empty if there are no splits."""
+        folder = self.path / "split"
+        try:
+            names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        except OSError as error:
+            raise FormatError(cannot("read", folder, error)) from error
+        chosen = self._split or (self._usual_split if self._usual_split in names else None)
+        if chosen is None and len(names) == 1:
+            chosen = names[0]
+        if chosen is None:
+            if names:
+                raise FormatError(f"{folder} holds the splits {', '.join(names)}; choose one by split=...")
+            return {}
+        if chosen not in names:
+            raise FormatError(
+                f"{folder} holds no split {chosen!r}, but {', '.join(names) or 'none'}; choose one of them."
+            )
+        folder /= chosen
+        if is_there(folder / "train.csv.gz"):
+            return {split: _read_column(folder / f"{split}.csv.gz") for split in _SPLITS}
+        return _saved_splits(folder / "split_dict.pt")
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """Yield all graphs in their order, a few thousand at a time."""
+        sizes = self.sizes
+        nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
+        with ExitStack() as opened:
+            ends, node_tables, edge_tables, label_table = self._tables(opened)
+            doubled = 1 + self.add_inverse_edge
+            as_label = self._label_converter(label_table)
+            for first in range(0, len(sizes), _GRAPHS):
+                block = slice(first, first + _GRAPHS)
+                number, of_nodes, of_edges = len(nodes[block]), int(nodes[block].sum()), int(edges[block].sum())
+                yield GraphBlock(
+                    num_nodes={NODE_TYPE: nodes[block]},
+                    num_edges={EDGE_TYPE: edges[block] * doubled},
+                    endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
+                    node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
+                    edge_features={
+                        EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                    },
+                    labels={"": as_label(label_table.take(number))} if label_table is not None else {},
+                )
+            for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
+                table.end()
+
+    def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
+        """Open the tables of edges, node features, edge features and labels; `opened` closes them."""
+        raw = self._raw
+
+        def npz(file: str, member: str, row: int | None = None) -> Table:
+            return NpzTable(raw / file, member, row)
+
+        def csv(path: Path) -> Table:
+            return opened.enter_context(closing(CsvTable(path)))
+
+        if self.is_binary:
+            ends: list[Table] = [npz("data.npz", "edge_index", row) for row in (0, 1)]
+            lists = ("edge_index", "num_nodes_list", "num_edges_list")
+            with opened_npz(raw / "data.npz", str(raw / "data.npz")) as arrays:
+                members = [name for name in arrays.files if name not in lists]
+            tables: dict[str, Table] = {member: npz("data.npz", member) for member in members}
+            label_table: Table | None = npz("graph-label.npz", "graph_label") if self.labels else None
+        else:
+            ends = [csv(raw / "edge.csv.gz")]
+            files = sorted([*raw.glob("node[-_]*.csv.gz"), *raw.glob("edge[-_]*.csv.gz")])
+            tables = {path.name.removesuffix(".csv.gz").replace("-", "_"): csv(path) for path in files}
+            label_table = csv(raw / "graph-label.csv.gz") if self.labels else None
+        of_nodes = {name[5:]: table for name, table in tables.items() if name.startswith("node_")}
+        of_edges = {name[5:]: table for name, table in tables.items() if name.startswith("edge_")}
+        return ends, of_nodes, of_edges, label_table
+
+    def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
+        if len(ends) == 2:
+            src, dst = (np.asarray(end.take(number), dtype=np.int64) for end in ends)
+        else:
+            rows = ends[0].take(number)
+            if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
+                raise FormatError(f"{ends[0].path} must hold pairs of node numbers, but does not; is it an OGB file?")
+            src, dst = rows[:, 0], rows[:, -1]
+        if not self.add_inverse_edge:
+            return src, dst
+        # Each edge is followed by its opposite.
+        return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
+
+    def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """Return OGB's conversion of labels: to integers for classification, unless some are missing; else float32."""
+        if table is None or self._task is None:
+            return lambda values: values
+        if self._task == "subtoken prediction":
+            raise FormatError(f"the labels of {self.name} are text, which cannot be stored; pass labels=False.")
+        whole = self._task == "classification" and not table.has_missing
+        return lambda values: values.astype(np.int64 if whole else np.float32)
+
+
+class OgbSource(SizedSource):
+    """An `OgbFolder`, or the path of one, with its settings."""
+
+    def __init__(self, folder: OgbFolder) -> None:
+        super().__init__(str(folder.path), folder)
+        self.files = folder.path
+        self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
+
+    @classmethod
+    def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
+        """Recognise a folder that holds ``raw/``, or that holds such folders."""
+        return cls(OgbFolder(path, **settings)) if _datasets_in(path) else None
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise an `OgbFolder`."""
+        return cls(given) if isinstance(given, OgbFolder) else None
+
+    def blocks(self) -> Iterator[GraphBlock] | None:
+        """Return rows of the tables, a few thousand graphs at a time."""
+        blocks: Iterator[GraphBlock] = self._given.blocks()
+        return blocks
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """Return the folder that OGB makes in `root` for a dataset of this name; it may be missing."""
+    path = root / name.replace("-", "_")
+    of_dgl = path.parent / f"{path.name}_dgl"
+    return of_dgl if is_there(of_dgl) and not is_there(path) else path
+
+
+def _dataset_folder(path: Path, name: str | None) -> Path:
+    path = path if name is None else folder_of(path, name)
+    inside = _datasets_in(path)
+    if len(inside) == 1:
+        return inside[0]
+    if inside:
+        raise FormatError(f"{path} holds {', '.join(p.name for p in inside)}; give the folder of one of them.")
+    if not is_there(path):
+        raise FormatError(f"{path} does not exist; give the folder of an OGB dataset, such as root/ogbg_molhiv.")
+    store = " (a store is given as GraphStore(path))" if (path / "metadata.json").exists() else ""
+    raise FormatError(
+        f"{path} is not an OGB dataset: it has no folder raw/; give a folder such as root/ogbg_molhiv{store}."
+    )
+
+
+def _datasets_in(path: Path) -> list[Path]:
+    """Return the folder itself if it holds ``raw/``, else the folders in it that do."""
+    try:
+        if (path / "raw").is_dir():
+            return [path]
+        return sorted(p for p in path.iterdir() if (p / "raw").is_dir()) if path.is_dir() else []
+    except OSError as error:
+        raise FormatError(cannot("read", path, error)) from error
+
+
+def _read_column(path: Path) -> IntArray:
+    """Read all rows of a CSV file with one integer column."""
+    pandas = load("pandas")
+    try:
+        with reading(str(path), but=pandas.errors.EmptyDataError), open_file(path) as file:
+            rows = np.asarray(pandas.read_csv(file, compression="gzip", header=None, dtype=np.int64), np.int64)
+    except pandas.errors.EmptyDataError:
+        return np.empty(0, np.int64)
+    if rows.shape[1] != 1:
+        raise FormatError(f"{path} has {rows.shape[1]} columns, but must have one; is it an OGB file?")
+    return rows[:, 0]
+
+
+def _saved_splits(path: Path) -> dict[str, IntArray]:
+    """Read splits that OGB's DatasetSaver stored."""
+    torch: Any = load("torch")
+    if not is_there(path):
+        raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
+    # Classes and functions in a saved array of integers.
+    saved: Any = np.empty(0, np.int64).__reduce__()
+    numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
+    try:
+        with open_file(path) as file, torch.serialization.safe_globals(numpy_arrays):
+            content = torch.load(file, weights_only=True)
+        splits = {str(split): np.asarray(ids).reshape(-1) for split, ids in content.items()}
+        wrong = [split for split, ids in splits.items() if ids.size and ids.dtype.kind not in "iu"]
+        if len(splits) != len(content) or wrong:
+            raise ValueError(f"the ids of {wrong[0]!r:.100} are not integers" if wrong else "two names are equal")
+        return {split: ids.astype(np.int64) for split, ids in splits.items()}
+    except FormatError:
+        raise
+    except Exception as error:
+        # torch raises errors of any class, for damaged files and for content that it refuses.
+        said = str(error) or type(error).__name__
+        raise FormatError(f"cannot read {path}: {said:.200}; store the ids as CSV.") from error

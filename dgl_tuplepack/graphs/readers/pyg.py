@@ -1,0 +1,259 @@
+"""PyG's datasets in memory as sources: the tensors of all graphs are read at once, without a loop over graphs."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of
+from dgl_tuplepack.graphs.named import is_pyg
+from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Place
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.graphs.readers.items import Items
+from dgl_tuplepack.graphs.readers.source import Source
+
+# Graphs of a block.
+_GRAPHS = 16_384
+# Graphs that PyG joins, to tell the structure of all.
+_SAMPLE = 64
+# Rows before each graph, and of all of them, [N + 1], where rows stand one after the other.
+_Offsets = IntArray
+# Methods that decide which graphs an InMemoryDataset has: a class with others is read item by item.
+_OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
+
+
+class PygDataset(Items):
+    """An `InMemoryDataset` of PyG, or a subset of one; its collated graphs are those that it returns."""
+
+    prefers_items = True
+
+    def __init__(self, given: Any, dataset: Any, ids: IntArray | None) -> None:
+        from dgl_tuplepack.graphs.pyg.chunk import storages_of
+
+        super().__init__(given)
+        self.knows_sizes = True
+        # The dataset that holds all graphs, and those of them that are meant; None for all.
+        self._dataset, self._ids, self._data = dataset, ids, _data_of(dataset)
+        self._storages = dict(storages_of(self._data))
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise a dataset in memory without a transform, whose classes change nothing of how it is read."""
+        if "torch_geometric.data" not in sys.modules:
+            return None
+        found = _in_memory(given)
+        return None if found is None else cls(given, *found)
+
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same graphs, whose attributes belong to what `levels` say."""
+        other = super().with_levels(levels)
+        for name in ("_sample", "_structure"):
+            other.__dict__.pop(name, None)
+        return other
+
+    @functools.cached_property
+    def _total(self) -> int:
+        """Number of graphs of the whole dataset."""
+        inner = next(iter(self._dataset.slices.values()))
+        while isinstance(inner, Mapping):
+            inner = next(iter(inner.values()))
+        return len(inner) - 1
+
+    @functools.cached_property
+    def _offsets(self) -> dict[Place, _Offsets]:
+        """Offsets of each attribute that the graphs have: those without slices are no part of them."""
+        found: dict[Place, _Offsets] = {}
+        for t, storage in self._storages.items():
+            slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
+            nodes = {self._nodes_key(t)}
+            # What counts nodes comes first, which messages name.
+            for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
+                of_type = "" if t is None else f" of type {t!r}"
+                is_nodes = key in nodes
+                offsets, value = np.asarray(slices[key], np.int64), storage[key]
+                if len(offsets) != self._total + 1:
+                    raise SchemaError(
+                        f"the dataset tells {len(offsets) - 1} numbers of {'nodes' if is_nodes else f'rows of {key!r}'}"
+                        f"{of_type}, but has {self._total} graphs; give its items, list(dataset)."
+                    )
+                axis = self._data.__cat_dim__(key, value, storage) or 0
+                rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
+                if offsets[0] < 0 or (np.diff(offsets) < 0).any() or offsets[-1] > rows:
+                    raise SchemaError(
+                        f"the slices of {key!r}{of_type} of the dataset do not divide its {rows} rows among the graphs;"
+                        " correct them, or collate the graphs again."
+                    )
+                found[t, key] = offsets
+        return found
+
+    def _nodes_key(self, t: GraphType | None) -> str | None:
+        """Return the attribute that PyG takes the number of nodes from."""
+        tensors = [key for key, value in self._storages[t].items() if isinstance(value, Tensor)]
+        found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
+        return found[0] if found else None
+
+    def _all_nodes(self, t: GraphType | None) -> IntArray | None:
+        key, storage = self._nodes_key(t), self._storages[t]
+        if key is None or (t, key) not in self._offsets:
+            return None
+        counts: IntArray = np.diff(self._offsets[t, key])
+        if NUMBER in storage and counts.sum() != storage[NUMBER]:
+            raise SchemaError(
+                f"num_nodes of the dataset add up to {storage[NUMBER]}, but {key!r} has {counts.sum()} rows; correct "
+                "one of them."
+            )
+        return counts
+
+    @functools.cached_property
+    def _sample(self) -> Any:
+        """Some graphs as PyG joins them."""
+        from dgl_tuplepack.graphs.pyg.chunk import chunk_of
+
+        if not len(self._given):
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        # Slices are checked first. The longest one has nodes, if one has.
+        longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
+        number = min(self._total, _SAMPLE)
+        ids = sorted({*longest, *(i * self._total // number for i in range(number))})
+        return chunk_of([self._dataset.get(i) for i in ids], [f"item {i}" for i in ids], self.levels or {})
+
+    @functools.cached_property
+    def _structure(self) -> Any:
+        """All graphs as a chunk, without values. What is shifted is shifted by PyG's rule, as the sample is."""
+        sample = self._sample
+        nodes = {t: self._all_nodes(t) for t in sample.nodes}
+        nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
+
+        def shifts(place: Place) -> IntArray | None:
+            if sample.attributes[place].shifts is None:
+                return None
+            t = place[0]
+            ends = [nodes.get(None)] if t is None else [nodes.get(t[0]), nodes.get(t[2])]
+            known = [end for end in ends if end is not None]
+            if len(known) < len(ends) or not isinstance(t, tuple | None):
+                return np.zeros(len(self._given), np.int64)
+            return np.stack(known, axis=1) if len(known) > 1 else known[0]
+
+        attributes = {}
+        for place, attribute in sample.attributes.items():
+            rows = np.diff(self._offsets[place])
+            rows = rows if self._ids is None else rows[self._ids]
+            attributes[place] = replace(attribute, rows=rows, shifts=shifts(place), value=attribute.value[:0])
+        where = _Numbered(len(self._given))
+        return replace(sample, attributes=attributes, nodes=nodes, where=where)
+
+    def sizes(self) -> GraphSizes:
+        """Return the sizes, from the slices."""
+        from dgl_tuplepack.graphs.pyg.structure import types_of
+
+        types = types_of(self._structure, self.levels or {})
+        counts = self._structure.counts(types)
+        return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """Return runs of the collated tensors; of a subset, gathered rows. All graphs tell the levels of attributes."""
+        from dgl_tuplepack.graphs.pyg.items import block_of
+        from dgl_tuplepack.graphs.pyg.levels import learnt
+
+        learnt_schema = learnt(self._structure, self.levels or {}, True, self.indices)
+        self.schema = learnt_schema.with_declared(None, self.indices)
+        self.own_indices = self.schema.indices
+        # Refuses a sample that PyG shifts otherwise.
+        block_of(self.schema, self._sample)
+        return self._runs(self.schema)
+
+    def _runs(self, schema: Schema) -> Iterator[GraphBlock]:
+        from dgl_tuplepack.graphs.pyg.items import block_of
+
+        whole = self._structure
+        for first in range(0, len(self._given), _GRAPHS):
+            run = slice(first, min(first + _GRAPHS, len(self._given)))
+            attributes = {
+                place: replace(
+                    attribute, rows=attribute.rows[run], value=self._values(place, attribute.dim, run),
+                    shifts=None if attribute.shifts is None else attribute.shifts[run],
+                )
+                for place, attribute in whole.attributes.items()
+            }  # fmt: skip
+            nodes = {t: None if counts is None else counts[run] for t, counts in whole.nodes.items()}
+            where = [f"item {i}" for i in range(run.start, run.stop)]
+            yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
+
+    def _values(self, place: Place, dim: int | None, run: slice) -> Tensor:
+        """Return the rows of an attribute of a run of the graphs."""
+        value: Tensor = self._storages[place[0]][place[1]]
+        offsets = self._offsets[place]
+        rows = value.movedim(dim, 0) if dim else value
+        if self._ids is None:
+            return rows[int(offsets[run.start]) : int(offsets[run.stop])]
+        ids = self._ids[run]
+        first, lengths = offsets[ids], offsets[ids + 1] - offsets[ids]
+        before = np.cumsum(lengths) - lengths
+        return rows[torch.from_numpy(np.repeat(first - before, lengths) + np.arange(lengths.sum()))]
+
+
+def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
+    """Return the dataset that holds all graphs, and the ids of those in `given`; None if it is something else."""
+    base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
+    subset = sys.modules["torch.utils.data"].Subset
+    if type(given) is subset:
+        inner = _in_memory(given.dataset)
+        if inner is None:
+            return None
+        try:
+            chosen = np.asarray(given.indices, np.int64).reshape(-1)
+            number = len(given.dataset)
+        except (TypeError, ValueError):
+            return None
+        if len(chosen) and not -number <= chosen.min() <= chosen.max() < number:
+            return None
+        chosen = np.where(chosen < 0, chosen + number, chosen)
+        return inner[0], chosen if inner[1] is None else inner[1][chosen]
+    if not isinstance(given, base) or any(getattr(type(given), name) is not getattr(base, name) for name in _OWN):
+        return None
+    has_slices = given.slices and isinstance(given.slices, Mapping)
+    if given.transform is not None or not has_slices or not _is_plain(_data_of(given)):
+        return None
+    ids = given.indices()
+    return given, None if ids == range(given.len()) else np.asarray(ids, np.int64).reshape(-1)
+
+
+def _data_of(dataset: Any) -> Any:
+    """Return the collated graph of a dataset."""
+    with warnings.catch_warnings():
+        # PyG recommends the graphs instead; here their rows are taken by the slices, as it does itself.
+        warnings.simplefilter("ignore")
+        return dataset.data
+
+
+def _is_plain(data: Any) -> bool:
+    """Whether graphs are joined by PyG's own rules, and rows of attributes tell their numbers of nodes."""
+    if not is_pyg(data):
+        return False
+    from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of
+
+    storages = [storage for _, storage in storages_of(data) if hasattr(type(storage), "can_infer_num_nodes")]
+    return follows_pyg(type(data)) and all(NUMBER not in s or NODE_KEYS & {*s.keys()} for s in storages)
+
+
+class _Numbered(list[str]):
+    """What messages call the graphs; a list of a million names would take longer than all else."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, i: Any) -> Any:
+        return f"item {i}"

@@ -1,0 +1,130 @@
+"""What stands beside the graph in an item of a `PackedDataset`, and its masks once packs are batched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import key_of
+from dgl_tuplepack.graphs.named import by_name, is_graph, located_types, names_of
+from dgl_tuplepack.nn.masks import RowMask
+from dgl_tuplepack.batches.tensors import named_row_masks
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+
+class PackLabels(NamedTuple):
+    """Labels of the G graph slots of a pack, and which of the slots are real; of p packs after DGL's collate.
+
+    Attributes
+    ----------
+    values
+        Labels ``[G, ...]``, or a dict of them by name, without entries where graphs have no label. After collate,
+        ``[p, G, ...]``.
+    graph_mask
+        Bool ``[G]``, True = real; after collate ``[p, G]``.
+    graph_ids
+        int64 ``[G]``, positions in the source, -1 in padding; after collate ``[p, G]``.
+    """
+
+    values: Tensor | dict[str, Tensor]
+    graph_mask: Tensor
+    graph_ids: Tensor
+
+
+class FlatPacks(NamedTuple):
+    """Masks and labels of a batch of p packs, with one row for each slot of its graph; made by `flatten_packs`.
+
+    ``tp.nn.masked`` takes it. Entries are those of `PaddedBatch`; `labels` is an empty dict if graphs have no label.
+    """
+
+    labels: Tensor | dict[str, Tensor]
+    node_mask: Any
+    edge_mask: Any
+    graph_mask: Tensor
+    graph_ids: Tensor
+    graph_names: tuple[str, ...] = ()
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks by the names of components: what ``tp.nn.masked(flat)`` reads."""
+        return named_row_masks(self.node_mask, self.edge_mask, self.graph_mask, bool(self.graph_names))
+
+
+def flatten_packs(graph: DGLGraph | Mapping[str, DGLGraph], labels: PackLabels) -> FlatPacks:
+    """Return the masks of a batch of a `PackedDataset`, and its labels, with one row for each slot of the graph.
+
+    Call it before the graph is changed: DGL forgets which nodes belong to which graph when edges are added, for example
+    by `dgl.add_self_loop`.
+
+    Parameters
+    ----------
+    graph, labels
+        What a loader of a `PackedDataset` gives, or an item of the dataset; a dict of named graphs for the graph.
+
+    Returns
+    -------
+    FlatPacks
+        Tensors on the device of the graph.
+
+    Raises
+    ------
+    SchemaError
+        The two are not a graph and `PackLabels`, or not of one batch.
+
+    Examples
+    --------
+    >>> import dgl
+    >>> from dgl_tuplepack import Limits, PackedDataset
+    >>> packed = PackedDataset([(dgl.graph(([0, 1], [1, 0])), 3), (dgl.graph(([], []), num_nodes=1), 4)], Limits(3, 2))
+    >>> flat = flatten_packs(*packed[0])
+    >>> flat.labels, flat.node_mask, flat.edge_mask
+    (tensor([3, 4, 0]), tensor([ True,  True,  True, False]), tensor([True, True]))
+    """
+    graphs = by_name(graph)
+    if not all(map(is_graph, graphs.values())) or not isinstance(labels, PackLabels):
+        raise SchemaError(
+            f"flatten_packs takes a DGLGraph and PackLabels, but got {type(graph).__name__} and {shown(labels)}; give "
+            "the two parts of an item of a PackedDataset, or of a batch of them by DGL's collate."
+        )
+    slots = labels.graph_mask.numel()
+    sizes = [each.batch_size for each in graphs.values() if each.batch_size != slots]
+    if sizes:
+        raise SchemaError(
+            f"the graph holds {sizes[0]} graphs, but the labels are for {slots}; give both parts of one batch, "
+            "before the graph is changed: DGL forgets the graphs in it when nodes or edges are added or removed."
+        )
+
+    def flat(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: flat(inner) for name, inner in values.items()}
+        return values.reshape(slots, *values.shape[labels.graph_mask.ndim :]).to(device)
+
+    device = next(iter(graphs.values())).device
+    mask = flat(labels.graph_mask)
+    nodes, edges = {}, {}
+    for t, each, own in located_types(graph):
+        if isinstance(t, str):
+            nodes[t] = _spread(mask, each.batch_num_nodes(own), each.num_nodes(own))
+        else:
+            key = t if names_of(graph) == () else key_of(t)
+            edges[key] = _spread(mask, each.batch_num_edges(own), each.num_edges(own))
+    one = len(nodes) == len(edges) == 1 and "" in graphs
+    return FlatPacks(
+        labels=flat(labels.values),
+        node_mask=next(iter(nodes.values())) if one else nodes,
+        edge_mask=next(iter(edges.values())) if one else edges,
+        graph_mask=mask,
+        graph_ids=flat(labels.graph_ids),
+        graph_names=names_of(graph),
+    )
+
+
+def _spread(mask: Tensor, counts: Tensor, total: int) -> Tensor:
+    """Return the mask of all nodes (edges), given how many of them each slot of the graphs has."""
+    return torch.repeat_interleave(mask, counts, output_size=total)

@@ -1,0 +1,71 @@
+"""For scripts of PyG: its loader, with whole batches of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch_geometric.loader
+
+from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
+from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
+
+__all__ = ["DataLoader"]
+
+
+class DataLoader(torch_geometric.loader.DataLoader):  # type: ignore[misc]
+    """`torch_geometric.loader.DataLoader`, which makes batches of a store many times as fast.
+
+    Batches, their order and the random numbers used are those of PyG's loader on the same graphs. Any dataset works;
+    only stores, their subsets (also `torch.utils.data.Subset`) and ``store.batched(framework="pyg")`` are faster.
+
+    Parameters
+    ----------
+    dataset
+        A store, or any dataset that PyG's loader accepts.
+    batch_size, shuffle
+        As in PyG's loader.
+    follow_batch
+        Names of attributes that get batch vectors, ``NAME_batch`` and ``NAME_ptr``.
+    exclude_keys
+        Names of attributes that batches lack.
+    **kwargs
+        Arguments of `torch.utils.data.DataLoader`.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> from torch_geometric.data import Data
+    >>> import dgl_tuplepack as tp
+    >>> graphs = [Data(x=torch.rand(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]])) for _ in range(5)]
+    >>> store = tp.GraphStore.write(tempfile.mkdtemp(), graphs)
+    >>> [batch.num_graphs for batch in tp.pyg.DataLoader(store, batch_size=2, shuffle=True)]
+    [2, 2, 1]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool = False,
+        follow_batch: Sequence[str] | None = None,
+        exclude_keys: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        given, view = given_and_view(dataset, "pyg")
+        if view is not None:
+            given = WholeBatches(given, view)
+        super().__init__(given, batch_size, shuffle, follow_batch, exclude_keys, **kwargs)
+        if view is not None:
+            self.collate_fn = _AsCollated(follow_batch or (), exclude_keys or ())
+
+
+class _AsCollated:
+    """Give a whole batch what PyG's collate would, and leave a single graph as it is."""
+
+    def __init__(self, follow: Sequence[str], exclude: Sequence[str]) -> None:
+        self.follow, self.exclude = tuple(follow), tuple(exclude)
+
+    def __call__(self, batch: Any) -> Any:
+        needed = isinstance(batch, PygBatch) and (self.follow or self.exclude)
+        return follow_and_exclude(batch, self.follow, self.exclude) if needed else batch

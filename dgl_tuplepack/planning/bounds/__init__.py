@@ -1,0 +1,134 @@
+"""Lower bounds on the number of packs."""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import OVERSIZE, choice
+from dgl_tuplepack.planning.bounds.effort import Effort, check_effort, work_of
+from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, as_instance, projected
+from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP, starting_point
+from dgl_tuplepack.planning.bounds.pricing import Priced, pricing_work
+from dgl_tuplepack.planning.bounds.quick import quick_bound
+from dgl_tuplepack.errors import LimitsError
+from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.planning.sizes import GraphSizes
+
+_MOST_LP_CLASSES = 3000
+
+
+def lower_bound(
+    histogram: SizeHistogram | GraphSizes, limits: Limits, effort: float = 1.0, time_limit: float | None = None
+) -> int:
+    """Return a number of packs that every plan within `limits` needs.
+
+    The largest of: content / limit of each component and graphs / cap, rounded up; bounds from large graphs
+    (Martello & Toth, Caprara & Toth); maximal dual feasible functions; and the pattern LP by column generation.
+
+    Parameters
+    ----------
+    histogram
+        What is to be packed.
+    limits
+        Inclusive maxima of one pack.
+    effort
+        Work allowed: 1 is a few seconds' worth at most; 0 allows only the bounds in closed form.
+    time_limit
+        Seconds after which to stop as well; the bound known by then is valid too.
+
+    Raises
+    ------
+    SizesError
+        The histogram is empty, or sizes are malformed.
+    LimitsError
+        The limits are for other components than the histogram.
+    GraphTooLargeError
+        A size exceeds the limits, so no plan exists.
+    MethodError
+        The effort or the time limit is not a number >= 0.
+
+    Notes
+    -----
+    Every bound is evaluated in exact integer arithmetic, including those from floating-point duals. Time O(C log C k)
+    in closed form; see `pattern_lp` for the rest.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import load_example
+    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(nodes=222, edges=502)
+    >>> lower_bound(histogram, limits, effort=0), lower_bound(histogram, limits)
+    (3743, 3744)
+    """
+    check_effort(effort, time_limit)
+    histogram = as_histogram(histogram)
+    limits = as_limits(limits).filled(histogram.components, histogram.totals())
+    check_sizes(histogram, limits)
+    instance = as_instance(histogram, limits)
+    bound = quick_bound(instance)
+    if effort > 0:
+        deadline = None if time_limit is None else time.monotonic() + time_limit
+        allowed = Effort(work_of(effort, len(histogram)), deadline)
+        bound, points = lifted_bound(instance, bound, histogram.num_graphs, allowed)
+        for relaxation, point in points[:1]:
+            classes = len(relaxation.instance.counts)
+            if classes <= _MOST_LP_CLASSES:
+                program = PatternLP(np.zeros((0, classes), dtype=np.int64), point)
+                program.solve(histogram.num_graphs, allowed)
+                bound = max(bound, program.bound)
+    return bound
+
+
+def lifted_bound(
+    instance: Instance, bound: int, target: int, effort: Effort
+) -> tuple[int, list[tuple[Relaxation, Priced]]]:
+    """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best first.
+
+    A relaxation heeds all components, a pair or a single one; it is left out where its table would have too many
+    cells. It stops early once the bound reaches `target`.
+    """
+    every = range(len(instance.limits))
+    columns = [list(every)]
+    columns += [[a, b] for a in every for b in range(a)] if len(every) > 2 else []
+    columns += [[a] for a in every] if len(every) > 1 else []
+    points: list[tuple[Relaxation, Priced]] = []
+    for chosen in columns:
+        relaxation = projected(instance, chosen)
+        work = 2 * len(chosen) * pricing_work(relaxation.instance)
+        if bound >= target or work > effort.left // 4 or effort.exhausted:
+            continue
+        point = starting_point(relaxation.instance, effort)
+        points.append((relaxation, point))
+        bound = max(bound, point.bound)
+    points.sort(key=lambda pair: -pair[1].exact)
+    return bound, points
+
+
+def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
+    """Refuse size classes that exceed the limits with a GraphTooLargeError that names graphs if known, else sizes."""
+    classes = GraphSizes(histogram.sizes, histogram.components)
+    if histogram.graph_classes is not None and not limits.fits(classes).all():
+        limits.check(classes.take(histogram.graph_classes))
+    limits.check(classes, counts=histogram.counts)
+
+
+def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
+    """Return the histogram without the graphs that exceed the limits on their own, and the number of those graphs.
+
+    They are left out, with a warning, if `oversize` is "drop"; a GraphTooLargeError if it is "error", or if no graph is
+    left.
+    """
+    choice("oversize", oversize, OVERSIZE, LimitsError)
+    fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
+    if oversize == "error" or not fits.any():
+        check_sizes(histogram, limits)
+    if fits.all():
+        return histogram, 0
+    kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
+    dropped = histogram.num_graphs - kept.num_graphs
+    # Blame the caller of `search_limits` or `write_report`.
+    warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
+    return kept, dropped

@@ -1,0 +1,55 @@
+"""How much longer a search may continue: counted work, and a deadline if the caller gives one."""
+
+from __future__ import annotations
+
+import time
+
+from dgl_tuplepack._core.checks import real_number
+from dgl_tuplepack.errors import MethodError
+
+# In work units; one is a step of a search, or as many elementary operations (about ten nanoseconds).
+SLICE = 2_000_000
+
+
+class Effort:
+    """The work that a search may still do.
+
+    A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search decides
+    by what is left of its portion; the whole only stops it. So a search with a larger whole takes the same steps, and
+    more. `deadline` is the ``time.monotonic()`` at which to stop as well.
+    """
+
+    def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
+        self.left = work
+        self._deadline = deadline
+        self._whole = whole
+
+    def spend(self, work: int) -> None:
+        """Count work done."""
+        self.left -= work
+        if self._whole is not None:
+            self._whole.spend(work)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the search should stop."""
+        late = self._deadline is not None and time.monotonic() >= self._deadline
+        return self.left <= 0 or late or (self._whole is not None and self._whole.exhausted)
+
+    def portion(self, work: int) -> Effort:
+        """Return a portion of this effort, with an allowance of `work`."""
+        return Effort(work, whole=self)
+
+
+def check_effort(effort: object, time_limit: object) -> None:
+    """Refuse with a MethodError what is not a finite number >= 0; a time limit may be None."""
+    real_number("the effort", effort, least=0, hint="1 is the default of pack.", error=MethodError)
+    if time_limit is not None:
+        hint = "give seconds, or None for no time limit."
+        real_number("the time limit", time_limit, least=0, hint=hint, error=MethodError)
+
+
+def work_of(effort: float, classes: int) -> int:
+    """Return the work units of an effort for a number of size classes; an effort of 1 takes a few seconds at most."""
+    usual = min(40_000_000 + 150_000 * classes, 400_000_000)
+    return int(min(effort, 1e9) * usual)

@@ -1,0 +1,131 @@
+"""The instance that algorithms work on: integers, the cap a component, and only components that decide packings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A vector packing problem: C size classes of d components, d >= 1, without a separate cap on graphs."""
+
+    # int64 [C, d], each within `limits`.
+    sizes: IntArray
+    # int64 [C], >= 1.
+    counts: IntArray
+    # int64 [d].
+    limits: IntArray
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs of all classes."""
+        return exact_sum(self.counts)
+
+    def totals(self) -> list[int]:
+        """Exact sum over all graphs of each component."""
+        return [exact_sum(column, self.counts) for column in self.sizes.T]
+
+    def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
+        """Return an instance of other `counts` ``[C]``, without classes of 0 graphs, and the classes that it has."""
+        classes = np.flatnonzero(counts)
+        return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
+
+
+def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
+    """Return the instance that has the packings of a histogram within (aligned) limits, and its classes in order.
+
+    The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component whose limit
+    follows from that of another one is left out.
+    """
+    sizes, maxima = histogram.sizes, limits.array
+    if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
+        sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
+        maxima = np.append(maxima, limits.graphs)
+    # The last total is that of the cap's component, where there is one.
+    totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
+    keep = _binding(sizes, maxima, totals)
+    return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
+
+
+def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
+    """Return an upper bound on the graphs of one pack: as many as fit into one component, smallest first."""
+    most = histogram.num_graphs
+    for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
+        order = np.argsort(column, kind="stable")
+        values, counts = column[order], histogram.counts[order]
+        # Sums fit int64, as the totals of a histogram do.
+        filled = np.cumsum(values * counts)
+        whole = int(np.searchsorted(filled, limit, side="right"))
+        if whole < len(values):
+            left = limit - (int(filled[whole - 1]) if whole else 0)
+            most = min(most, exact_sum(counts[:whole]) + left // int(values[whole]))
+    return most
+
+
+def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
+    """Return the components that can decide whether graphs fit together; at least one."""
+    kept = list(range(len(maxima)))
+    for column in reversed(range(len(maxima))):
+        if len(kept) > 1 and (
+            totals[column] <= maxima[column]
+            or any(_implies(sizes, maxima, other, column) for other in kept if other != column)
+        ):
+            kept.remove(column)
+    return kept
+
+
+def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
+    """Whether the limit of `column` implies that of `other`: no graph takes a larger share of the latter."""
+    ours, theirs = int(maxima[column]), int(maxima[other])
+    if ours * theirs <= INT64_MAX:
+        return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
+    return all(b * ours <= a * theirs for a, b in sizes[:, [column, other]].tolist())
+
+
+def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
+    """Return the packs that the total of each component fills (approximately), float64 ``[d]``."""
+    return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxation:
+    """An instance that needs no more packs than another one: every packing of that one is a packing of it."""
+
+    # Has its own size classes.
+    instance: Instance
+    # The class in `instance` of each class of the other one, int64 [C]; -1 for graphs that are left out.
+    rows: IntArray
+    # Whether it heeds all components, so that its packings are packings of the other instance too.
+    whole: bool
+
+
+def projected(instance: Instance, columns: list[int]) -> Relaxation:
+    """Return the relaxation that heeds only some components; graphs of size 0 are left out and equal sizes merged."""
+    sizes = instance.sizes[:, columns]
+    present = sizes.any(axis=1)
+    rows = np.full(len(sizes), -1, dtype=np.int64)
+    if not present.any():
+        ones = np.ones(1, dtype=np.int64)
+        return Relaxation(Instance(ones[:, None], ones, ones), rows, whole=False)
+    distinct, members = np.unique(sizes[present], axis=0, return_inverse=True)
+    rows[present] = members.reshape(-1)
+    counts = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(counts, rows[present], instance.counts[present])
+    limits = np.ascontiguousarray(instance.limits[columns])
+    common = np.maximum(np.gcd.reduce(distinct, axis=0), 1)
+    merged = Instance(np.ascontiguousarray(distinct // common), counts, limits // common)
+    return Relaxation(merged, rows, whole=set(columns) == set(range(len(instance.limits))))
+
+
+def needed_packs(instance: Instance) -> int:
+    """Return the continuous bound: the largest content / limit of all components, rounded up."""
+    totals = instance.totals()
+    limits: list[int] = instance.limits.tolist()
+    return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

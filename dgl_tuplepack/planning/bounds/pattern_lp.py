@@ -1,0 +1,174 @@
+"""The pattern LP by column generation: a bound that is valid whenever it stops, and patterns worth repeating."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import highspy
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, lifted, price
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+_COLUMNS_PER_ROUND = 200
+# Work of the simplex method for each row: of a round, and of an iteration. It runs in slices of few iterations.
+_WORK_PER_ROW = 1500
+_WORK_PER_PIVOT = 40
+_PIVOTS = 400
+_TOLERANCE = 1e-7
+# Values of the solver's option "simplex_strategy".
+_DUAL, _PRIMAL = 1, 4
+
+
+class PatternLP:
+    """Minimise the packs of fractional patterns that hold every graph at least once.
+
+    It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
+
+    Duals are smoothed towards those of the best bound so far, since those of the restricted LP jump about.
+    Each round prices once or a few times and solves an LP of C rows, warm.
+
+    Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
+    1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
+    """
+
+    def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
+        self.instance = instance = centre.instance
+        self._price = pricing
+        # With a table, solutions are rounded, and vertices of the dual method are better for that; else speed counts.
+        self._hurry = pricing is not price
+        self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
+        self.bound = centre.bound
+        self.value = math.inf
+        self.converged = False
+        self._repeats = np.zeros(0)
+        self._columns: list[IntArray] = []
+        self._centre = centre.scaled
+        self._exact = centre.exact
+        self._scale = _scale(centre.exact)
+        self._solver = self._new_solver()
+        self._add(np.diag(_most_alone(instance)))
+        self._add(columns)
+        self._add(centre.contents(centre.scaled * (1 + 1e-6), self._at_once))
+
+    def _new_solver(self) -> Any:
+        solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        for option, value in (
+            ("output_flag", False),
+            ("threads", 1),
+            ("presolve", "off"),
+            ("random_seed", 0),
+            ("simplex_iteration_limit", _PIVOTS),
+        ):
+            solver.setOptionValue(option, value)
+        rows = len(self.instance.counts)
+        none = np.zeros(0)
+        solver.addRows(
+            rows, self.instance.counts / self._scale, np.full(rows, highspy.kHighsInf),
+            0, np.zeros(rows, dtype=np.int32), none.astype(np.int32), none,
+        )  # fmt: skip
+        return solver
+
+    def _add(self, columns: IntArray) -> None:
+        if not len(columns):
+            return
+        rows, classes = np.nonzero(columns)
+        starts = np.searchsorted(rows, np.arange(len(columns))).astype(np.int32)
+        self._solver.addCols(
+            len(columns), np.ones(len(columns)), np.zeros(len(columns)), np.full(len(columns), highspy.kHighsInf),
+            len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
+        )  # fmt: skip
+        self._columns.append(columns)
+        # The last basis stays primal feasible, so that the simplex method continues from it.
+        if self._hurry:
+            self._solver.setOptionValue("simplex_strategy", _PRIMAL)
+
+    def restrict(self, counts: IntArray) -> None:
+        """Require other numbers of graphs, >= 0; columns and duals stay."""
+        self.instance = replace(self.instance, counts=counts)
+        self._exact = float(counts @ self._centre)
+        self._scale = _scale(self._exact)
+        rows = np.arange(len(counts), dtype=np.int32)
+        self._solver.changeRowsBounds(
+            len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
+        )  # fmt: skip
+        # The last basis stays dual feasible.
+        self._solver.setOptionValue("simplex_strategy", _DUAL)
+        self.bound, self.value, self.converged = 0, math.inf, False
+
+    def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
+        """Continue until the bound reaches `target`, cannot rise any more, or the effort is used up.
+
+        It also ends where `enough` fractional packs hold every graph.
+        """
+        rows = len(self.instance.counts)
+        while not effort.exhausted and self.bound < target and not self.converged:
+            if not self._solved(effort):
+                break
+            self.value = self._solver.getInfo().objective_function_value * self._scale
+            if self.value <= enough + _TOLERANCE:
+                break
+            duals = np.clip(np.array(self._solver.getSolution().row_dual), 0.0, 1.0)
+            if math.ceil(self.value - _TOLERANCE * max(1.0, self.value)) <= self.bound:
+                self.converged = True
+                break
+            new = self._priced_columns(duals, effort)
+            self.converged = not len(new)
+            self._add(new)
+            effort.spend(rows * len(new))
+
+    def _solved(self, effort: Effort) -> bool:
+        """Solve the LP of the columns so far, in slices; False if the effort did not suffice."""
+        rows = len(self.instance.counts)
+        while True:
+            self._solver.run()
+            pivots = self._solver.getInfo().simplex_iteration_count
+            effort.spend(rows * (_WORK_PER_ROW + _WORK_PER_PIVOT * max(0, pivots)))
+            if self._solver.getModelStatus() != highspy.HighsModelStatus.kIterationLimit:
+                break
+            if effort.exhausted:
+                return False
+        if self._solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+            return False
+        self._repeats = np.maximum(np.array(self._solver.getSolution().col_value) * self._scale, 0.0)
+        return True
+
+    def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
+        """Return columns that the LP lacks; smoothing decreases where it hides them."""
+        for smoothing in (0.5, 0.2, 0.0):
+            priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
+            if priced.exact > self._exact:
+                self._exact, self._centre = priced.exact, priced.scaled
+            self.bound = max(self.bound, priced.bound)
+            new = priced.contents(duals, self._at_once)
+            if len(new):
+                return new
+        return new
+
+    def solution(self) -> tuple[IntArray, FloatArray]:
+        """Return the patterns of the last LP solved, int64 ``[M, C]``, and their packs, float64 ``[M]``; M may be 0."""
+        columns = np.concatenate(self._columns)[: len(self._repeats)]
+        used = np.flatnonzero(self._repeats > _TOLERANCE)
+        return columns[used], self._repeats[used]
+
+
+def _scale(packs: float) -> float:
+    """Return what large counts are divided by, since the solver works with absolute tolerances."""
+    return max(1.0, packs / 1e4)
+
+
+def starting_point(instance: Instance, effort: Effort) -> Tabulated:
+    """Return the best of the duals that are linear in one component, each lifted: see `lifted`."""
+    shares = (instance.sizes / instance.limits).T
+    return max((lifted(price(instance, duals, effort), effort) for duals in shares), key=lambda priced: priced.exact)
+
+
+def _most_alone(instance: Instance) -> IntArray:
+    """Return the most graphs of each class that one pack can hold, int64 ``[C]``."""
+    sizes = np.maximum(instance.sizes, 1)
+    alone = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
+    return np.asarray(np.minimum(alone, instance.counts), dtype=np.int64)

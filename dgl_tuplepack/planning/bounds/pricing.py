@@ -1,0 +1,145 @@
+"""Pricing for the pattern LP: exact integer duals, the bound they prove, and patterns worth adding."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack._core.kernels.knapsack import best_content, fill_table, lift_values, values_with
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
+
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are refused for packs of more than
+# 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
+SHIFT = 40
+
+# Cells of a table that pricing may use (128 MiB), and cells updated between two looks at the clock (some 20 ms).
+MOST_CELLS = 1 << 24
+_SLICE_CELLS = 1 << 26
+
+# Cells updated for one unit of work.
+_CELLS_PER_WORK = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Priced(ABC):
+    """Duals of an instance, the bound that they prove, and patterns for them."""
+
+    instance: Instance
+    # Worth of a graph of each class in units of 2**-SHIFT, int64 [C].
+    duals: IntArray
+    # No pack is worth more; 0 where that is not known.
+    most: int
+
+    @property
+    def exact(self) -> float:
+        """Packs that the duals prove to be needed, before rounding up (approximately)."""
+        return exact_sum(self.duals, self.instance.counts) / self.most if self.most else 0.0
+
+    @property
+    def bound(self) -> int:
+        """Packs that the duals prove to be needed."""
+        return -(-exact_sum(self.duals, self.instance.counts) // self.most) if self.most else 0
+
+    @property
+    def scaled(self) -> FloatArray:
+        """The duals, scaled so that the best pack is worth 1."""
+        return self.duals / max(self.most, 1)
+
+    @abstractmethod
+    def contents(self, duals: FloatArray, most: int) -> IntArray:
+        """Return up to `most` patterns worth more than 1 under `duals`, int64 ``[M, C]``."""
+
+
+# Prices duals in 0..1 (clipped to that), and counts the work.
+Pricing = Callable[[Instance, FloatArray, Effort], Priced]
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(Priced):
+    """Duals priced by a table of the largest worth for every room, see ``kernels.knapsack``."""
+
+    table: IntArray
+
+    def contents(self, duals: FloatArray, most: int) -> IntArray:
+        """Return best packs, each with a class that is not in those before."""
+        instance = self.instance
+        values = values_with(self.table, instance.sizes, self.duals, instance.limits)
+        covered = np.zeros(len(values), dtype=np.bool_)
+        rows: list[IntArray] = []
+        for row in np.argsort(-values, kind="stable").tolist():
+            if len(rows) == most:
+                break
+            if not covered[row]:
+                content = np.zeros(len(values), dtype=np.int64)
+                best_content(self.table, instance.sizes, self.duals, instance.limits, row, content)
+                if float(content @ duals) > 1 + 1e-7:
+                    covered |= content > 0
+                    rows.append(content)
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(values))
+
+
+def as_integers(duals: FloatArray) -> IntArray:
+    """Return duals in 0..1 in units of ``2**-SHIFT``, rounded down."""
+    return np.floor(np.ldexp(np.clip(np.nan_to_num(duals), 0.0, 1.0), SHIFT)).astype(np.int64)
+
+
+def pricing_work(instance: Instance) -> int:
+    """Return the work of pricing an instance once; more than any effort where the table would be too large.
+
+    Every class needs a component of at least 1, so that a table of few cells means packs of few graphs.
+    """
+    cells = _cells(instance)
+    if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
+        return 1 << 62
+    return cells * len(instance.counts) // _CELLS_PER_WORK + cells
+
+
+def _cells(instance: Instance) -> int:
+    limits: list[int] = instance.limits.tolist()
+    return math.prod(limit + 1 for limit in limits)
+
+
+def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
+    """Find the packs that are worth most by a table, and with them the bound that the duals prove.
+
+    The duals are rounded down to integers and everything after is exact: if no pack is worth more than z, P packs
+    are worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells) with one cell for each room.
+
+    Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
+    problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
+    the knapsack.
+    """
+    effort.spend(pricing_work(instance))
+    values = as_integers(duals)
+    table = np.zeros(_cells(instance), dtype=np.int64)
+    at_once = max(1, _SLICE_CELLS // len(table))
+    worthy = np.flatnonzero(values)
+    sizes, worth = np.ascontiguousarray(instance.sizes[worthy]), np.ascontiguousarray(values[worthy])
+    for first in range(0, len(worthy), at_once):
+        fill_table(table, sizes, worth, instance.limits, first, min(first + at_once, len(worthy)))
+    return Tabulated(instance, values, max(int(table[-1]), 1), table)
+
+
+def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
+    """Raise duals one after the other, hardest classes first, as far as no pack becomes worth more than the best.
+
+    A class that no pack can hold without waste is charged for that waste. Time O(C cells), exact.
+
+    Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
+    applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier
+    & Neron 2007, restricted to the sizes that occur.
+    """
+    instance, values, table = priced.instance, priced.duals.copy(), priced.table.copy()
+    effort.spend(pricing_work(instance))
+    order = np.argsort(-(instance.sizes / instance.limits).max(axis=1), kind="stable")
+    at_once = max(1, _SLICE_CELLS // len(table))
+    for first in range(0, len(order), at_once):
+        last = min(first + at_once, len(order))
+        lift_values(table, instance.sizes, values, instance.limits, order, first, last)
+    return Tabulated(instance, values, max(int(table[-1]), 1), table)

@@ -1,0 +1,167 @@
+"""Shape buckets: two to four limits, each at least as large as the one before, for batches of several static shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack.errors import LimitsError
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.planning.sizes import BoolArray, GraphSizes, IntArray
+
+FEWEST, MOST = 2, 4
+
+
+class Buckets(tuple[Limits, ...]):
+    """Two to four limits of the same components, the smallest first; `LimitsError` for others.
+
+    Each limit, and the cap on graphs, is at least that of the shape before, and one of them is larger.
+
+    Examples
+    --------
+    >>> buckets = Buckets([Limits(nodes=100, edges=220), Limits(nodes=222, edges=502)])
+    >>> buckets.largest, buckets.smallest_for([[100, 200], [101, 200]], [1, 1]).tolist()
+    (Limits(nodes=222, edges=502, graphs=None), [0, 1])
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, limits: Sequence[Limits]) -> Buckets:
+        """Check the limits."""
+        buckets = super().__new__(cls, map(as_limits, limits))
+        if not FEWEST <= len(buckets) <= MOST:
+            raise LimitsError(
+                f"there can be {FEWEST} to {MOST} limits, but {len(buckets)} were given; give Limits for one shape, or "
+                "[small, large]."
+            )
+        for lower, upper in pairwise(buckets):
+            if lower.components != upper.components:
+                raise LimitsError(
+                    f"limits for {list(lower.components)} are followed by limits for {list(upper.components)}; give "
+                    "the same components, in the same order, in all of them."
+                )
+            below, above = _bounds(lower), _bounds(upper)
+            if below == above or any(a > b for a, b in zip(below, above, strict=True)):
+                raise LimitsError(
+                    f"limits of several shapes ascend, but {lower!r} are followed by {upper!r}; let every limit, and "
+                    "the cap on graphs, be at least that of the limits before, and one of them larger."
+                )
+        return buckets
+
+    def __getnewargs__(self) -> tuple[list[Limits]]:
+        return ([*self],)
+
+    @property
+    def largest(self) -> Limits:
+        """The last limits, which hold every graph."""
+        return self[-1]
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of the components."""
+        return self.largest.components
+
+    def aligned(self, components: Sequence[str]) -> Buckets:
+        """The same limits in the order, and under the names, of `components`; see `Limits.aligned`."""
+        return Buckets([limits.aligned(components) for limits in self])
+
+    def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Buckets:
+        """Like `aligned`, but limits without any limit on edges get those of `fill`; see `Limits.filled`."""
+        return Buckets([limits.filled(components, fill) for limits in self])
+
+    def fits(self, sizes: GraphSizes | Any) -> BoolArray:
+        """Whether each graph alone stays inside the largest limits, bool ``[N]``."""
+        return self.largest.fits(sizes)
+
+    def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
+        """Refuse graphs that exceed the largest limits; see `Limits.check`."""
+        self.largest.check(sizes, counts)
+
+    def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
+        """Return the number of the smallest limits for each content, int64 ``[Q, k]``, of ``[Q]`` graphs.
+
+        Each of them must be within the largest limits.
+        """
+        found, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
+        rows = np.asarray(contents, dtype=np.int64)
+        for limits in self[:-1]:
+            most = INT64_MAX if limits.graphs is None else limits.graphs
+            # Limits ascend, so what exceeds these exceeds all before them.
+            found += (rows > limits.array).any(axis=1) | (of_graphs > most)
+        return found
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data for JSON."""
+        return [limits.to_dict() for limits in self]
+
+    def __repr__(self) -> str:
+        return f"({', '.join(map(repr, self))})"
+
+
+# What batches may be limited to: one shape, or several.
+Shapes = Limits | Sequence[Limits]
+
+
+def as_shapes(limits: object) -> Limits | Buckets:
+    """Return limits of one shape as they are, and a list of limits as `Buckets`; refuse anything else."""
+    if isinstance(limits, Buckets):
+        return limits
+    if isinstance(limits, list | tuple) and any(isinstance(each, Limits) for each in limits):
+        return Buckets(limits)
+    return as_limits(limits)
+
+
+def all_of(limits: Limits | Buckets) -> tuple[Limits, ...]:
+    """Return the limits of every shape, the smallest first."""
+    return limits if isinstance(limits, Buckets) else (limits,)
+
+
+def shapes_from_dict(document: Any) -> Limits | Buckets:
+    """Inverse of `to_dict` of limits of one or several shapes."""
+    return Buckets(list(map(Limits.from_dict, document))) if isinstance(document, list) else Limits.from_dict(document)
+
+
+def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
+    """Batches of an epoch of one shape, equal on all ranks."""
+    return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
+
+
+def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
+    """Return the steps of each shape, given its number of packs; see `promotions`."""
+    number = [*packs]
+    for shape, target, moved in promotions(packs, packs_per_step, drop_last):
+        number[shape] -= moved
+        number[target] += moved
+    return [num_steps(each, packs_per_step, drop_last) for each in number]
+
+
+def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
+    """Return the shapes whose last packs move, in order, the shape that they move to, and how many do.
+
+    Packs that do not fill a step move where that saves a step: to the next larger shape in whose last step they fit.
+    With `drop_last` they always move to the next larger shape, together with those of a whole step where larger packs
+    would not fill one otherwise, and would be dropped in every epoch.
+    """
+    number, moves = [*packs], []
+    for shape in range(len(number) - 1):
+        rest, larger = number[shape] % packs_per_step, range(shape + 1, len(number))
+        if drop_last:
+            above = sum(number[each] for each in larger)
+            if 0 < above < packs_per_step - rest and number[shape] >= packs_per_step:
+                rest += packs_per_step
+            fitting = [shape + 1]
+        else:
+            fitting = [each for each in larger if -number[each] % packs_per_step >= rest]
+        if rest and fitting:
+            number[fitting[0]] += rest
+            moves.append((shape, fitting[0], rest))
+    return moves
+
+
+def _bounds(limits: Limits) -> tuple[int, ...]:
+    """Return the limits and the cap on graphs; no cap counts as the largest one."""
+    return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

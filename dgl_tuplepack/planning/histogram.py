@@ -1,0 +1,381 @@
+"""Histogram of sizes: every distinct size (size class) with its number of graphs."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib
+import io
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, cast
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX, as_path, choice, shown
+from dgl_tuplepack._core.files import JsonFormat, read_json, read_text, write_text
+from dgl_tuplepack.errors import FormatError, InputError, SizesError
+from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
+
+_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "take it from the graphs again")
+_EXAMPLES = ("ogbg-molhiv",)
+# Recognises kinds of sources. It lies above this layer, so it is imported only for something other than sizes.
+_SOURCES = "dgl_tuplepack.graphs.readers"
+
+
+@dataclass(frozen=True, eq=False)
+class SizeHistogram:
+    """Size classes and their counts: all that planning needs to know about a dataset.
+
+    Parameters
+    ----------
+    sizes
+        int64 ``[C, k]``, the distinct sizes; stored in ascending lexicographic order.
+    counts
+        int64 ``[C]``, graphs of each size, >= 1.
+    components
+        k names; ``("nodes", "edges")`` where k = 2 if not given.
+    graph_classes
+        Where known, the size class of each graph, int64 ``[N]`` (index into the stored `sizes`).
+
+    Raises
+    ------
+    SizesError
+        There are no graphs, a size is repeated, or totals exceed 2**63 - 1.
+    """
+
+    sizes: IntArray
+    counts: IntArray
+    components: tuple[str, ...] = ()
+    graph_classes: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        sizes = as_int64(self.sizes, "sizes of a histogram")
+        counts = as_int64(self.counts, "counts of a histogram")
+        if counts.ndim == 1 and not counts.size:
+            raise SizesError("the histogram has no graphs; an empty dataset cannot be packed.")
+        if sizes.ndim != 2 or counts.shape != sizes.shape[:1] or sizes.shape[1] == 0:
+            raise SizesError(
+                "a histogram needs sizes of shape [classes, components] and one count for each class, but got "
+                f"shapes {sizes.shape} and {counts.shape}."
+            )
+        if not counts.all():
+            raise SizesError(
+                f"the size class at index {int(np.argmin(counts))} has no graphs; such classes must be left out."
+            )
+        components = component_names(self.components, sizes.shape[1])
+        order = np.lexsort(sizes.T[::-1])
+        if self.graph_classes is not None:
+            self._check_graph_classes(order, counts)
+        sizes, counts = sizes[order], counts[order]
+        repeated = np.flatnonzero((sizes[1:] == sizes[:-1]).all(axis=1))
+        if len(repeated):
+            raise SizesError(
+                f"the size {tuple(sizes[repeated[0]].tolist())} stands twice in the histogram; add its counts up."
+            )
+        for field, value in (("sizes", sizes), ("counts", counts)):
+            value.setflags(write=False)
+            object.__setattr__(self, field, value)
+        object.__setattr__(self, "components", components)
+        _check_totals({"graphs": self.num_graphs} | self._totals)
+
+    def _check_graph_classes(self, order: IntArray, counts: IntArray) -> None:
+        classes = as_int64(self.graph_classes, "graph_classes of a histogram")
+        if (
+            not np.array_equal(order, np.arange(len(order)))
+            or classes.ndim != 1
+            or (classes >= len(counts)).any()
+            or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts)
+        ):
+            raise SizesError(
+                "graph_classes do not agree with the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
+            )
+        object.__setattr__(self, "graph_classes", classes)
+
+    @classmethod
+    def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
+        """Count the sizes of graphs, or of a store, and remember the size class of each graph.
+
+        Raises
+        ------
+        SizesError
+            There are no graphs, or `sizes` are not numbers.
+
+        Notes
+        -----
+        Time O(N) for small sizes, else O(N log N); memory O(N).
+
+        Examples
+        --------
+        >>> SizeHistogram.from_sizes([[3, 4], [2, 2], [3, 4]]).to_counts()
+        {(2, 2): 1, (3, 4): 2}
+        """
+        # A store has the sizes of its graphs as an attribute.
+        known = getattr(sizes, "sizes", None)
+        sizes = known if isinstance(known, GraphSizes) else sizes
+        if not isinstance(sizes, GraphSizes):
+            rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
+            if not rows and not hasattr(sizes, "__array__"):
+                first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
+                raise SizesError(
+                    f"sizes must be rows of whole numbers, one for each graph, but are {type(sizes).__name__}{first}; "
+                    "call sizes_of(source) first."
+                )
+            sizes = GraphSizes(sizes)
+        if not len(sizes):
+            raise SizesError("the dataset has no graphs; at least one is needed.")
+        classes, graph_classes, counts = _distinct_rows(sizes.array)
+        return cls(classes, counts, sizes.components, graph_classes)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[tuple[int, ...] | int, int], components: Sequence[str] = ()) -> SizeHistogram:
+        """Histogram from ``{size: count}``; sizes with a count of 0 are left out.
+
+        Examples
+        --------
+        >>> SizeHistogram.from_counts({(3, 4): 2, (2, 2): 1}).num_graphs
+        3
+        """
+        if not isinstance(counts, Mapping):
+            raise SizesError(f"counts must be a mapping of sizes to numbers of graphs, but are {shown(counts)}.")
+        some = {size: n for size, n in counts.items() if not (isinstance(n, int | np.integer) and n == 0)}
+        rows = [size if isinstance(size, tuple) else (size,) for size in some]
+        if len({len(row) for row in rows}) > 1:
+            raise SizesError(f"all sizes need the same number of components, but got {shown(rows[:5])}.")
+        return cls(cast(Any, rows), cast(Any, list(some.values())), cast(Any, components))
+
+    @functools.cached_property
+    def num_graphs(self) -> int:
+        """Number of graphs N."""
+        return exact_sum(self.counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def totals(self) -> dict[str, int]:
+        """Sum over all graphs of each component."""
+        return dict(self._totals)
+
+    @functools.cached_property
+    def _totals(self) -> dict[str, int]:
+        return {name: exact_sum(self.sizes[:, column], self.counts) for column, name in enumerate(self.components)}
+
+    def maxima(self) -> dict[str, int]:
+        """Largest value of each component."""
+        return dict(zip(self.components, self.sizes.max(axis=0).tolist(), strict=True))
+
+    def to_counts(self) -> dict[tuple[int, ...], int]:
+        """``{size: count}`` in ascending order of size."""
+        return dict(zip(map(tuple, self.sizes.tolist()), self.counts.tolist(), strict=True))
+
+    def without_ids(self) -> SizeHistogram:
+        """The same counts without `graph_classes`."""
+        return SizeHistogram(self.sizes, self.counts, self.components) if self.graph_classes is not None else self
+
+    def __add__(self, other: SizeHistogram) -> SizeHistogram:
+        if not isinstance(other, SizeHistogram):
+            return NotImplemented
+        if self.components != other.components:
+            raise SizesError(
+                f"histograms of {self.components} and of {other.components} cannot be added; "
+                "count the same components, in the same order, in both."
+            )
+        # Before the counts are added, which might overflow.
+        sums = {name: total + other._totals[name] for name, total in self._totals.items()}
+        _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
+        classes, members, _ = _distinct_rows(np.concatenate([self.sizes, other.sizes]))
+        counts = np.zeros(len(classes), dtype=np.int64)
+        np.add.at(counts, members, np.concatenate([self.counts, other.counts]))
+        return SizeHistogram(classes, counts, self.components)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SizeHistogram):
+            return NotImplemented
+        return (
+            self.components == other.components
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: ``rows`` of size and count."""
+        return {"components": list(self.components), "rows": np.column_stack([self.sizes, self.counts]).tolist()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> SizeHistogram:
+        """Inverse of `to_dict`."""
+        rows = as_int64(document["rows"], "rows of a histogram")
+        if rows.ndim != 2 or rows.shape[1] < 2:
+            raise SizesError(f"rows of a histogram must be a size and a count each, but have shape {rows.shape}.")
+        return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a ``.json`` or ``.csv`` file (columns: the components, then count)."""
+        if _suffix(path) == ".csv":
+            write_text(path, self.to_csv())
+        else:
+            _FILE.write(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
+        """Read what `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
+
+        Raises
+        ------
+        FormatError
+            The file is missing, foreign, newer, altered or damaged; names the first bad line.
+        """
+        if _suffix(path) == ".csv":
+            return cls.from_csv(read_text(path), str(path))
+        document = read_json(path)
+        if isinstance(document, list):
+            document = _FILE.document({"components": (), "rows": document})
+        with _FILE.checking(document, path):
+            cells = len(document["components"] or HOMOGENEOUS) + 1
+            for number, row in enumerate(document["rows"], start=1):
+                _check_row(row, cells, f"row {number}")
+            return cls.from_dict(document)
+
+    def to_csv(self) -> str:
+        """CSV table of the components and ``count``, one line for each size class."""
+        text = io.StringIO()
+        outer_blanks = any(name != name.strip() for name in self.components)
+        writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
+        writer.writerow([*self.components, "count"])
+        writer.writerows(self.to_dict()["rows"])
+        return text.getvalue()
+
+    @classmethod
+    def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
+        """Inverse of `to_csv`; errors call the text `name`.
+
+        Raises
+        ------
+        FormatError
+            The text is not such a table; names the first bad line.
+        """
+        try:
+            lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
+        except csv.Error as error:
+            raise FormatError(f"{name} is not valid CSV ({error}); it is damaged or another kind of file.") from error
+        if not lines or len(lines[0]) < 2 or lines[0][-1].strip() != "count":
+            raise FormatError(f"{name} needs a first line such as nodes,edges,count; it has {lines[:1]!s:.200}.")
+        cells = len(lines[0])
+        rows = [_csv_row(line, cells, f"line {number} of {name}") for number, line in enumerate(lines[1:], start=2)]
+        try:
+            return cls.from_dict({"components": lines[0][:-1], "rows": rows})
+        except InputError as error:
+            raise FormatError(f"{name} holds no valid histogram: {error!s:.500}") from error
+
+
+def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
+    """Return a histogram as it is, or count graph sizes, or the sizes of any source that `sizes_of` reads."""
+    if isinstance(source, SizeHistogram):
+        return source
+    if isinstance(source, GraphSizes):
+        return SizeHistogram.from_sizes(source)
+    histogram: SizeHistogram = importlib.import_module(_SOURCES).histogram_of(source)
+    return histogram
+
+
+def quantiles(values: IntArray, counts: IntArray, levels: Sequence[float]) -> list[int]:
+    """Return, for each level, the smallest value that at least this fraction of all graphs does not exceed.
+
+    `values`, in any order and perhaps repeated, have `counts` >= 1 of graphs. Level 0 gives the smallest value, 0.5 the
+    median, 1 the largest.
+
+    Examples
+    --------
+    >>> quantiles(np.array([7, 3, 5]), np.array([1, 2, 1]), (0, 0.5, 0.75, 1))
+    [3, 3, 5, 7]
+    """
+    order = np.argsort(values, kind="stable")
+    up_to = np.cumsum(counts[order])
+    at = np.searchsorted(up_to, [max(1.0, level * int(up_to[-1])) for level in levels])
+    return cast(list[int], values[order][at].tolist())
+
+
+def is_row(row: object) -> bool:
+    """Whether this can be the size of a graph: one number or several, not a graph or a pair (graph, label)."""
+    cells = row if isinstance(row, list | tuple) else [row]
+    return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)
+
+
+def load_example(name: str) -> SizeHistogram:
+    """Load a histogram of the package: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
+
+    Raises
+    ------
+    SizesError
+        The name is unknown.
+
+    Examples
+    --------
+    >>> histogram = load_example("ogbg-molhiv")
+    >>> len(histogram), histogram.num_graphs, histogram.maxima()
+    (795, 32901, {'nodes': 222, 'edges': 502})
+    """
+    choice("example", name, _EXAMPLES, SizesError)
+    text = resources.files("dgl_tuplepack").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
+    return SizeHistogram.from_csv(text, name)
+
+
+def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Distinct rows in ascending order, the index of each row among them, and their counts."""
+    radix = [int(m) + 1 for m in rows.max(axis=0)]
+    cells = math.prod(radix)
+    if cells > INT64_MAX:
+        distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+        return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
+    # One integer key for each row, in lexicographic order: sorting or counting integers is far faster than rows.
+    keys = rows[:, 0].copy()
+    for column, r in enumerate(radix[1:], start=1):
+        keys *= r
+        keys += rows[:, column]
+    if cells <= 4 * len(rows) + 1024:
+        cell_counts = np.bincount(keys, minlength=cells)
+        present = np.flatnonzero(cell_counts)
+        counts = cell_counts[present]
+        members = (np.cumsum(cell_counts > 0) - 1)[keys]
+    else:
+        present, members, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    distinct = np.stack(np.unravel_index(present, radix), axis=1)
+    return distinct.astype(np.int64), members.reshape(-1).astype(np.int64), counts.astype(np.int64)
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    suffix = as_path(path).suffix.lower()
+    if suffix not in (".json", ".csv"):
+        raise FormatError(f"a histogram file ends in .json or .csv, but the path is {path}; rename it.")
+    return suffix
+
+
+def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
+    try:
+        row = [int(cell) for cell in line]
+    except ValueError:
+        row = []
+    _check_row(row, cells, where, ",".join(line))
+    return row
+
+
+def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
+    """Refuse a row that is not a size and a count; the message says `where` it is, and how it is `written`."""
+    whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
+    if not whole or len(row) != cells or row[-1] == 0:
+        raise FormatError(
+            f"{where} is {shown(row if written is None else written, 200)}, but must hold {cells} whole numbers in "
+            "0..2**63-1, the last one, a count, above 0; correct or remove it."
+        )
+
+
+def _check_totals(totals: Mapping[str, int]) -> None:
+    """Refuse totals that do not fit int64."""
+    for name, total in totals.items():
+        if total > INT64_MAX:
+            raise SizesError(f"the histogram counts {total} {name} in all, above 2**63-1; split the dataset.")

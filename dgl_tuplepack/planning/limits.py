@@ -1,0 +1,304 @@
+"""Limits of one pack: inclusive maxima of its real nodes, edges and graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX, shown, true_or_false, whole_number
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError
+from dgl_tuplepack.planning.sizes import (
+    BoolArray,
+    GraphSizes,
+    IntArray,
+    as_names,
+    components_of_kind,
+    edge_component,
+    exact_sum,
+    node_component,
+)
+
+NodeLimits = int | Mapping[str, int]
+EdgeLimits = int | Mapping[str | tuple[str, str, str], int]
+
+_NAMED_GRAPHS = 10
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Limits:
+    """Inclusive maxima of the real content of one pack, padding excluded.
+
+    Parameters
+    ----------
+    nodes
+        Most nodes in a pack, >= 1; for heterographs a dict keyed by node type, for items of named graphs by their names
+        (``"mol/C"`` for a type of a heterograph called "mol").
+    edges
+        Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation name where that
+        is unambiguous), for items of named graphs by their names. None: no limit on edges of any type; a sampler then
+        takes the most edges that any pack of its plan holds, since its batches need one shape.
+    graphs
+        Most graphs in a pack, >= 1, and the graph slots of each padded pack; None: no cap, and a sampler then takes the
+        most graphs that any pack of its plan holds.
+
+    Raises
+    ------
+    LimitsError
+        A limit is not an integer in 1..2**63 - 1.
+
+    Examples
+    --------
+    >>> limits = Limits(nodes=222, edges=502, graphs=256)
+    >>> limits
+    Limits(nodes=222, edges=502, graphs=256)
+    >>> limits.fits([[222, 502], [223, 10]]).tolist()
+    [True, False]
+    """
+
+    components: tuple[str, ...]
+    values: tuple[int, ...]
+    graphs: int | None
+
+    def __init__(self, nodes: NodeLimits, edges: EdgeLimits | None = None, graphs: int | None = None) -> None:
+        maxima: dict[str, int] = {}
+        if isinstance(nodes, Mapping):
+            maxima.update({node_component(_node_type(key)): value for key, value in nodes.items()})
+        else:
+            maxima["nodes"] = nodes
+        if isinstance(edges, Mapping):
+            maxima.update({edge_component(_edge_type(key)): value for key, value in edges.items()})
+        elif edges is not None:
+            maxima["edges"] = edges
+        self._set(maxima, graphs)
+
+    @classmethod
+    def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
+        """Limits of any named components, in the given order.
+
+        Examples
+        --------
+        >>> Limits.from_components({"nodes": 100, "edges": 220, "triplets": 700}, graphs=32)
+        Limits.from_components({'nodes': 100, 'edges': 220, 'triplets': 700}, graphs=32)
+        """
+        limits = cls.__new__(cls)
+        limits._set(maxima, graphs)
+        return limits
+
+    @classmethod
+    def from_padded_shape(cls, nodes: int, edges: int, graphs: int, *, coordinates: bool = False) -> Limits:
+        """Limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
+
+        One node and one graph slot are reserved for padding; two nodes where the batch is padded with `coordinates`.
+
+        Examples
+        --------
+        >>> Limits.from_padded_shape(nodes=256, edges=512, graphs=64)
+        Limits(nodes=255, edges=512, graphs=63)
+        """
+        padded = {"nodes": nodes, "edges": edges, "graphs": graphs}
+        slots = {name: _as_limit(name, value) for name, value in padded.items()}
+        reserved = {"nodes": 1 + true_or_false("coordinates", coordinates, LimitsError), "graphs": 1}
+        for name, number in reserved.items():
+            if slots[name] <= number:
+                raise LimitsError(
+                    f"a padded shape needs at least {number + 1} {name} ({number} reserved for padding), but got "
+                    f"{slots[name]}; ask for {name}={number + 1} or more."
+                )
+        return cls(slots["nodes"] - reserved["nodes"], slots["edges"], slots["graphs"] - 1)
+
+    def _set(self, maxima: Mapping[str, int], graphs: int | None) -> None:
+        if not isinstance(maxima, Mapping):
+            raise LimitsError(f"limits must be a mapping of components to numbers, but are {shown(maxima)}.")
+        if not maxima:
+            raise LimitsError("limits need at least one component, but none was given; set nodes=...")
+        names = as_names(list(maxima))
+        if names is None:
+            raise LimitsError(f"components of limits must be names, but are {shown(list(maxima))}; give texts.")
+        object.__setattr__(self, "components", names)
+        object.__setattr__(self, "values", tuple(_as_limit(name, value) for name, value in maxima.items()))
+        object.__setattr__(self, "graphs", None if graphs is None else _as_limit("graphs", graphs))
+
+    @property
+    def maxima(self) -> dict[str, int]:
+        """Component name -> inclusive maximum."""
+        return dict(zip(self.components, self.values, strict=True))
+
+    @property
+    def array(self) -> IntArray:
+        """The maxima as int64 ``[k]``."""
+        return np.array(self.values, dtype=np.int64)
+
+    @property
+    def nodes(self) -> Any:
+        """Most nodes; a dict keyed by node type for heterographs."""
+        return self._of_kind("nodes")
+
+    @property
+    def edges(self) -> Any:
+        """Most edges, None for no limit; a dict keyed by canonical edge type for heterographs."""
+        return self._of_kind("edges") or None
+
+    def _of_kind(self, kind: str) -> Any:
+        maxima = self.maxima
+        if kind in maxima:
+            return maxima[kind]
+        return {_type_of(self.components[i]): self.values[i] for i in components_of_kind(self.components, kind)}
+
+    def replace_graphs(self, graphs: int | None) -> Limits:
+        """The same limits with another cap on graphs."""
+        return Limits.from_components(self.maxima, graphs)
+
+    def aligned(self, components: Sequence[str]) -> Limits:
+        """The same limits in the order, and under the names, of `components`.
+
+        Raises
+        ------
+        LimitsError
+            A component has no limit (edges need one here too), or a limit belongs to no component.
+        """
+        maxima = self.maxima
+        if as_names(components) is None:
+            raise LimitsError(f"components must be names, but are {shown(components)}; give a list of texts.")
+        names = [matching_name(component, maxima) for component in components]
+        missing = [component for component, name in zip(components, names, strict=True) if name is None]
+        unknown = [name for name in maxima if name not in names]
+        if missing or unknown or len(set(names)) != len(components):
+            wrong = [f"without a limit: {', '.join(missing)}"] if missing else []
+            wrong += [f"of no component: {', '.join(unknown)}"] if unknown else []
+            if not wrong:
+                wrong = ["two components have the same relation: use their full names"]
+            raise LimitsError(
+                f"the limits are for {list(self.components)}, but the sizes have {list(components)} "
+                f"({'; '.join(wrong)}); give exactly one limit for each component of the sizes."
+            )
+        values = [maxima[name] for name in names if name is not None]
+        return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
+
+    def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
+        """Like `aligned`, but limits without any limit on edges get those of `fill` (at least 1).
+
+        Examples
+        --------
+        >>> Limits(nodes=222).filled(("nodes", "edges"), {"nodes": 900, "edges": 2000})
+        Limits(nodes=222, edges=2000, graphs=None)
+        """
+        if as_names(components) is None or self.edges is not None:
+            return self.aligned(components)
+        names = [components[i] for i in components_of_kind(components, "edges")]
+        edges = {name: max(1, fill[name]) for name in names}
+        return Limits.from_components({**self.maxima, **edges}, self.graphs).aligned(components)
+
+    def fits(self, sizes: GraphSizes | Any) -> BoolArray:
+        """Whether each graph alone stays inside the limits, bool ``[N]``."""
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
+        limits = self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
+        return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
+
+    def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
+        """Refuse graphs that do not fit.
+
+        Parameters
+        ----------
+        sizes
+            One row for each graph or, with `counts`, for each size class.
+        counts
+            Graphs of each size class, int64 ``[C]``; the message then counts graphs and does not name them.
+
+        Raises
+        ------
+        GraphTooLargeError
+            Names up to ten graphs that do not fit, their sizes, and the smallest limits that would do.
+        """
+        sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
+        too_large = np.flatnonzero(~self.fits(sizes))
+        if len(too_large):
+            raise GraphTooLargeError(self._describe(sizes, too_large, counts))
+
+    def _describe(self, sizes: GraphSizes, too_large: IntArray, counts: IntArray | None) -> str:
+        def named(row: IntArray) -> str:
+            return ", ".join(f"{v} {name}" for v, name in zip(row.tolist(), sizes.components, strict=True))
+
+        examples = [
+            f"graph {i} ({named(sizes.array[i])})" if counts is None else f"{counts[i]} of {named(sizes.array[i])}"
+            for i in too_large[:_NAMED_GRAPHS].tolist()
+        ]
+        hidden = len(too_large) - _NAMED_GRAPHS
+        more = f" and {hidden} more{'' if counts is None else ' sizes'}" if hidden > 0 else ""
+        graphs = (len(too_large), len(sizes)) if counts is None else (exact_sum(counts[too_large]), exact_sum(counts))
+        largest = sizes.array.max(axis=0)
+        fill = dict(zip(sizes.components, largest.tolist(), strict=True))
+        needed = named(np.maximum(largest, self.filled(sizes.components, fill).array))
+        return (
+            f"{graphs[0]} of {graphs[1]} graphs exceed {self!r} on their own: {'; '.join(examples)}{more}. "
+            f"Raise the limits (the smallest that hold every graph: {needed}), or leave these graphs out of the "
+            "dataset, as oversize='drop' does in PackBatchSampler, StreamPacker and search_limits."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"maxima": self.maxima, "graphs": self.graphs}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Limits:
+        """Inverse of `to_dict`.
+
+        Raises
+        ------
+        LimitsError
+            `document` is not a mapping with ``"maxima"`` and ``"graphs"``, or a limit is malformed.
+        """
+        if not isinstance(document, Mapping) or not {"maxima", "graphs"} <= document.keys():
+            raise LimitsError(f"limits as plain data have 'maxima' and 'graphs', but are {shown(document)}.")
+        return cls.from_components(document["maxima"], document["graphs"])
+
+    def __repr__(self) -> str:
+        if set(self.components) <= {"nodes", "edges"} and self.components[0] == "nodes":
+            edges = f", edges={self.edges}" if "edges" in self.components else ""
+            return f"Limits(nodes={self.nodes}{edges}, graphs={self.graphs})"
+        return f"Limits.from_components({self.maxima}, graphs={self.graphs})"
+
+
+def as_limits(limits: object) -> Limits:
+    """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
+    if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
+        raise LimitsError(
+            f"one shape is needed here, but there are limits of {len(limits)}: {shown(limits, 200)}; give one of them."
+        )
+    if not isinstance(limits, Limits):
+        raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
+    return limits
+
+
+def _type_of(component: str) -> Any:
+    """Node type, canonical edge type, or relation name that a component counts."""
+    words = component.split(":")[1:]
+    return tuple(words) if len(words) == 3 else ":".join(words)
+
+
+def _as_limit(name: str, value: Any) -> int:
+    return whole_number(f"the limit of {name}", value, 1, error=LimitsError)
+
+
+def _node_type(key: Any) -> str:
+    if not isinstance(key, str):
+        raise LimitsError(f"a node type must be text, but is {shown(key)}; give limits of nodes by node type.")
+    return key
+
+
+def _edge_type(key: Any) -> str | tuple[str, str, str]:
+    if isinstance(key, str) or (isinstance(key, tuple) and len(key) == 3 and as_names(key)):
+        return key
+    raise LimitsError(
+        f"an edge type must be a relation name, or (node type, relation, node type), but is {shown(key)}; give limits "
+        "of edges by edge type."
+    )
+
+
+def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
+    """Name under which `maxima` has the limit of `component`: its own, or the relation of an edge type; else None."""
+    words = component.split(":")
+    relation = f"edges:{words[2]}" if words[0] == "edges" and len(words) == 4 else component
+    return next((name for name in (component, relation) if name in maxima), None)

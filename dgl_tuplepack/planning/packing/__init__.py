@@ -1,0 +1,133 @@
+"""Packing methods behind one function and one registry.
+
+The methods are in `auto`, `fit` and `baselines`; the other files are stages of "auto", and what methods
+share. A new setting goes into `Settings`, `pack` and `tools/cli/plan.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dgl_tuplepack._core.checks import choice
+from dgl_tuplepack.planning.bounds import check_sizes
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing.auto import auto
+from dgl_tuplepack.planning.packing.baselines import edge_only, next_fit, node_only, none
+from dgl_tuplepack.planning.packing.buckets import pack_buckets
+from dgl_tuplepack.planning.packing.fit import best_fit, first_fit, first_fit_by_text
+from dgl_tuplepack.planning.packing.heuristics import Heuristic
+from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import GraphSizes
+
+Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
+
+# Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
+# "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
+# `patterns.as_plan` makes such a plan from patterns. The report (`tools/report/findings.py`), the demo (`tools/demo/comparison.py`)
+# and the picture of methods (`tools/cli/pictures.py`) name the methods that they compare.
+METHODS: dict[str, Method] = {
+    "auto": auto,
+    "best_fit": best_fit,
+    "first_fit": first_fit,
+    "first_fit_by_text": first_fit_by_text,
+    "none": none,
+    "node_only": node_only,
+    "edge_only": edge_only,
+    "next_fit": next_fit,
+}
+
+# Methods whose packs may exceed the limits given.
+_BEYOND_LIMITS = ("node_only", "edge_only")
+
+
+def pack(
+    sizes: SizeHistogram | GraphSizes | Any,
+    limits: Shapes,
+    method: str = "auto",
+    *,
+    heuristic: Heuristic = "product",
+    seed: int = 0,
+    random_ties: bool = False,
+    effort: float = 1.0,
+    time_limit: float | None = None,
+) -> PackPlan:
+    """Plan packs for every graph of a histogram, within the limits.
+
+    Parameters
+    ----------
+    sizes
+        A histogram; or anything that `sizes_of` reads, whose sizes are counted first.
+    limits
+        Inclusive maxima of one pack, one for each component of the sizes. A list of two to four limits, in ascending
+        order, gives shape buckets: each pack has the smallest shape that holds it.
+    method
+        "auto" (ours: near-optimal; its plan says which stage made it), "best_fit", "first_fit" (the two of the paper's
+        code), "first_fit_by_text" (first fit as the paper's text describes it, which differs), "none", "node_only",
+        "edge_only" (the paper's baselines; the latter two ignore the other limits, and their plans carry raised ones),
+        or "next_fit" (random order).
+    heuristic
+        Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
+        "minimum", "node", "edge", or a tuple of k weights.
+    seed
+        0..2**64-1; determines everything that is random. Equal seeds give equal plans on every platform.
+    random_ties
+        Only for best fit and first fit: take equal priorities in random order, instead of the paper's.
+    effort
+        Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
+        counted, not timed, so that equal seeds give equal plans on every machine.
+    time_limit
+        Seconds, >= 0, after which "auto" stops as well; the plan is valid in any case. It then depends on the
+        machine, and its `method` says so.
+
+    Returns
+    -------
+    PackPlan
+        Valid and complete; see its `num_packs`, `gap` and `efficiency`.
+
+    Raises
+    ------
+    SizesError
+        The histogram is empty, or sizes are malformed.
+    SchemaError, FormatError
+        As in `sizes_of`.
+    GraphTooLargeError
+        A graph alone exceeds the limits; up to ten are named.
+    LimitsError
+        The limits are for other components than the sizes, or several limits do not ascend.
+    MethodError
+        The method or the heuristic is unknown or cannot be used.
+
+    Notes
+    -----
+    With several limits, packs of the larger shapes hold the graphs that need them and others that fill the room;
+    `PackPlan.pattern_shapes` has the shape of each pack. "node_only" and "edge_only", whose packs exceed limits, cannot
+    be used.
+
+    Examples
+    --------
+    >>> from dgl_tuplepack import Limits, load_example
+    >>> histogram, limits = load_example("ogbg-molhiv"), Limits(222, 502)
+    >>> plan = pack(histogram, limits)
+    >>> plan.num_packs, plan.lower_bound, plan.is_optimal
+    (3744, 3744, True)
+    >>> pack(histogram, limits, "best_fit", heuristic="node").num_packs
+    3789
+    >>> pack(histogram, [Limits(100, 220), limits]).packs_of_shapes
+    (8159, 68)
+    """
+    choice("method", method, METHODS, MethodError)
+    settings = Settings(heuristic, seed, random_ties, effort, time_limit)
+    histogram, shapes = as_histogram(sizes), as_shapes(limits)
+    if isinstance(shapes, Buckets):
+        if method in _BEYOND_LIMITS:
+            raise MethodError(f"packs of the method {method!r} exceed limits, so no shape takes them; choose another.")
+        check_sizes(histogram, shapes.largest)
+        return pack_buckets(histogram, shapes, METHODS[method], settings)
+    limits = shapes.filled(histogram.components, histogram.totals())
+    check_sizes(histogram, limits)
+    return METHODS[method](histogram, limits, settings)

@@ -1,0 +1,85 @@
+"""Methods to compare with: the paper's three baselines, and next fit.
+
+Source of the former: Krell et al. 2022 (arXiv 2209.06354), Table 2.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing.fit import fit_patterns
+from dgl_tuplepack.planning.packing.heuristics import as_priority
+from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan, of_packs
+from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import components_of_kind
+
+# Most graphs of next fit, which takes two GiB of memory and some seconds for them.
+_MOST_GRAPHS = 1 << 25
+
+
+def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Give every graph a pack of its own."""
+    classes = np.arange(len(histogram))
+    ones = np.ones(len(histogram), dtype=np.int64)
+    alone = Patterns(np.arange(len(histogram) + 1), classes, ones, histogram.counts)
+    return as_plan(alone, histogram, limits, "none", settings)
+
+
+def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Pack by best fit on the components that count one kind ("node" or "edge"), and ignore all other limits.
+
+    The packs may exceed the ignored limits, so the plan has limits raised to what its packs need. The priority is the
+    kind itself, whatever heuristic is set.
+    """
+    heeded = components_of_kind(histogram.components, kind + "s")
+    if not heeded:
+        raise MethodError(
+            f"the method '{kind}_only' needs a component that counts {kind}s, but the sizes have "
+            f"{list(histogram.components)}; choose another method."
+        )
+    # The largest number that no sum can exceed stands for "no limit".
+    totals = list(histogram.totals().values())
+    maxima = {
+        name: limit if column in heeded else min(max(totals[column], 1), INT64_MAX)
+        for column, (name, limit) in enumerate(limits.maxima.items())
+    }
+    relaxed = Limits.from_components(maxima, limits.graphs)
+    method = f"{kind}_only"
+    patterns = fit_patterns("best_fit", histogram, relaxed, as_priority(kind, relaxed), settings)
+    used = as_plan(patterns, histogram, relaxed, method, settings).effective_limits.maxima
+    needed = {name: max(limits.maxima[name], most) for name, most in used.items()}
+    return as_plan(patterns, histogram, Limits.from_components(needed, limits.graphs), method, settings)
+
+
+node_only = partial(_by_one_kind, "node")
+edge_only = partial(_by_one_kind, "edge")
+
+
+def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
+    """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
+
+    Batch samplers with a size limit do this while they stream.
+
+    Time O(N k), memory O(N); at most 2^25 graphs.
+
+    Source: Johnson 1973, "Near-optimal bin packing algorithms" (next fit), on randomly ordered items.
+    """
+    if histogram.num_graphs > _MOST_GRAPHS:
+        raise MethodError(
+            f"next fit takes graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
+            f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
+        )
+    items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))
+    cap = INT64_MAX if limits.graphs is None else limits.graphs
+    pack_offsets = next_fit_offsets(histogram.sizes, items, limits.array, cap)
+    packs = np.repeat(np.arange(len(pack_offsets) - 1), np.diff(pack_offsets))
+    return as_plan(of_packs(packs, items), histogram, limits, "next_fit", settings)

@@ -1,0 +1,154 @@
+"""Close the gap where packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs
+from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
+from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
+from dgl_tuplepack._core.kernels.random import random_bits
+from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+_MOST_COLUMNS = 2000
+# Of dives: when a fraction is nearly 1, or likely right; the noise of later dives.
+_NEARLY, _LIKELY = 0.95, 0.5
+_NOISE = 0.3
+_PACKS_PER_PATTERN = 32
+# Least graphs of a subproblem; they grow with each failure, up to a factor.
+_GRAPHS = 60
+_MOST_GROWTH = 5
+_DIVES = 2
+_WORK_PER_PATTERN = 30
+# Purposes of random numbers.
+_SUBPROBLEM, _DIVE = 6, 7
+
+
+def closed(
+    instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
+) -> tuple[int, Patterns]:
+    """Return a bound that is at least `bound`, and patterns with at most as many packs as `patterns`.
+
+    The instance is small, or has few graphs a pack; no graph has size 0. At most `dives` dives are made.
+
+    Time: that of the pattern LP with searched packs, which grows with the number of contents that a pack may have, and
+    of the dives.
+
+    Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
+    """
+    centre = linear_duals(instance, effort)
+    columns = np.concatenate([patterns.dense(len(instance.counts), _MOST_COLUMNS), centre.found])
+    program = PatternLP(columns, centre, by_search)
+    program.solve(patterns.num_packs, effort)
+    bound = max(bound, program.bound)
+    for trial in range(dives):
+        if bound >= patterns.num_packs or effort.exhausted:
+            break
+        fewer = dived(program, instance.counts, patterns.num_packs, seed, trial, effort)
+        patterns = patterns if fewer is None else fewer
+    return bound, patterns
+
+
+def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
+    """Pack `counts` graphs of each class into fewer than `packs` packs; None if this dive does not succeed.
+
+    Whole numbers in the solution are fixed, else the pattern with the largest fraction; from the second trial on,
+    fractions are disturbed at random.
+
+    Columns are generated for each LP, but only until the graphs that are left may fit into the packs that are left.
+    There is at most one LP for each pack.
+
+    Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
+    stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
+    """
+    remaining = counts.copy()
+    rows: list[tuple[dict[int, int], int]] = []
+    left = packs - 1
+    while remaining.any():
+        program.restrict(remaining)
+        program.solve(left + 1, effort, enough=left)
+        if not program.value <= left + 1e-6:
+            return None
+        columns, repeats = program.solution()
+        key = key_of(seed, left, _DIVE + trial)
+        before = left
+        for column, number in _fixed(columns, repeats, left, key, trial):
+            # Patterns may hold more graphs than are left.
+            content = np.minimum(column, remaining)
+            if content.any():
+                rows.append(taken_packs(remaining, content, number))
+                left -= rows[-1][1]
+        if left < 0 or left == before:
+            return None
+    return collected(rows)
+
+
+def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, trial: int) -> list[tuple[IntArray, int]]:
+    """Choose patterns to fix, each with a number of packs: nearly whole ones, else those with the largest fractions."""
+    whole = np.floor(repeats + 1 - _NEARLY).astype(np.int64)
+    rows = np.flatnonzero(whole)
+    if len(rows):
+        return [(columns[row], int(whole[row])) for row in rows.tolist()]
+    fractions = repeats.copy()
+    if trial:
+        noise = [int(random_bits(key, np.uint64(at)) >> np.uint64(40)) for at in range(len(fractions))]
+        fractions += _NOISE * np.array(noise) / (1 << 24)
+    # While many packs are left, fix one pattern for every 32 of them.
+    best = np.argsort(-fractions, kind="stable")[: max(1, left // _PACKS_PER_PATTERN)]
+    return [(columns[row], 1) for row in best.tolist() if row == best[0] or repeats[row] > _LIKELY]
+
+
+def closed_by_subproblems(
+    instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
+) -> Patterns:
+    """Packs that are at most as many as those of `patterns`; ends after `patience` failures in a row.
+
+    Time: that of `closed` for some 60 to 300 graphs, each time.
+
+    Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
+    neighbourhood search). Differs from it: packs with much room are drawn with others at random.
+    """
+    failures, trial = 0, 0
+    while failures < patience and patterns.num_packs > bound and not effort.exhausted:
+        chosen = _chosen(instance, patterns, _GRAPHS * min(1 + failures // 2, _MOST_GROWTH), seed, trial)
+        effort.spend(_WORK_PER_PATTERN * len(patterns))
+        fewer = _closed_again(instance, patterns, chosen, seed + trial, effort)
+        failures += 1
+        if fewer is not None:
+            patterns, failures = fewer, 0
+        trial += 1
+    return patterns
+
+
+def _closed_again(
+    instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
+) -> Patterns | None:
+    """Pack `chosen` packs of each pattern, int64 ``[Q]``, into fewer; None if that fails."""
+    rows = np.flatnonzero(chosen)
+    taken = patterns.take(rows, chosen[rows])
+    subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
+    target = needed_packs(subproblem)
+    if target >= taken.num_packs:
+        return None
+    inside = taken.with_classes(np.searchsorted(classes, taken.classes))
+    fresh = closed(subproblem, inside, target, seed, _DIVES, effort)[1]
+    if fresh.num_packs >= taken.num_packs:
+        return None
+    return patterns.replaced(chosen, fresh.with_classes(classes[fresh.classes]))
+
+
+def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
+    """Packs of each pattern to take out, int64 ``[Q]``: in turn one at random, and one of those with most room."""
+    packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
+    room = patterns.room(instance).mean(axis=1)
+    drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
+    # Every other pack may come because of its room, so that subproblems differ.
+    roomy, others = drawn[::2], drawn[1::2]
+    roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
+    order = np.empty(len(drawn), dtype=np.int64)
+    order[::2], order[1::2] = roomy, others
+    number = int(np.searchsorted(np.cumsum(patterns.graphs[packs[order]]), graphs)) + 1
+    return np.bincount(packs[order[:number]], minlength=len(patterns)).astype(np.int64)

@@ -1,0 +1,162 @@
+"""Take some packs apart and fill fewer packs exactly: the last step of a search that is close to the bound."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack._core.kernels.exact_split import subset_within
+from dgl_tuplepack._core.kernels.random import random_bits
+from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
+from dgl_tuplepack.planning.sizes import IntArray
+
+# Above these the search would not end within a usual effort.
+_MOST_PACKS = 20_000
+_MOST_GRAPHS = 12_000
+_OTHERS = 4
+# Graphs that one meeting in the middle decides on: fewest, most, and how many more after each failure.
+_FEWEST_FREE = 20
+_MOST_FREE = 32
+_MORE_FREE = 2
+_REOPENED = 3
+_MOST_SCANNED = 1 << 22
+_WORK_PER_TRIAL = 10_000
+_ORDERED, _REOPEN = 3, 4
+
+
+def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
+    """Pack some packs again, so that all become `fewer` (>= 1); None if that failed.
+
+    The emptiest packs are taken apart, as many as have room for the content of `fewer` packs, and a few others.
+
+    Time O(G d) for G graphs taken apart, at most some thousands, and that of `filled`.
+    """
+    if patterns.num_packs > _MOST_PACKS:
+        return None
+    single = np.repeat(np.arange(len(patterns)), patterns.repeats)
+    packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
+    taken = _taken_apart(instance, packs, fewer, seed)
+    if taken is None:
+        return None
+    apart = packs.take(np.flatnonzero(taken), np.ones(int(taken.sum()), dtype=np.int64))
+    classes = np.repeat(apart.classes, apart.multiplicities)
+    sizes = np.ascontiguousarray(instance.sizes[classes])
+    contents = filled(sizes, instance.limits, apart.num_packs - fewer, seed, effort)
+    if contents is None:
+        return None
+    numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
+    fresh = of_packs(numbers, classes[np.concatenate(contents)])
+    return patterns.replaced(np.bincount(single[taken], minlength=len(patterns)), fresh)
+
+
+def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
+    """Choose packs to take apart, bool ``[P]``; None if those with enough room hold too many graphs."""
+    room = packs.room(instance)
+    emptiest = np.argsort(-room.min(axis=1), kind="stable")
+    enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
+    if not enough.any():
+        return None
+    number = int(enough.argmax()) + 1
+    others = shuffled(emptiest[number:].copy(), key_of(seed, 0, _ORDERED))
+    taken = np.zeros(len(packs), dtype=bool)
+    taken[emptiest[:number]] = True
+    taken[others[:_OTHERS]] = True
+    return taken if int(packs.graphs[taken].sum()) <= _MOST_GRAPHS else None
+
+
+def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
+    """Find a subset with a total within a window, as 0 and 1 ``[n]``, or None; also return the work done."""
+    chosen = np.zeros(len(sizes), dtype=np.int64)
+    if (low > high).any() or (high < 0).any():
+        return None, 0
+    # The component whose window is narrowest among its sums comes first.
+    narrow = (high - low + 1.0) / (sizes.std(axis=0) + 1e-3) if len(sizes) else np.ones(len(high))
+    order = np.argsort(narrow, kind="stable")
+    steps = subset_within(np.ascontiguousarray(sizes[:, order]), low[order], high[order], most, chosen)
+    return (chosen if steps > 0 else None), abs(steps)
+
+
+def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
+    """Fill at most `packs` packs with all graphs, rows of int64 ``[G, d]``; None if the effort did not suffice.
+
+    One pack after the other is filled so that it wastes no more than an equal share of the room that all may waste:
+    always with the hardest graph left, and with others that are drawn at random. Where that fails repeatedly, finished
+    packs are taken apart too. For two packs and at most 33 graphs the search is exact, unless scanning 2^22 pairs of
+    sums does not suffice.
+
+    Time O(d 2^(n / 2)) for each try, n <= 33 graphs that are left to decide on; memory the same.
+
+    Source: the principle of filling bins to an exact sum one by one is that of Gupta & Ho 1999 (see
+    `packing.minimum_bin_slack`); subsets by Horowitz & Sahni 1974 (see `kernels.exact_split`).
+    """
+    hardness = (sizes / limits).max(axis=1)
+    left = np.argsort(-hardness, kind="stable")
+    if packs < 1 or min(_spare(sizes, limits, packs)) < 0:
+        return None
+    done: list[IntArray] = []
+    failures, trial = 0, 0
+    while not effort.exhausted:
+        missing = packs - len(done)
+        if missing == 1 or not len(left):
+            # The packs before wasted no more than they may, so the rest fits.
+            return [members for members in [*done, left] if len(members)]
+        key = key_of(seed, trial, _ORDERED)
+        trial += 1
+        low = _least(sizes[left], limits, missing)
+        others = len(left) - 1
+        free = others if others <= _MOST_FREE else min(_FEWEST_FREE + _MORE_FREE * failures, _MOST_FREE)
+        members = _one_pack(sizes, left, (low, limits), free, key, effort)
+        if members is not None:
+            done.append(members)
+            left = left[~np.isin(left, members)]
+            failures = 0
+        elif free < min(others, _MOST_FREE):
+            failures += 1
+        elif missing == 2 and not done and free == others:
+            # Every subset was tried.
+            return None
+        else:
+            failures = 0
+            left = np.sort(np.concatenate([left, *_reopened(done, key)]))
+            left = left[np.argsort(-hardness[left], kind="stable")]
+    return None
+
+
+def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
+    """Return the room that the graphs leave in `packs` packs; as Python integers, since products may exceed int64."""
+    return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
+
+
+def _least(sizes: IntArray, limits: IntArray, packs: int) -> IntArray:
+    """Return the content that a pack needs if all packs but the last one waste equal shares of the room, ``[d]``."""
+    shares = [spare // (packs - 1) for spare in _spare(sizes, limits, packs)]
+    return np.array([max(limit - share, 0) for limit, share in zip(limits.tolist(), shares, strict=True)])
+
+
+def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
+    """Remove some of the finished packs from the list, and return them."""
+    return [
+        done.pop(int(random_bits(key, np.uint64(_REOPEN + number)) % np.uint64(len(done))))
+        for number in range(min(_REOPENED, len(done)))
+    ]
+
+
+def _one_pack(
+    sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
+) -> IntArray | None:
+    """Choose some of the graphs `left`, always the first, with a total within the window; None if none were found."""
+    low, high = window
+    others = shuffled(left[1:].copy(), key)
+    # Graphs that are put into the pack first, so that about half of the `free` ones fill it.
+    mean = (sizes[left] / high).mean(axis=0)
+    share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
+    fixed = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)
+    base = np.concatenate([left[:1], others[:fixed]])
+    candidates = others[fixed : fixed + free]
+    held = sizes[base].sum(axis=0)
+    chosen, work = _within(sizes[candidates], np.maximum(low - held, 0), high - held, _MOST_SCANNED)
+    effort.spend(_WORK_PER_TRIAL + 4 * len(left) + work)
+    return None if chosen is None else np.concatenate([base, candidates[chosen > 0]])

@@ -1,0 +1,107 @@
+"""Heuristics: monotone maps from a size to an integer priority, 0 for an empty remainder.
+
+Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Deviations: "minimum" is the true minimum (the
+paper's companion code computes the maximum under that name); weights are scaled to integers, so that every priority is
+exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX, real_number, shown
+from dgl_tuplepack.errors import InputError, MethodError
+from dgl_tuplepack._core.kernels.priority import MAXIMUM, MINIMUM, PRODUCT, WEIGHTED_SUM, Rule
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.sizes import components_of_kind
+
+Heuristic = str | Sequence[float]
+
+NAMES = ("product", "sum", "maximum", "minimum", "node", "edge")
+
+
+@dataclass(frozen=True)
+class Priority:
+    """A heuristic in the form that kernels accept; a plan records its `name`."""
+
+    name: str
+    rule: Rule
+
+
+def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
+    """Translate a name, or k weights >= 0 of a weighted sum, into a priority for remainders in 0..limit.
+
+    A MethodError if the name is unknown, or if priorities could overflow int64.
+    """
+    check_heuristic(heuristic)
+    if not isinstance(heuristic, str):
+        weights = _integer_weights(heuristic, limits)
+        return _weighted(f"weights {tuple(weights)!r}", weights, limits)
+    if heuristic == "product":
+        return _checked_priority(heuristic, PRODUCT, math.prod(limits.values), limits)
+    if heuristic in ("maximum", "minimum"):
+        kind, largest = (MAXIMUM, max(limits.values)) if heuristic == "maximum" else (MINIMUM, min(limits.values))
+        return _checked_priority(heuristic, kind, largest, limits)
+    if heuristic == "sum":
+        return _weighted(heuristic, [1] * len(limits.values), limits)
+    chosen = components_of_kind(limits.components, heuristic + "s")
+    if not chosen:
+        raise MethodError(
+            f"the heuristic {heuristic!r} needs a component that counts {heuristic}s, but the sizes have "
+            f"{list(limits.components)}; choose another heuristic or weights."
+        )
+    return _weighted(heuristic, [int(i in chosen) for i in range(len(limits.values))], limits)
+
+
+def names_for(components: Sequence[str]) -> list[str]:
+    """Return the names that apply to sizes with these components: "node" and "edge" need some of that kind."""
+    return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
+
+
+def check_heuristic(heuristic: object) -> None:
+    """Refuse what cannot be a heuristic, even where the method ignores it."""
+    ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
+    known = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
+    if not known:
+        raise MethodError(
+            f"unknown heuristic {shown(heuristic)}; choose one of {', '.join(NAMES)}, or a tuple of weights."
+        )
+
+
+def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
+    """Return a priority; refuse one that reaches 2**63 - 1, since kernels add 1 to priorities."""
+    if largest >= INT64_MAX:
+        raise MethodError(
+            f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
+            "2**63-1; use another ('sum', 'maximum'), smaller weights, or limits no larger than all graphs need."
+        )
+    return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
+
+
+def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
+    """Return the smallest integers in the same proportion, to six digits of the largest weight."""
+    k = len(limits.values)
+    try:
+        numbers = [float(real_number("a weight", w, least=0)) for w in weights]
+    except InputError:
+        numbers = []
+    if len(numbers) != k or not any(numbers):
+        raise MethodError(
+            f"weights must be {k} finite numbers >= 0 (for {', '.join(limits.components)}), not all 0, "
+            f"but are {shown(weights)}."
+        )
+    largest = Fraction(max(numbers))
+    fractions = [(Fraction(w) / largest).limit_denominator(10**6) for w in numbers]
+    scaled = [f * math.lcm(*(f.denominator for f in fractions)) for f in fractions]
+    common = math.gcd(*(int(s) for s in scaled)) or 1
+    return [int(s) // common for s in scaled]
+
+
+def _weighted(name: str, weights: Sequence[int], limits: Limits) -> Priority:
+    largest = sum(w * limit for w, limit in zip(weights, limits.values, strict=True))
+    return _checked_priority(name, WEIGHTED_SUM, largest, limits, weights)

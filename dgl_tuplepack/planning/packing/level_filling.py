@@ -1,0 +1,66 @@
+"""Level filling: a fixed number of packs, all filled at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
+from dgl_tuplepack._core.kernels.levels import Packs, deal
+from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
+from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
+from dgl_tuplepack.planning.sizes import IntArray
+
+# More graphs are dealt as several equal shares.
+_MOST_ITEMS = 1 << 20
+_ITEMS_PER_SLICE = 1 << 17
+_WORK_PER_ITEM = 20
+
+
+def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
+    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs without room.
+
+    It is strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
+    ones, so that all packs are full in content and in graphs. None if the effort did not suffice.
+
+    Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
+
+    Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs
+    in the level: the room of a pack for each graph that it may still take, where a component counts graphs.
+    """
+    shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
+    counts = instance.counts // shares
+    packs = target // shares
+    if packs == 0 or effort.left < _WORK_PER_ITEM * int(counts.sum()):
+        return None
+    dealt = _dealt(instance, counts, packs, effort)
+    if dealt is None:
+        return None
+    return completed(instance, replace(dealt, repeats=dealt.repeats * shares), Tuning(), effort)
+
+
+def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
+    """Return patterns of the packs that got graphs."""
+    limits = instance.limits
+    ones = np.flatnonzero((instance.sizes == 1).all(axis=0))
+    cap = int(ones[0]) if len(ones) else -1
+    scarce = scarcity(instance.sizes, instance.counts, limits)
+    if cap >= 0:
+        scarce[cap] = 0
+    weights = scarce / max(float(scarce.max()), 1e-300) / limits
+    order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
+    items = np.repeat(order, counts[order])
+    room, levels = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
+    filled = Packs(room, np.arange(packs), levels, weights, cap)
+    assigned = np.full(len(items), -1, dtype=np.int64)
+    length = packs
+    for first in range(0, len(items), _ITEMS_PER_SLICE):
+        if effort.exhausted:
+            return None
+        dealt = slice(first, first + _ITEMS_PER_SLICE)
+        length = deal(instance.sizes, items[dealt], filled, length, assigned[dealt])
+        effort.spend(_WORK_PER_ITEM * len(items[dealt]))
+    placed = assigned >= 0
+    return of_packs(assigned[placed], items[placed])

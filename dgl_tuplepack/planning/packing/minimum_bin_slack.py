@@ -1,0 +1,169 @@
+"""Minimum bin slack on a histogram."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.effort import SLICE, Effort
+from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
+from dgl_tuplepack._core.kernels.bin_slack import (
+    BLOCK,
+    ENTRIES,
+    PACKS,
+    PATTERNS,
+    WORK,
+    Classes,
+    Goal,
+    Left,
+    Written,
+    fill_packs,
+)
+from dgl_tuplepack._core.kernels.fenwick import cumulated
+from dgl_tuplepack.planning.packing.patterns import Patterns, joined
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+_MOST_PATTERNS = 1 << 15
+_SAMPLE_FROM = 1.5
+_WORK_PER_SLICE = 10_000
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How `minimum_bin_slack` searches."""
+
+    # Most search steps for one pattern.
+    steps: int = 2000
+    # Choices tried at one level of the search, before it steps back further, in the first half of the steps.
+    width: int = 6
+    # Graphs of a pack that are left to the search; the others come from a sample of all graphs left. Infinity: no
+    # sample, the largest graphs are taken first.
+    kept: float = 5.0
+    # How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
+    # scarcest, raised to the power 2**doublings.
+    doublings: int = 6
+    # Share of the average waste allowed; a pack that wastes no more is accepted without further search.
+    tolerance: float = 0.5
+    # Where samples start; other numbers give other plans.
+    turn: float = 0.0
+
+
+def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
+    """Fill one pack after another as full as possible; None if the effort did not suffice.
+
+    Components count by how scarce they are among the graphs still to be packed, so the search steers their
+    ratio. `target` is the number of packs hoped for: room that it leaves over may be wasted.
+
+    Time O(C log C) for each stretch of packs with the same weights, and at most `tuning.steps` plus the entries of a
+    pattern, times log C, for each pattern; memory O(C d) and the patterns.
+
+    Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
+    Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
+    them: a histogram with repeated patterns, a bounded search, several components weighted by scarcity, and
+    most of a pack is a sample of all graphs left, so that the last packs find as good a mix as the first.
+    """
+    filled: list[Patterns] = []
+    classes = np.arange(len(instance.counts))
+    remaining = instance.counts.copy()
+    while len(classes):
+        filling = _Filling(instance, classes, remaining, target, tuning)
+        for patterns in filling.run(effort):
+            filled.append(patterns)
+            target -= patterns.num_packs
+        if filling.stopped:
+            return None
+        alive = remaining > 0
+        classes, remaining = classes[alive], remaining[alive]
+    return joined(filled)
+
+
+def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
+    """Pack the graphs that are in no pack of `patterns` as well; None if the effort did not suffice."""
+    remaining = instance.counts - patterns.packed(len(instance.counts))
+    if not remaining.any():
+        return patterns
+    rest, left = instance.with_counts(remaining)
+    packed = minimum_bin_slack(rest, needed_packs(rest), tuning, effort)
+    return None if packed is None else joined([patterns, packed.with_classes(left[packed.classes])])
+
+
+class _Filling:
+    """A stretch of packs that are filled with the same weights and order of classes."""
+
+    def __init__(self, instance: Instance, classes: IntArray, remaining: IntArray, target: int, tuning: Tuning) -> None:
+        sizes = instance.sizes[classes]
+        scarce = scarcity(sizes, remaining, instance.limits)
+        needed = max(float(scarce.max()), 1.0)
+        weights = _weights(scarce, tuning.doublings)
+        shares = sizes / instance.limits
+        order = np.lexsort((shares.max(axis=1), (shares * weights).sum(axis=1)))[::-1]
+        self.classes, self.order, self.remaining = classes, order, remaining
+        sizes, weights = np.ascontiguousarray(sizes[order]), weights / instance.limits
+        self.sorted = Classes(
+            sizes,
+            keys=(sizes * weights).sum(axis=1),
+            smallest=np.ascontiguousarray(np.minimum.accumulate(sizes[::-1], axis=0)[::-1]),
+            lows=np.minimum.reduceat(sizes, np.arange(0, len(order), BLOCK), axis=0),
+            hardest=np.argsort(-shares[order].max(axis=1), kind="stable"),
+        )
+        spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
+        left = remaining[order]
+        graphs_per_pack = float(left.sum()) / needed
+        # The kernel takes exactly these types: writable arrays, and floats rather than integers.
+        self.goal = Goal(
+            instance.limits.copy(),
+            weights,
+            tolerance=spare * tuning.tolerance + 1e-12,
+            steps=tuning.steps,
+            width=tuning.width,
+            graphs_per_pack=graphs_per_pack,
+            kept=float(tuning.kept),
+            turn=float(tuning.turn),
+        )
+        sampled = graphs_per_pack > max(_SAMPLE_FROM, tuning.kept)
+        tree = cumulated(left) if sampled else np.zeros(0, dtype=np.int64)
+        self.left = Left(left, np.arange(len(left) + 1), tree)
+        self.stopped = False
+
+    def run(self, effort: Effort) -> list[Patterns]:
+        """Fill packs in slices, until the graphs, the effort or the work of the stretch is used up."""
+        filled: list[Patterns] = []
+        remaining = self.left.remaining
+        left = max(SLICE, 64 * len(remaining))
+        state = np.zeros(5, dtype=np.int64)
+        while left > 0 and remaining.any():
+            if effort.exhausted:
+                self.stopped = True
+                break
+            patterns, work = self._slice(state)
+            filled.append(patterns)
+            effort.spend(work)
+            left -= work
+        effort.spend(_WORK_PER_SLICE + 16 * len(remaining))
+        self.remaining[self.order] = remaining
+        return filled
+
+    def _slice(self, state: IntArray) -> tuple[Patterns, int]:
+        remaining = self.left.remaining
+        most = min(_MOST_PATTERNS, int(remaining.sum()))
+        space = 2 * len(remaining) + 8 * most
+        offsets = np.zeros(most + 1, dtype=np.int64)
+        entries = np.empty((2, space), dtype=np.int64)
+        repeats = np.empty(most, dtype=np.int64)
+        goal = self.goal._replace(turn=self.goal.turn + float(state[PACKS]))
+        state[[ENTRIES, PATTERNS, WORK]] = 0
+        fill_packs(self.sorted, self.left, goal, Written(offsets, entries[0], entries[1], repeats), SLICE, state)
+        used, rows = state[ENTRIES], state[PATTERNS]
+        classes = self.classes[self.order[entries[0, :used]]]
+        patterns = Patterns(offsets[: rows + 1].copy(), classes, entries[1, :used].copy(), repeats[:rows].copy())
+        return patterns, int(state[WORK])
+
+
+def _weights(scarce: FloatArray, doublings: int) -> FloatArray:
+    weights = scarce / max(float(scarce.max()), 1e-300)
+    for _ in range(doublings):
+        weights *= weights
+    weights[weights < 0.01] = 0
+    # All graphs have size 0, so that everything fits anywhere.
+    return weights if weights.any() else np.ones(len(weights))

@@ -1,0 +1,57 @@
+"""From a solution of the pattern LP to packs: round down, and pack what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance
+from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
+from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+# A fraction is rounded up from here on; above 1: never.
+_THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
+_STEPS = 20_000
+
+
+def rounded(
+    instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
+) -> Iterator[Patterns]:
+    """Round the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``, in several ways.
+
+    Minimum bin slack packs the graphs that the rounding leaves over. A pattern is not repeated beyond the graphs that
+    are left, so that differences in the last digits of the LP do not matter.
+
+    Time O(M C) and that of minimum bin slack on at most one pack for each pattern used.
+
+    Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
+    heuristics). Differs in the method for the rest.
+    """
+    order = np.argsort(-repeats, kind="stable")
+    columns, repeats = columns[order], repeats[order]
+    whole = np.floor(repeats + 1e-6)
+    fraction = repeats - whole
+    for threshold in _THRESHOLDS:
+        kept, remaining = _taken(instance.counts, columns, whole + (fraction >= threshold))
+        if not remaining.any():
+            yield kept
+            continue
+        for extra, tail in enumerate((5.0, float("inf"))):
+            patterns = completed(instance, kept, Tuning(steps=_STEPS, kept=tail, turn=turn + extra), effort)
+            if patterns is None:
+                return
+            yield patterns
+
+
+def _taken(counts: IntArray, columns: IntArray, wanted: FloatArray) -> tuple[Patterns, IntArray]:
+    """Repeat each pattern as often as wanted and as graphs allow; return the patterns, and the graphs left."""
+    remaining = counts.copy()
+    rows: list[tuple[dict[int, int], int]] = []
+    for column, number in zip(columns, wanted.tolist(), strict=True):
+        content, packs = taken_packs(remaining, column, int(number))
+        if packs:
+            rows.append((content, packs))
+    return collected(rows), remaining

@@ -1,0 +1,145 @@
+"""Patterns as arrays, before they become a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.instance import Instance, as_instance
+from dgl_tuplepack.planning.bounds.quick import quick_bound
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns:
+    """Q patterns in CSR arrays: see `PackPlan` for `offsets`, `classes`, `multiplicities` and `repeats`."""
+
+    offsets: IntArray
+    classes: IntArray
+    multiplicities: IntArray
+    repeats: IntArray
+
+    def __len__(self) -> int:
+        return len(self.repeats)
+
+    @property
+    def num_packs(self) -> int:
+        """Packs of all patterns."""
+        return exact_sum(self.repeats)
+
+    @property
+    def graphs(self) -> IntArray:
+        """Graphs in a pack of each pattern, int64 ``[Q]``."""
+        return np.add.reduceat(self.multiplicities, self.offsets[:-1])
+
+    def contents(self, sizes: IntArray) -> IntArray:
+        """Return the content of a pack of each pattern, int64 ``[Q, d]``, where `sizes` ``[C, d]`` are the classes."""
+        return np.add.reduceat(sizes[self.classes] * self.multiplicities[:, None], self.offsets[:-1], axis=0)
+
+    def room(self, instance: Instance) -> FloatArray:
+        """Return the room left in a pack of each pattern, as a share of each limit, float64 ``[Q, d]``."""
+        return (instance.limits - self.contents(instance.sizes)) / instance.limits
+
+    def packed(self, classes: int) -> IntArray:
+        """Return the graphs of each of `classes` size classes in all packs, int64 ``[C]``."""
+        held = np.zeros(classes, dtype=np.int64)
+        np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
+        return held
+
+    def dense(self, classes: int, most: int) -> IntArray:
+        """Return the first `most` patterns as rows of multiplicities, int64 ``[M, C]``."""
+        number = min(most, len(self))
+        rows = np.zeros((number, classes), dtype=np.int64)
+        last = int(self.offsets[number])
+        entry_rows = np.repeat(np.arange(number), np.diff(self.offsets[: number + 1]))
+        np.add.at(rows, (entry_rows, self.classes[:last]), self.multiplicities[:last])
+        return rows
+
+    def with_classes(self, classes: IntArray) -> Patterns:
+        """Return the patterns with other `classes`, one for each entry."""
+        return replace(self, classes=classes)
+
+    def take(self, rows: IntArray, repeats: IntArray) -> Patterns:
+        """Return the patterns `rows`, with other `repeats` (>= 1)."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        entries = np.repeat(self.offsets[rows] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
+
+    def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
+        """Return the patterns with `fresh` ones in place of `chosen` packs of each, int64 ``[Q]``."""
+        left = self.repeats - chosen
+        kept = np.flatnonzero(left)
+        return joined([self.take(kept, left[kept]), fresh])
+
+
+def joined(parts: Iterable[Patterns]) -> Patterns:
+    """Join lists of patterns, in order."""
+    parts = list(parts)
+    empty = np.zeros(0, dtype=np.int64)
+    lengths = [np.diff(part.offsets) for part in parts]
+    return Patterns(
+        np.concatenate([[0], np.cumsum(np.concatenate([*lengths, empty]))]).astype(np.int64),
+        np.concatenate([*(part.classes for part in parts), empty]),
+        np.concatenate([*(part.multiplicities for part in parts), empty]),
+        np.concatenate([*(part.repeats for part in parts), empty]),
+    )
+
+
+def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
+    """Make patterns of contents, each as class -> graphs, and their repeats."""
+    rows = list(rows)
+    lengths = [len(content) for content, _ in rows]
+    classes = [row for content, _ in rows for row in content]
+    multiplicities = [number for content, _ in rows for number in content.values()]
+    return Patterns(
+        np.cumsum([0, *lengths], dtype=np.int64),
+        np.array(classes, dtype=np.int64),
+        np.array(multiplicities, dtype=np.int64),
+        np.array([repeats for _, repeats in rows], dtype=np.int64),
+    )
+
+
+def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
+    """Take up to `most` packs of `content` ``[C]`` from `remaining` graphs; return it by class, and their number."""
+    entries = np.flatnonzero(content)
+    packs = min(most, int((remaining[entries] // content[entries]).min()))
+    remaining -= packs * content
+    return dict(zip(entries.tolist(), content[entries].tolist(), strict=True)), packs
+
+
+def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
+    """Make one pattern for each pack, from the pack and the class of every graph."""
+    # Entries are the distinct (pack, class) pairs in ascending order.
+    width = int(classes.max(initial=0)) + 1
+    keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
+    starts = np.flatnonzero(np.diff(keys // width, prepend=-1))
+    offsets = np.append(starts, len(keys))
+    return Patterns(offsets, keys % width, multiplicities, np.ones(len(starts), dtype=np.int64))
+
+
+def as_plan(
+    patterns: Patterns,
+    histogram: SizeHistogram,
+    limits: Limits,
+    method: str,
+    settings: Settings,
+    *,
+    heuristic: str | None = None,
+    bound: int | None = None,
+) -> PackPlan:
+    """Make a plan of patterns; its lower bound is `bound`, or the one in closed form.
+
+    `heuristic` is None for a method that ignores it; the plan then does not record `random_ties` either.
+    """
+    return PackPlan(
+        histogram, limits, patterns.offsets, patterns.classes, patterns.multiplicities, patterns.repeats,
+        quick_bound(as_instance(histogram, limits)) if bound is None else bound,
+        method, heuristic, settings.seed, settings.random_ties and heuristic is not None,
+    )  # fmt: skip

@@ -1,0 +1,74 @@
+"""Convert patterns of an instance to patterns of a relaxation that merges its classes, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds.instance import Relaxation
+from dgl_tuplepack.planning.packing.patterns import Patterns, collected
+from dgl_tuplepack.planning.sizes import IntArray
+
+
+def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
+    """Convert patterns of an instance to its relaxation; a pattern with only left out graphs vanishes."""
+    classes = len(relaxation.instance.counts)
+    rows = relaxation.rows[patterns.classes]
+    kept = rows >= 0
+    pattern = np.repeat(np.arange(len(patterns)), np.diff(patterns.offsets))[kept]
+    keys, entries = np.unique(pattern * classes + rows[kept], return_inverse=True)
+    multiplicities = np.zeros(len(keys), dtype=np.int64)
+    np.add.at(multiplicities, entries.reshape(-1), patterns.multiplicities[kept])
+    present, starts = np.unique(keys // classes, return_index=True)
+    offsets = np.append(starts, len(keys)).astype(np.int64)
+    return Patterns(offsets, keys % classes, multiplicities, patterns.repeats[present])
+
+
+def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
+    """Convert patterns of a whole relaxation, which hold every graph once, to the instance.
+
+    The graphs of merged classes are dealt in turn. The graphs that the relaxation leaves out have size 0 and go into
+    the first pack.
+
+    Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
+    """
+    assert relaxation.whole
+    order = np.argsort(relaxation.rows, kind="stable")
+    begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
+    # For each class of the relaxation: the position in `order` of the class of the instance that is being dealt.
+    at, left = begins.tolist(), counts.tolist()
+    rows: list[tuple[dict[int, int], int]] = []
+    for pattern, repeats in enumerate(patterns.repeats.tolist()):
+        entries = range(int(patterns.offsets[pattern]), int(patterns.offsets[pattern + 1]))
+        asked = [(int(patterns.classes[entry]), int(patterns.multiplicities[entry])) for entry in entries]
+        while repeats > 0:
+            content, number = _dealt(asked, repeats, order, at, left)
+            rows.append((content, number))
+            repeats -= number
+    without_size = np.flatnonzero(relaxation.rows < 0).tolist()
+    if without_size:
+        content, number = rows[0]
+        rows[:1] = [(content, number - 1)] if number > 1 else []
+        rows.append((content | {row: int(counts[row]) for row in without_size}, 1))
+    return collected(rows)
+
+
+def _dealt(
+    asked: list[tuple[int, int]], repeats: int, order: IntArray, at: list[int], left: list[int]
+) -> tuple[dict[int, int], int]:
+    """Return the content of the next packs of a pattern, and how many packs can be equal; subtract their graphs."""
+    content: dict[int, int] = {}
+    number = repeats
+    for row, multiplicity in asked:
+        missing = multiplicity
+        while missing:
+            member = int(order[at[row]])
+            taken = min(missing, left[member])
+            if taken:
+                content[member] = taken
+                number = min(number, left[member] // taken) if taken == multiplicity else 1
+            missing -= taken
+            # This class is used up, and the next one gives the rest.
+            at[row] += missing > 0
+    for member, taken in content.items():
+        left[member] -= number * taken
+    return content, number

@@ -1,0 +1,294 @@
+"""The stages of "auto", in the order in which a turn runs them, and what they share.
+
+Each stage says in which turns it runs, improves the best packs or the bound of the round, and counts its work. Its
+constants stand in front of it; ``docs/complexity.md`` shows what each stage is worth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dgl_tuplepack.planning.bounds import lifted_bound
+from dgl_tuplepack.planning.bounds.effort import Effort
+from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, projected
+from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
+from dgl_tuplepack.planning.bounds.pricing import Priced
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems
+from dgl_tuplepack.planning.packing.exact_split import exactly_split
+from dgl_tuplepack.planning.packing.fit import fit_patterns
+from dgl_tuplepack.planning.packing.heuristics import as_priority, names_for
+from dgl_tuplepack.planning.packing.level_filling import level_filling
+from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
+from dgl_tuplepack.planning.packing.pattern_rounding import rounded
+from dgl_tuplepack.planning.packing.patterns import Patterns
+from dgl_tuplepack.planning.packing.relaxed import merged, spread
+from dgl_tuplepack.planning.packing.settings import Settings
+
+# Beyond what any effort reaches: an allowance doubles with each round, and most searches grow fourfold each turn.
+MOST_ROUNDS = 30
+MOST_TURNS = 1000
+
+
+@dataclass
+class Best:
+    """The patterns with the fewest packs so far, the method that made them, and the best lower bound."""
+
+    patterns: Patterns
+    method: str
+    bound: int
+
+    @property
+    def packs(self) -> int:
+        """Packs of the best patterns."""
+        return self.patterns.num_packs
+
+    @property
+    def proven(self) -> bool:
+        """Whether no fewer packs are possible."""
+        return self.packs <= self.bound
+
+    def offer(self, patterns: Patterns | None, method: str) -> None:
+        """Keep the patterns if they need fewer packs than those so far."""
+        if patterns is not None and patterns.num_packs < self.packs:
+            self.patterns, self.method = patterns, method
+
+
+@dataclass
+class Round:
+    """A round of "auto": turns of all stages with ever longer searches, until its effort is used up."""
+
+    histogram: SizeHistogram
+    limits: Limits
+    instance: Instance
+    # Shared by all rounds.
+    best: Best
+    # Rounds before this one, and where samples of its first turn start.
+    number: int
+    start: float
+    # Portions of the whole effort: for this round, and for `close_gap` in it.
+    effort: Effort
+    closing: Effort
+    # Turns of this round before this one.
+    turn: int = 0
+    # Steps for each pattern and work of the last search; steps of the next one, as a multiple of those.
+    steps: int = 0
+    spent: int = 0
+    growth: float = 1.0
+    # Relaxations with their lifted duals, best bound first.
+    relaxations: list[tuple[Relaxation, Priced]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.graphs_per_pack = self.instance.num_graphs / self.best.packs
+
+    @property
+    def is_first_turn(self) -> bool:
+        """Whether this is the first turn of the first round."""
+        return self.number == self.turn == 0
+
+    @property
+    def trial(self) -> int:
+        """Number of the turn, over all rounds."""
+        return self.number * MOST_TURNS + self.turn
+
+    @property
+    def done(self) -> bool:
+        """Whether the best plan is proven optimal, or the effort used up."""
+        return self.best.proven or self.effort.exhausted
+
+
+# Packs hold many graphs, on average, from here on.
+_MANY_GRAPHS = 4
+# Going once through all patterns costs this much work for each of them.
+_WORK_PER_PATTERN = 30
+
+# Best fit does not run in slices, and adds one graph at a time: with so few classes and graphs a pack, all heuristics
+# take some tens of milliseconds together; up to the second limit, each of the two that are strongest on average does.
+_MOST_FIT_CLASSES = 4096
+_MOST_SUM_CLASSES = 15_000
+_MOST_FIT_GRAPHS = 1000
+
+
+def best_fits(current: Round) -> None:
+    """First turn of all: best fit with each of the paper's heuristics that applies."""
+    histogram, limits = current.histogram, current.limits
+    few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
+    if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
+        return
+    for name in names_for(limits.components) if len(histogram) <= _MOST_FIT_CLASSES else ("product", "sum"):
+        try:
+            priority = as_priority(name, limits)
+        except MethodError:
+            # Its priorities would overflow.
+            continue
+        patterns = fit_patterns("best_fit", histogram, limits, priority, Settings())
+        current.best.offer(patterns, f"best_fit {name}")
+        current.effort.spend(100 * len(histogram))
+
+
+def fill_levels(current: Round) -> None:
+    """First turn of all, where packs hold many graphs: level filling."""
+    if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
+        patterns = level_filling(current.instance, current.best.bound, current.effort)
+        current.best.offer(patterns, "level_filling")
+
+
+# Graphs of a pack left to the search, in the order tried; infinity: no sampling.
+_KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
+_FIRST_STEPS = 2000
+_MOST_STEPS = 1 << 20
+
+
+def search_longer(current: Round) -> None:
+    """Every turn: minimum bin slack with more steps for each pattern than in the turn before."""
+    growing = min(int(current.growth * current.steps), _MOST_STEPS)
+    current.steps = growing if current.turn else _FIRST_STEPS
+    tuning = Tuning(steps=current.steps, kept=_KEPT[current.turn % len(_KEPT)], turn=current.start + current.turn)
+    before = current.effort.left
+    patterns = minimum_bin_slack(current.instance, current.best.bound, tuning, current.effort)
+    current.spent = before - current.effort.left
+    current.best.offer(patterns, "minimum_bin_slack")
+
+
+# Turn in which the LP with a table runs: by then, two searches of growing length have failed.
+_LP_TURN = 2
+_MOST_LP_CLASSES = 2500
+
+# Where patterns repeat often, the LP with a table comes before the gap is closed.
+_FEW_GRAPHS_IN_ALL = 4000
+# Closing the gap pays for few classes, with few graphs in all or in a pack; and by subproblems, where packs hold very
+# few graphs.
+_FEW_CLASSES = 400
+_FEW_GRAPHS = 400
+_MOST_PER_PACK = 8.0
+_MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
+# Some seconds' worth; most instances need a tenth of it.
+_CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 200_000
+_MOST_DIVES = 40
+# Subproblems in a row that save no pack, before the bound is suspected.
+_SUBPROBLEMS_IN_VAIN = 6
+
+
+def closing_work(instance: Instance, packs: int) -> int:
+    """Work that closing the gap is worth at an effort of 1; 0 where it does not pay."""
+    graphs = instance.num_graphs
+    if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
+        return _CLOSING_WORK
+    by_subproblems = graphs <= min(_FEW_GRAPHS_IN_ALL, _MOST_PER_PACK_IN_SUBPROBLEMS * packs)
+    return _CLOSING_WORK + _CLOSING_WORK_PER_GRAPH * graphs if by_subproblems else 0
+
+
+def close_gap(current: Round) -> None:
+    """One turn of each round, with work of its own: the pattern LP with searched packs, and dives.
+
+    Instances of many classes are closed subproblem by subproblem.
+    """
+    instance, best, effort = current.instance, current.best, current.closing
+    turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else _LP_TURN + 1
+    if current.turn != turn or effort.exhausted:
+        return
+    # Duals of small tables cost next to nothing, and exact filling is quick where it suffices.
+    a_little = current.effort.portion(current.effort.left // 20)
+    best.bound, _ = lifted_bound(instance, best.bound, best.packs, a_little)
+    if current.graphs_per_pack > _MANY_GRAPHS:
+        _split(current, current.number * MOST_TURNS)
+    if current.done:
+        return
+    relaxation = projected(instance, list(range(len(instance.limits))))
+    relaxed, seed = relaxation.instance, int(current.start)
+    patterns, bound = merged(best.patterns, relaxation), best.bound
+    if len(relaxed.counts) <= _FEW_CLASSES:
+        bound, patterns = closed(relaxed, patterns, bound, seed, _MOST_DIVES, effort)
+    else:
+        half = effort.portion(effort.left // 2)
+        patterns = closed_by_subproblems(relaxed, patterns, bound, seed, _SUBPROBLEMS_IN_VAIN, half)
+        if patterns.num_packs > bound and len(relaxed.counts) <= _MOST_LP_CLASSES:
+            # Subproblems that save no pack are a sign that the bound is weak.
+            bound, patterns = closed(relaxed, patterns, bound, seed, 0, effort.portion(effort.left // 2))
+        patterns = closed_by_subproblems(relaxed, patterns, bound, seed + MOST_TURNS // 2, MOST_TURNS, effort)
+    best.bound = bound
+    _offer_relaxed(current, patterns, relaxation, "diving")
+
+
+def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
+    """Offer patterns of a whole relaxation; those that are not fewer need not be spread, which keeps their number."""
+    if patterns.num_packs < current.best.packs:
+        current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
+
+
+def raise_bound(current: Round) -> None:
+    """First turn of each round: lifted duals of relaxations."""
+    if current.turn == 0:
+        best = current.best
+        best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
+
+
+_MOST_START_COLUMNS = 2000
+_LP_SHARE = 0.4
+
+
+def round_lp(current: Round) -> None:
+    """One turn of each round: better bounds from relaxations, and patterns rounded from the LP of all components."""
+    if current.turn != _LP_TURN:
+        return
+    best, instance = current.best, current.instance
+    for relaxation, point in current.relaxations:
+        relaxed = relaxation.instance
+        classes = len(relaxed.counts)
+        if current.done or classes > _MOST_LP_CLASSES:
+            return
+        columns = np.zeros((0, classes), dtype=np.int64)
+        if relaxation.whole:
+            columns = merged(best.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
+        # Rounding pays where patterns repeat; else the LP is for its bound alone.
+        share = _LP_SHARE if instance.num_graphs >= 4 * classes else _LP_SHARE / 3
+        program = PatternLP(columns, point)
+        program.solve(best.packs, current.effort.portion(int(share * current.effort.left)))
+        best.bound = max(best.bound, program.bound)
+        columns, repeats = program.solution()
+        if relaxation.whole and len(columns) and not current.done:
+            for patterns in rounded(relaxed, columns, repeats, current.start, current.effort):
+                _offer_relaxed(current, patterns, relaxation, "pattern_lp")
+
+
+# Packs above the bound, and graphs in a pack, up to which packs are filled exactly.
+_EXACT_GAP = 3
+_MOST_EXACT_GRAPHS = 64
+_EXACT_SHARE = 0.1
+
+
+def split_exactly(current: Round) -> None:
+    """Every turn, where the bound is near: fill some packs exactly."""
+    _split(current, current.trial)
+
+
+def _split(current: Round, trial: int) -> None:
+    """Try to reach the bound at once; if that fails, save one pack at a time."""
+    best, effort = current.best, current.effort
+    fewer = best.packs - best.bound
+    if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
+        return
+    while fewer > 0 and not current.done:
+        portion = effort.portion(int(_EXACT_SHARE * effort.left))
+        packs = best.packs
+        effort.spend(_WORK_PER_PATTERN * packs)
+        split = exactly_split(current.instance, best.patterns, fewer, int(current.start) + trial, portion)
+        best.offer(split, "exact_split")
+        if best.packs == packs and fewer == 1:
+            return
+        fewer = 1
+
+
+# A search that is four times as long finds more than several shorter ones; one that is planned for 80 % of the effort
+# left comes to its end.
+_MOST_GROWTH = 4.0
+_PATIENCE = 0.8
+
+
+def set_pace(current: Round) -> None:
+    """Every turn: how much longer the next search may be."""
+    current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))

@@ -1,0 +1,342 @@
+"""The plan: which sizes share a pack, and how many packs repeat each pattern."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numba
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, whole_number
+from dgl_tuplepack._core.files import JsonFormat
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.planning.buckets import Buckets, all_of
+from dgl_tuplepack.errors import PlanError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.sizes import IntArray, as_int64, components_of_kind, exact_sum
+
+PLAN_FILE = JsonFormat("dgl_tuplepack.plan", 1, "plan", "make the plan again")
+_ARRAYS = ("offsets", "classes", "multiplicities", "repeats")
+_OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "versions")
+
+
+def library_versions() -> dict[str, str]:
+    """Versions that a plan records: of this package, and of Python and the libraries that computed it."""
+    return {
+        "dgl_tuplepack": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class PackPlan:
+    """A list of patterns that together hold every graph of a histogram exactly once.
+
+    A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
+    In a plan of shape buckets, each pack has the smallest of its shapes that holds the pack's content.
+
+    Parameters
+    ----------
+    histogram
+        The sizes that were packed.
+    limits
+        Limits of every pack, one for each component of the histogram; of shape buckets, the largest.
+    offsets
+        int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
+    classes
+        Size class of each entry (row of ``histogram.sizes``), int64.
+    multiplicities
+        Graphs of that class in the pattern, int64, >= 1.
+    repeats
+        Packs that follow each pattern, int64 ``[Q]``, >= 1.
+    lower_bound
+        A number of packs that every plan needs.
+    method, heuristic, seed, random_ties, versions
+        How the plan was made; see `pack`.
+    buckets
+        Limits of several shapes, in ascending order; None: all packs have the shape of `limits`.
+
+    Raises
+    ------
+    PlanError
+        The patterns exceed a limit, or do not hold every graph exactly once (see `validate`).
+    """
+
+    histogram: SizeHistogram
+    limits: Limits
+    offsets: IntArray
+    classes: IntArray
+    multiplicities: IntArray
+    repeats: IntArray
+    lower_bound: int
+    method: str
+    heuristic: str | None = None
+    seed: int = 0
+    random_ties: bool = False
+    versions: Mapping[str, str] = field(default_factory=library_versions)
+    buckets: Buckets | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "histogram", self.histogram.without_ids())
+        components, totals = self.histogram.components, self.histogram.totals()
+        object.__setattr__(self, "limits", self.limits.filled(components, totals))
+        if self.buckets is not None:
+            object.__setattr__(self, "buckets", self.buckets.filled(components, totals))
+        for name in _ARRAYS:
+            array = as_int64(getattr(self, name), f"{name} of a plan")
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        self.validate()
+
+    @functools.cached_property
+    def num_packs(self) -> int:
+        """Number of packs P."""
+        return exact_sum(self.repeats)
+
+    @property
+    def num_patterns(self) -> int:
+        """Number of patterns Q."""
+        return len(self.repeats)
+
+    @property
+    def gap(self) -> int:
+        """Packs above the lower bound; 0 means proven optimal."""
+        return self.num_packs - self.lower_bound
+
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the lower bound proves that no plan has fewer packs."""
+        return self.gap == 0
+
+    @functools.cached_property
+    def pattern_contents(self) -> IntArray:
+        """Content of one pack of each pattern, int64 ``[Q, k]``."""
+        weighted = self.histogram.sizes[self.classes] * self.multiplicities[:, None]
+        return np.asarray(np.add.reduceat(weighted, self.offsets[:-1], axis=0), dtype=np.int64)
+
+    @functools.cached_property
+    def pattern_graphs(self) -> IntArray:
+        """Graphs in one pack of each pattern, int64 ``[Q]``."""
+        return np.asarray(np.add.reduceat(self.multiplicities, self.offsets[:-1]), dtype=np.int64)
+
+    @property
+    def made_for(self) -> Limits | Buckets:
+        """What the graphs were packed within: the shape buckets, if there are any, or the limits."""
+        return self.limits if self.buckets is None else self.buckets
+
+    @property
+    def shapes(self) -> tuple[Limits, ...]:
+        """Limits of every shape, the smallest first; often only one."""
+        return tuple(all_of(self.made_for))
+
+    @functools.cached_property
+    def pattern_shapes(self) -> IntArray:
+        """Number of the shape of the packs of each pattern, int64 ``[Q]``: the smallest of `shapes` that takes them."""
+        if self.buckets is None:
+            return np.zeros(self.num_patterns, dtype=np.int64)
+        return self.buckets.smallest_for(self.pattern_contents, self.pattern_graphs)
+
+    @functools.cached_property
+    def packs_of_shapes(self) -> tuple[int, ...]:
+        """Number of packs of each shape."""
+        return tuple(exact_sum(self.repeats[self.pattern_shapes == number]) for number in range(len(self.shapes)))
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """Component -> slots of all packs, the sum of their limits; reserved ones for padding are not counted."""
+        of_shapes = zip(self.packs_of_shapes, self.shapes, strict=True)
+        slots = dict.fromkeys(self.histogram.components, 0)
+        for packs, limits in of_shapes:
+            for name, limit in limits.maxima.items():
+                slots[name] += packs * limit
+        return slots
+
+    @property
+    def padded_slots(self) -> int:
+        """Node and edge slots of an epoch with one pack a batch, a reserved node of each type included."""
+        reserved = len(components_of_kind(self.histogram.components, "nodes"))
+        return sum(self.slots.values()) + reserved * self.num_packs
+
+    @property
+    def max_graphs(self) -> int:
+        """Most graphs in any pack."""
+        return int(self.pattern_graphs.max())
+
+    @property
+    def efficiency(self) -> dict[str, float]:
+        """Component -> real content / slots, relative to the limits of each pack's shape, in [0, 1]."""
+        return self._efficiency(self.slots)
+
+    @property
+    def effective_limits(self) -> Limits:
+        """The limits lowered to the largest content of any pack (at least 1)."""
+        largest = np.maximum(self.pattern_contents.max(axis=0), 1).tolist()
+        maxima = dict(zip(self.histogram.components, largest, strict=True))
+        return Limits.from_components(maxima, self.max_graphs)
+
+    @property
+    def effective_efficiency(self) -> dict[str, float]:
+        """Efficiency relative to `effective_limits`: the convention of the Tuple Packing paper."""
+        return self._efficiency({n: self.num_packs * limit for n, limit in self.effective_limits.maxima.items()})
+
+    def _efficiency(self, slots: Mapping[str, int]) -> dict[str, float]:
+        totals = self.histogram.totals()
+        return {name: totals[name] / slots[name] for name in self.histogram.components}
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the histogram, the limits and the patterns, as 64 hexadecimal digits."""
+        digest = hashlib.sha256()
+        header: list[Any] = [list(self.histogram.components), self.limits.to_dict()]
+        header += [] if self.buckets is None else [self.buckets.to_dict()]
+        digest.update(json.dumps(header, sort_keys=True).encode())
+        for array in (self.histogram.sizes, self.histogram.counts, *self._arrays()):
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array, dtype="<i8").tobytes())
+        return digest.hexdigest()
+
+    def _arrays(self) -> list[IntArray]:
+        return [getattr(self, name) for name in _ARRAYS]
+
+    def validate(self) -> None:
+        """Check that every graph is in exactly one pack and that no pack exceeds a limit.
+
+        Raises
+        ------
+        PlanError
+            Names the first wrong pattern or size.
+        """
+        self._check_structure()
+        self._check_counts()
+        if self.buckets is not None and self.buckets.largest != self.limits:
+            raise PlanError(
+                f"the plan has the limits {self.limits!r}, but the largest of its shapes are {self.buckets.largest!r}; "
+                "it is damaged, make it again."
+            )
+        self.check_limits(self.limits)
+
+    def _check_counts(self) -> None:
+        repeats = np.repeat(self.repeats, np.diff(self.offsets))
+        packed = np.zeros(len(self.histogram), dtype=np.int64)
+        np.add.at(packed, self.classes, self.multiplicities * repeats)
+        wrong = np.flatnonzero(packed != self.histogram.counts)
+        if len(wrong):
+            of_size = self.classes == wrong[0]
+            raise PlanError(
+                f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
+                f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
+                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it again."
+            )
+
+    def _check_structure(self) -> None:
+        if (
+            any(array.ndim != 1 for array in self._arrays())
+            or len(self.offsets) != len(self.repeats) + 1
+            or len(self.multiplicities) != len(self.classes)
+            or not len(self.repeats)
+            or self.offsets[0] != 0
+            or self.offsets[-1] != len(self.classes)
+            or (np.diff(self.offsets) <= 0).any()
+        ):
+            raise PlanError("the arrays of the plan do not fit together; it is damaged, make it again.")
+        if (self.classes >= len(self.histogram)).any():
+            raise PlanError(
+                f"the plan names size class {int(self.classes.max())}, but its histogram has {len(self.histogram)}; it "
+                "is damaged, make it again."
+            )
+        if not self.multiplicities.all() or not self.repeats.all():
+            raise PlanError("the plan has a pattern with a multiplicity or repeat of 0; leave such entries out.")
+        whole_number(
+            f"the lower bound of a plan of {self.num_packs} packs", self.lower_bound, 1, self.num_packs, PlanError
+        )
+        whole_number("seed of a plan", self.seed, 0, UINT64_MAX, PlanError)
+        versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
+        texts = (self.method, self.heuristic or "", *versions, *versions.values())
+        if versions is not self.versions or not all(isinstance(text, str) for text in texts):
+            raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it again.")
+
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits that a pack of this plan exceeds; the PlanError names the first such pattern."""
+        limits = limits.filled(self.histogram.components, self.histogram.totals())
+        # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
+        exceeded = self.pattern_contents > limits.array
+        over_cap = self.pattern_graphs > (INT64_MAX if limits.graphs is None else limits.graphs)
+        bad = np.flatnonzero(exceeded.any(axis=1) | over_cap)
+        if len(bad):
+            content = dict(zip(self.histogram.components, self.pattern_contents[bad[0]].tolist(), strict=True))
+            raise PlanError(
+                f"pattern {bad[0]} of the plan holds {content} in {self.pattern_graphs[bad[0]]} graphs, "
+                f"beyond {limits!r}; no pack may exceed a limit, make the plan again."
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a JSON file, which is complete or not there at all."""
+        arrays = {name: array.tolist() for name, array in zip(_ARRAYS, self._arrays(), strict=True)}
+        content = {
+            "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
+            **{name: getattr(self, name) for name in _OTHERS}, "fingerprint": self.fingerprint,
+        }  # fmt: skip
+        buckets = {} if self.buckets is None else {"buckets": self.buckets.to_dict()}
+        PLAN_FILE.write(path, {**content, "versions": dict(self.versions), **buckets})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PackPlan:
+        """Read a plan that `save` wrote, and validate it.
+
+        Raises
+        ------
+        FormatError
+            The file is missing, foreign, newer, or altered.
+        """
+        with PLAN_FILE.reading(path) as document:
+            limits = Limits.from_dict(document["limits"])
+            others = {name: document[name] for name in _OTHERS}
+            if "buckets" in document:
+                others["buckets"] = Buckets(list(map(Limits.from_dict, document["buckets"])))
+            arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
+            plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **others)
+            if plan.fingerprint != document["fingerprint"]:
+                raise PlanError("its fingerprint is not the one of its content")
+        return plan
+
+    def __repr__(self) -> str:
+        fractions = ", ".join(f"{name} {value:.2%}" for name, value in self.efficiency.items())
+        packs = ", ".join(f"{n} of {limits!r}" for n, limits in zip(self.packs_of_shapes, self.shapes, strict=True))
+        return (
+            f"PackPlan({self.histogram.num_graphs} graphs in {self.num_packs} packs: {packs}, lower bound "
+            f"{self.lower_bound}, method {self.method!r}, efficiency: {fractions})"
+        )
+
+
+def settled(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
+    """Return limits in which nothing is open, so that they give batches one shape each.
+
+    Edges and graphs without a limit get the most that any pack of the plans holds, with several shapes any pack of
+    this shape or a smaller one. A cap that was given stays, so that the parts of a split and all trainings share a
+    shape.
+    """
+    components = plans[0].histogram.components
+    found: list[Limits] = []
+    for number, each in enumerate(all_of(limits)):
+        within = [plan.pattern_shapes <= number for plan in plans]
+        contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
+        graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
+        most = contents.max(axis=0, initial=1).tolist()
+        chosen = each.filled(components, dict(zip(components, most, strict=True)))
+        if chosen.graphs is None:
+            # A cap of the shape before may be higher than what any pack holds; limits ascend all the same.
+            before = found[-1].graphs if found else None
+            chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
+            chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen
+        found.append(chosen)
+    return Buckets(found) if isinstance(limits, Buckets) else found[0]

@@ -1,0 +1,81 @@
+"""Search shape buckets: limits of several shapes whose batches hold about so many graphs, with few slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.errors import LimitsError, SearchError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import METHODS
+from dgl_tuplepack.planning.packing.buckets import pack_buckets
+from dgl_tuplepack.planning.packing.settings import Settings
+from dgl_tuplepack.planning.search.evaluation import available_cores
+from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
+from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
+from dgl_tuplepack.planning.search.space import Row, Space
+
+# The smallest shape holds so many mean graphs, as a multiple of the number asked for.
+_FIRST, _LAST = 0.6, 1.6
+_SCALES = 41
+
+
+def search_buckets(
+    histogram: SizeHistogram, space: Space, shapes: int, way: GraphsPerBatch, cap: int | None, multiple_of: int
+) -> LimitsSearch:
+    """Return the shape buckets with the fewest slots for batches of that many graphs; the best candidate is first.
+
+    The largest shape is the smallest that holds every graph. The smallest shape grows along the mean size, and the
+    others lie evenly between, by ratios.
+    """
+    largest = space.rounded(space.smallest)
+    asked, packs, totals = way.graphs_per_batch, way.packs, histogram.totals()
+
+    def planned(limits: Buckets) -> Candidate:
+        plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
+        return Candidate(limits, plan.packs_of_shapes, histogram.num_graphs, totals, packs)
+
+    def order(found: Candidate) -> tuple[float, int]:
+        return max(TOLERANCE, abs(found.graphs_per_batch / asked - 1)), found.padded_slots
+
+    tried = list(_buckets(space, asked / packs, largest, shapes, cap))
+    if not tried:
+        raise SearchError(
+            f"batches of {asked} graphs are as large as the smallest limits that hold every graph, "
+            f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes would save nothing; leave "
+            "shapes= (--shapes) out, ask for smaller batches, or for more packs_per_batch."
+        )
+    with ThreadPoolExecutor(available_cores()) as threads:
+        candidates = tuple(sorted(threads.map(planned, tried), key=order))
+    aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
+    search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
+    mean, graphs = search.graphs_per_batch, search.best.num_graphs
+    # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
+    as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
+    if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
+        raise SearchError(
+            f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best that were found, "
+            f"{search.best.limits!r}, hold {mean:.1f} graphs on average; ask for about that many, for another number "
+            "of shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
+        )
+    return search
+
+
+def _buckets(space: Space, graphs: float, largest: Row, shapes: int, cap: int | None) -> Iterator[Buckets]:
+    """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs."""
+    free = replace(space, smallest=(1,) * len(largest))
+    for row in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
+        smallest = tuple(map(min, row, largest))
+        steps = [number / (shapes - 1) for number in range(1, shapes - 1)]
+        between = [free.rounded(a ** (1 - f) * b**f for a, b in zip(smallest, largest, strict=True)) for f in steps]
+        rows = (smallest, *between, largest)
+        try:
+            yield Buckets(
+                [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in rows]
+            )
+        except LimitsError:
+            # Two shapes are the same.
+            continue

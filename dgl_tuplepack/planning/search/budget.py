@@ -1,0 +1,112 @@
+"""The largest limits within a budget of slots, or of bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.search.evaluation import Evaluation
+from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.way import Way, explore
+from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
+
+# Smallest limits along the mean size, as a fraction of those that spend the whole budget.
+_FIRST = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Way):
+    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape costs no more."""
+
+    name = "budget"
+    # Highest cost of the padded shape of one pack, its reserved nodes included.
+    budget: float
+    # Component -> cost of one slot, for every component; None: 1 for each.
+    cost: Mapping[str, float] | None = None
+
+    def largest_wanted(self, space: Space) -> Row:
+        """Return limits along the mean size that spend the budget."""
+        return space.rounded_down(self._scale(space) * mean for mean in space.mean)
+
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore limits that spend most of the budget."""
+        smallest, scale = space.rounded(space.smallest), self._scale(space)
+        if self._cost_of(space, smallest) > self.budget:
+            named = dict(zip(space.components, smallest, strict=True))
+            raise SearchError(
+                f"the budget of {self.budget:g} is too small: the smallest limits that hold every graph are {named} "
+                f"and cost {self._cost_of(space, smallest):g} with the reserved node; raise it, or drop the largest "
+                "graphs (oversize='drop', --oversize drop)."
+            )
+        starts = (smallest, *self._filled(space, smallest), *self._spending_all(space, smallest))
+        explore(evaluation, space, self, _FIRST * scale, scale, starts)
+
+    def order(self, evaluation: Evaluation) -> IntArray:
+        """Sort candidates by packs, then by slots per pack."""
+        return evaluation.sorted_by(evaluation.packs, evaluation.slots)
+
+    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
+        """Return those of the limits that are within the budget and may be worth a plan."""
+        allowed = [row for row in rows if self._cost_of(space, row) <= self.budget]
+        return super().promising(evaluation, space, allowed)
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether limits can need fewer packs than the best candidate, or as many with fewer slots."""
+        best = self.order(evaluation)[0]
+        known = int(evaluation.packs[best]), int(evaluation.slots[best])
+        bounds = evaluation.bounds_on_packs(rows).tolist()
+        return [(bound, sum(row)) < known for row, bound in zip(rows, bounds, strict=True)]
+
+    def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
+        """Return neighbours, and limits that spend the rest of the budget on one component of a neighbour."""
+        near = space.neighbours(row, scale)
+        return [full for neighbour in near for full in self._filled(space, neighbour)] + near
+
+    def _costs(self, space: Space) -> tuple[list[float], float]:
+        """Return the cost of one slot of each component, and of the nodes reserved for padding, one of each type."""
+        costs = [1.0] * len(space.components) if self.cost is None else [float(cost) for cost in self.cost.values()]
+        return costs, sum(costs[i] for i in components_of_kind(space.components, "nodes"))
+
+    def _cost_of(self, space: Space, row: Row) -> float:
+        """Return the cost of the padded shape of a pack with limits `row`."""
+        costs, reserved = self._costs(space)
+        return reserved + sum(v * c for v, c in zip(row, costs, strict=True))
+
+    def _scale(self, space: Space) -> float:
+        """Return the mean graphs that the budget pays for, at most those of one pack with all graphs."""
+        costs, reserved = self._costs(space)
+        each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
+        everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
+        return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
+
+    def _spending_all(self, space: Space, smallest: Row) -> list[Row]:
+        """Return all limits of two components that spend the budget: neither of the two can grow.
+
+        The list is empty for another number of components, or if it would take more than half of the plans.
+        """
+        if len(smallest) != 2:
+            return []
+        ends = [self._full(space, smallest, i)[i] for i in range(2)]
+        values = [range(v, end + 1, step) for v, end, step in zip(smallest, ends, space.steps, strict=True)]
+        fewer = int(len(values[1]) < len(values[0]))
+        if len(values[fewer]) > self.plans // 2:
+            return []
+        rows = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
+        return [self._full(space, row, 1 - fewer) for row in rows]
+
+    def _filled(self, space: Space, row: Row) -> list[Row]:
+        """Return, for each component, `row` with that limit set to what the others leave of the budget."""
+        full = [self._full(space, row, i) for i in range(len(row))]
+        return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
+
+    def _full(self, space: Space, row: Row, i: int) -> Row:
+        """Return `row` with the largest limit of component `i` that the budget pays for beside the other limits."""
+        cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
+        if cost > 0:
+            others = self._cost_of(space, row) - row[i] * cost
+            # Costs that overflow to infinity or NaN leave nothing: 0.
+            most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
+        step, reserve = space.steps[i], space.reserve[i]
+        return (*row[:i], (most + reserve) // step * step - reserve, *row[i + 1 :])

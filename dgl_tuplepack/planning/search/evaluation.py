@@ -1,0 +1,125 @@
+"""Count the packs that limits need: many candidates at once, on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.planning.bounds.instance import as_instance
+from dgl_tuplepack.planning.bounds.quick import quick_bound
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing.auto import first_patterns
+from dgl_tuplepack.planning.search.result import Candidate
+from dgl_tuplepack.planning.search.space import Row
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+# Shorter searches show no progress bar.
+_SECONDS_BEFORE_BAR = 1.0
+
+
+@contextmanager
+def evaluating(histogram: SizeHistogram, cap: int | None) -> Iterator[Evaluation]:
+    """Provide an empty `Evaluation` with threads on all cores and a progress bar."""
+    threads = ThreadPoolExecutor(available_cores())
+    try:
+        with progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR) as bar:
+            yield Evaluation(histogram, cap, threads, bar)
+    finally:
+        # Plans that still wait when the search is interrupted are not made.
+        threads.shutdown(cancel_futures=True)
+
+
+class Evaluation:
+    """The candidates evaluated so far, each planned once and independently of the others."""
+
+    def __init__(self, histogram: SizeHistogram, cap: int | None, executor: Executor, bar: Any) -> None:
+        self.histogram, self.cap = histogram, cap
+        self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
+        # Limits -> packs, and largest content of a pack by component.
+        self.results: dict[Row, list[int]] = {}
+        # Limits and packs of every candidate, in the order they were added, int64 [M, k] and [M].
+        self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
+        self.packs: IntArray = np.empty(0, dtype=np.int64)
+        self._executor, self._bar = executor, bar
+
+    def add(self, rows: Iterable[Row], most: int | None = None) -> None:
+        """Plan those of `rows` that are not known yet, at most `most` of them."""
+        fresh = [row for row in dict.fromkeys(rows) if row not in self.results][:most]
+        for row, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
+            self.results[row] = found
+            self._bar.update()
+        self.limits = np.array(list(self.results), dtype=np.int64)
+        self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
+
+    def _planned(self, row: Row) -> list[int]:
+        """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
+        instance = as_instance(self.histogram, self.limits_of(row))
+        patterns = first_patterns(instance, quick_bound(instance), seed=0)
+        return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
+
+    def limits_of(self, row: Row) -> Limits:
+        """Return a row as `Limits`, with the cap."""
+        return Limits.from_components(dict(zip(self.histogram.components, row, strict=True)), self.cap)
+
+    @property
+    def slots(self) -> IntArray:
+        """Slots of one pack of every candidate, the sum of its limits, int64 ``[M]``."""
+        return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
+
+    def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
+        """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
+        return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
+
+    @property
+    def efficiency(self) -> FloatArray:
+        """Efficiencies against the limits, float64 ``[M, k]``."""
+        return _efficiencies(self.totals, self.packs, self.limits)
+
+    @property
+    def harmonic_means(self) -> FloatArray:
+        """Harmonic mean of the efficiencies of every candidate, float64 ``[M]``."""
+        return harmonic_means(self.efficiency)
+
+    def bounds(self, rows: Sequence[Row]) -> FloatArray:
+        """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
+        limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
+        return _efficiencies(self.totals, self.bounds_on_packs(rows), limits)
+
+    def bounds_on_packs(self, rows: Sequence[Row]) -> FloatArray:
+        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
+        limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
+        packs = np.ceil(self.totals / limits).max(axis=1)
+        fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
+        return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
+
+    def candidate(self, row: Row, packs_per_batch: int = 1) -> Candidate:
+        """Return the candidate with limits `row`."""
+        packs = self.results[row][0]
+        histogram = self.histogram
+        return Candidate(self.limits_of(row), (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
+
+
+def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> FloatArray:
+    """Return total / (packs x limit), float64 ``[M, k]``, for packs ``[M]`` and limits ``[M, k]``."""
+    return np.asarray(totals / (packs[:, None].astype(np.float64) * limits), dtype=np.float64)
+
+
+def harmonic_means(efficiency: FloatArray) -> FloatArray:
+    """Return the harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` does."""
+    present = efficiency[:, efficiency.any(axis=0)]
+    if not present.size:
+        return np.zeros(len(efficiency))
+    return np.asarray(present.shape[1] / (1 / present).sum(axis=1), dtype=np.float64)
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

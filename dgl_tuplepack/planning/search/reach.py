@@ -1,0 +1,128 @@
+"""Ways to search without batches or a budget: limits up to a multiple of what the largest graph needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.search.evaluation import Evaluation, harmonic_means
+from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.way import Way, explore
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+# Largest limits, as a multiple of what the largest graph needs.
+REACH = 3.0
+# How far the harmonic mean may stay below the highest, as a fraction of it.
+_TOLERANCE = 0.005
+# Sizes are nearly equal if the largest graph needs fewer mean graphs than this; every pack then holds several graphs.
+_NEARLY_EQUAL, _SEVERAL = 1.5, 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Smallest(Way):
+    """Scale limits along the mean size, then refine around the best.
+
+    Advise the fewest slots per pack among the candidates whose harmonic mean is close to the highest.
+
+    Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, which scales all limits together, then tunes each,
+    and leaves a derivative-free search as future work.
+    """
+
+    name = "smallest"
+
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore the space."""
+        _explore(evaluation, _with_several_graphs(space, evaluation.cap), self)
+
+    def order(self, evaluation: Evaluation) -> IntArray:
+        """Alternate between the fewest slots within the tolerance and the highest harmonic means."""
+        means, slots = evaluation.harmonic_means, evaluation.slots
+        smallest = evaluation.sorted_by(means < _least(evaluation), slots, -means)
+        highest = np.lexsort((slots, -means))
+        both = np.stack([smallest, highest], axis=1).ravel().tolist()
+        return np.array(list(dict.fromkeys(both)), dtype=np.int64)
+
+    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
+        """Return those of the limits that are within reach and may be worth a plan."""
+        most = space.rounded(REACH * space.scale * mean for mean in space.mean)
+        inside = [row for row in rows if all(v <= m for v, m in zip(row, most, strict=True))]
+        return super().promising(evaluation, space, inside)
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether the harmonic mean can come within the tolerance."""
+        return harmonic_means(evaluation.bounds(rows)) >= _least(evaluation)
+
+
+def _least(evaluation: Evaluation) -> float:
+    """Return the lowest harmonic mean within the tolerance of the highest."""
+    highest = float(evaluation.harmonic_means.max())
+    return highest - _TOLERANCE * highest
+
+
+def _with_several_graphs(space: Space, cap: int | None) -> Space:
+    """If sizes are nearly equal, return the part of the space whose packs hold several graphs, if the cap allows.
+
+    Packs of a single graph would be as full as any, and spend a reserved node on each graph.
+    """
+    if space.scale >= _NEARLY_EQUAL:
+        return space
+    several = _SEVERAL if cap is None else min(_SEVERAL, cap)
+    return replace(space, smallest=space.rounded(several * mean for mean in space.mean))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target(Way):
+    """Advise the fewest slots per pack whose efficiencies reach a target, among limits tried as by `Smallest`."""
+
+    name = "target"
+    # Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
+    target: float | Mapping[str, float]
+
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Explore the space."""
+        _explore(evaluation, space, self)
+        best = int(self.order(evaluation)[0])
+        if self._lacking(evaluation, evaluation.efficiency)[best] > 0:
+            candidate = evaluation.candidate(list(evaluation.results)[best])
+            each = self.target if isinstance(self.target, Mapping) else {"a harmonic mean of": self.target}
+            wanted = ", ".join(f"{name} {value:g}" for name, value in each.items())
+            reached = ", ".join(f"{name} {value:.4f}" for name, value in candidate.efficiency.items())
+            raise SearchError(
+                f"the target of {wanted} is out of reach: the best is {reached}, harmonic mean "
+                f"{candidate.harmonic_mean:.4f}, at {candidate.limits!r} among limits up to {REACH:g} times what the "
+                "largest graph needs; lower the target, or ask for a number of graphs in a batch or a budget."
+            )
+
+    def _lacking(self, evaluation: Evaluation, efficiency: FloatArray) -> FloatArray:
+        """Return how far rows of efficiencies ``[M, k]`` are below the target, ``[M]``; <= 0 if they reach it."""
+        if not isinstance(self.target, Mapping):
+            return self.target - harmonic_means(efficiency)
+        least = np.array([self.target.get(name, 0.0) for name in evaluation.histogram.components])
+        return np.asarray((least - efficiency).max(axis=1, where=least > 0, initial=-math.inf))
+
+    def order(self, evaluation: Evaluation) -> IntArray:
+        """Sort candidates that reach the target by slots per pack; then the others, the closest first."""
+        lacking = np.maximum(self._lacking(evaluation, evaluation.efficiency), 0)
+        return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether limits can reach the target with fewer slots than the candidates that do."""
+        known = self._lacking(evaluation, evaluation.efficiency)
+        closest = max(0.0, float(known.min()))
+        slots = int(evaluation.slots.min(where=known <= 0, initial=INT64_MAX))
+        lacking = self._lacking(evaluation, evaluation.bounds(rows)).tolist()
+        return [less <= closest and sum(row) < slots for row, less in zip(rows, lacking, strict=True)]
+
+
+def _explore(evaluation: Evaluation, space: Space, way: Way) -> None:
+    """Explore limits from what the largest graph needs up to `REACH` times as much.
+
+    Smaller scales are tried too, with each component raised to the largest graph.
+    """
+    below = space.ray(space.scale / REACH, space.scale, max(2, way.plans // 25))
+    explore(evaluation, space, way, space.scale, REACH * space.scale, (space.rounded(space.mean), *below))

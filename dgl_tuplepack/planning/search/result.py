@@ -1,0 +1,213 @@
+"""The result of a search for limits: a table of candidates, the best of them, and the Pareto front."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgl_tuplepack._core.csv import csv_text
+from dgl_tuplepack._core.files import write_text
+from dgl_tuplepack.planning.buckets import all_of, steps_of
+from dgl_tuplepack.planning.metrics import harmonic_mean
+from dgl_tuplepack.planning.sizes import components_of_kind
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Limits of one shape or several that were tried, and what a plan within them needs.
+
+    Parameters
+    ----------
+    limits
+        `Limits`, or `Buckets` of several shapes, with the cap on graphs that was asked for.
+    packs_of_shapes
+        Packs of each shape.
+    num_graphs
+        Graphs N that were packed.
+    totals
+        Component -> sum over all graphs.
+    packs_per_batch
+        Packs of a batch.
+    """
+
+    limits: Any
+    packs_of_shapes: tuple[int, ...]
+    num_graphs: int
+    totals: Mapping[str, int]
+    packs_per_batch: int = 1
+
+    @property
+    def packs(self) -> int:
+        """Packs P of the plan."""
+        return sum(self.packs_of_shapes)
+
+    @property
+    def graphs_per_pack(self) -> float:
+        """Mean graphs in a pack, N / P."""
+        return self.num_graphs / self.packs
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean graphs of a batch on one rank, as a sampler makes them: the packs of a batch have one shape."""
+        return self.num_graphs / sum(steps_of(self.packs_of_shapes, self.packs_per_batch, drop_last=False))
+
+    @property
+    def slots(self) -> int:
+        """Slots of one pack of the largest shape: the sum of the limits."""
+        return sum(all_of(self.limits)[-1].values)
+
+    @property
+    def epoch_slots(self) -> dict[str, int]:
+        """Component -> slots of all packs, not counting reserved slots."""
+        shapes = list(zip(self.packs_of_shapes, all_of(self.limits), strict=True))
+        return {name: sum(packs * limits.maxima[name] for packs, limits in shapes) for name in self.totals}
+
+    @property
+    def padded_slots(self) -> int:
+        """Slots of an epoch with one pack a batch, a reserved node of each type included."""
+        reserved = len(components_of_kind(tuple(self.totals), "nodes"))
+        return sum(self.epoch_slots.values()) + reserved * self.packs
+
+    @property
+    def efficiency(self) -> dict[str, float]:
+        """Component -> real content / slots of all packs, a fraction in [0, 1]."""
+        return {name: self.totals[name] / slots for name, slots in self.epoch_slots.items()}
+
+    @property
+    def harmonic_mean(self) -> float:
+        """Harmonic mean of the efficiencies, without components that are 0 in all graphs."""
+        return harmonic_mean(self.efficiency)
+
+    @property
+    def empty_slots(self) -> dict[str, int]:
+        """Component -> slots that hold padding in one epoch, not counting reserved slots."""
+        return {name: slots - self.totals[name] for name, slots in self.epoch_slots.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"limits": self.limits.to_dict(), "packs_of_shapes": list(self.packs_of_shapes), **self._figures()}
+
+    def _figures(self) -> dict[str, Any]:
+        return {
+            "packs": self.packs, "graphs_per_pack": self.graphs_per_pack, "graphs_per_batch": self.graphs_per_batch,
+            "efficiency": self.efficiency, "harmonic_mean": self.harmonic_mean, "slots": self.slots,
+            "empty_slots": self.empty_slots, "padded_slots": self.padded_slots,
+        }  # fmt: skip
+
+    def _cells(self) -> dict[str, Any]:
+        """Return the row of a table."""
+        shapes = all_of(self.limits)
+        ends = [""] if len(shapes) == 1 else [f" {number}" for number in range(len(shapes))]
+        limits = {f"limit{end}": each.maxima for end, each in zip(ends, shapes, strict=True)}
+        packs = {f"packs{end}": number for end, number in zip(ends, self.packs_of_shapes, strict=True)}
+        return {**limits, **packs, **self._figures()}
+
+
+@dataclass(frozen=True, eq=False)
+class LimitsSearch(Sequence[Candidate]):
+    """The result of `search_limits`: a sequence of `Candidate`.
+
+    Candidates of one shape are in ascending order of their limits; shape buckets begin with the best.
+
+    Parameters
+    ----------
+    way
+        One of "smallest", "target", "graphs_per_batch", "budget".
+    aim
+        The settings of the way, as plain data.
+    candidates
+        What was planned.
+    best_index
+        The candidate that the search advises.
+    multiple_of
+        The padded shape of a pack is a multiple of this.
+    dropped
+        Graphs that were left out because they exceed the limits.
+    """
+
+    way: str
+    aim: Mapping[str, Any]
+    candidates: tuple[Candidate, ...] = field(repr=False)
+    best_index: int
+    multiple_of: int = 1
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.candidates[index]
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate that the search advises; see `search_limits` for the rule."""
+        return self.candidates[self.best_index]
+
+    @property
+    def components(self) -> tuple[str, ...]:
+        """Names of the components."""
+        return tuple(self.best.totals)
+
+    @property
+    def packs_per_batch(self) -> int:
+        """Packs of a batch that holds the graphs asked for, as `PackBatchSampler` accepts it; 1 for other ways."""
+        return self.best.packs_per_batch
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean graphs of a batch of `packs_per_batch` packs within the best limits."""
+        return self.best.graphs_per_batch
+
+    @property
+    def pareto_indices(self) -> list[int]:
+        """Indices of the Pareto front, ascending in slots per pack and in harmonic mean."""
+        front: list[int] = []
+        means = [candidate.harmonic_mean for candidate in self]
+        for index in sorted(range(len(self)), key=lambda index: (self[index].slots, -means[index])):
+            if not front or means[index] > means[front[-1]]:
+                front.append(index)
+        return front
+
+    @property
+    def pareto(self) -> list[Candidate]:
+        """Candidates of the Pareto front by slots: no other has a higher harmonic mean with as few slots a pack."""
+        return [self[index] for index in self.pareto_indices]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: the settings, the best candidate, the Pareto front, and all candidates."""
+        return {
+            "way": self.way, "aim": dict(self.aim), "multiple_of": self.multiple_of, "graphs": self.best.num_graphs,
+            "dropped": self.dropped, "packs_per_batch": self.packs_per_batch,
+            "graphs_per_batch": self.graphs_per_batch, "best": self.best.to_dict(),
+            "pareto": [c.to_dict() for c in self.pareto], "candidates": [c.to_dict() for c in self],
+        }  # fmt: skip
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """Return the table as CSV text; write it to `path` as well if one is given.
+
+        Columns: limits and packs of each shape, the figures of a `Candidate`, and 1 or 0 for the Pareto front and for
+        the best.
+        """
+        front = set(self.pareto_indices)
+        text = csv_text([
+            {**c._cells(), "pareto": int(row in front), "best": int(row == self.best_index)}
+            for row, c in enumerate(self)
+        ])  # fmt: skip
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    def __repr__(self) -> str:
+        best = self.best
+        packs = ", ".join(
+            f"{n} packs of {each!r}" for n, each in zip(best.packs_of_shapes, all_of(best.limits), strict=True)
+        )
+        fractions = ", ".join(f"{name} {value:.2%}" for name, value in best.efficiency.items())
+        dropped = f", {self.dropped} graphs dropped" if self.dropped else ""
+        return (
+            f"LimitsSearch({self.way!r}, {len(self)} candidates, best: {packs}, {self.graphs_per_batch:.1f} graphs in "
+            f"a batch of {self.packs_per_batch}, efficiency: {fractions}, harmonic mean {best.harmonic_mean:.2%}"
+            f"{dropped})"
+        )

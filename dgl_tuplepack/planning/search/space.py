@@ -1,0 +1,129 @@
+"""The limits that a search chooses from: a lattice that begins at the smallest limits that hold every graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.sizes import components_of_kind
+
+# How much larger one component gets on the ray, as a fraction of it.
+_SLACK = 0.02
+
+# Maxima of one pack, in the order of the components.
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """A lattice of limits, k components each."""
+
+    components: tuple[str, ...]
+    # Mean size of a graph.
+    mean: tuple[float, ...]
+    # Mean graphs are those of so many graphs.
+    num_graphs: int
+    # Smallest limits, each >= 1; they hold every graph.
+    smallest: Row
+    # Limits with which one pack holds all graphs; larger ones change nothing.
+    largest: Row
+    # Limit plus reserve is a multiple of the step, in each component.
+    steps: Row
+    reserve: Row
+
+    @property
+    def scale(self) -> float:
+        """Mean graphs in the smallest limits along the mean size that hold every graph; 0 if all sizes are 0."""
+        return self.scale_of(self.smallest)
+
+    def rounded(self, values: Iterable[float]) -> Row:
+        """Return the smallest limits of the lattice that are at least `values`, within `smallest` and `largest`."""
+        row = []
+        bounds = zip(values, self.smallest, self.largest, self.steps, self.reserve, strict=True)
+        for value, least, most, step, reserve in bounds:
+            whole = max(least, min(math.ceil(value), most))
+            row.append(-(-(whole + reserve) // step) * step - reserve)
+        return tuple(row)
+
+    def rounded_down(self, values: Iterable[float]) -> Row:
+        """Return the largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
+        columns = zip(values, self.steps, self.reserve, strict=True)
+        return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
+
+    def ray(self, first: float, last: float, number: int) -> list[Row]:
+        """Return distinct limits that hold `first` to `last` mean graphs, at most `number` of them, ascending.
+
+        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller
+        when a single component limits them.
+        """
+        k = len(self.mean)
+        rows = []
+        for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
+            slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
+            rows.append(self.rounded(scale * m * more for m, more in zip(self.mean, slack, strict=True)))
+        return list(dict.fromkeys(rows))
+
+    def neighbours(self, row: Row, scale: float) -> list[Row]:
+        """Return limits about `scale` mean graphs away from `row`.
+
+        They are larger or smaller in one component or in all, or larger in one and smaller in another.
+        """
+        moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
+        k = len(row)
+        directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
+        directions += [(-1,) * k, (1,) * k] if k > 1 else []
+        directions += [tuple((j == a) - (j == b) for j in range(k)) for a in range(k) for b in range(k) if a != b]
+        moved = ([v + d * m for v, d, m in zip(row, direction, moves, strict=True)] for direction in directions)
+        return [self.rounded(values) for values in moved]
+
+    def graphs_in(self, row: Row) -> float:
+        """Return how many mean graphs fit into limits, by the component with least room; all if all sizes are 0."""
+        return min((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
+
+    def scale_of(self, row: Row) -> float:
+        """Return how many mean graphs fit into limits, by the component with most room; 0 if all sizes are 0."""
+        return max((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=0.0)
+
+    @property
+    def finest(self) -> float:
+        """Scale at which neighbours are one step of the lattice away in every component."""
+        return min((s / m for s, m in zip(self.steps, self.mean, strict=True) if m > 0), default=1.0)
+
+
+def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
+    """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
+
+    They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
+    greatest common divisor of the sizes (2 for edges in both directions, say), so any other limit is as good as the
+    multiple below it. A SearchError if slots overflow int64.
+    """
+    components = histogram.components
+    nodes = components_of_kind(components, "nodes")
+    divisors = np.maximum(np.gcd.reduce(histogram.sizes, axis=0), 1).tolist()
+    totals = list(histogram.totals().values())
+    steps = tuple(divisors) if multiple_of == 1 else (multiple_of,) * len(components)
+    reserve = tuple(int(multiple_of > 1 and i in nodes) for i in range(len(components)))
+    smallest = [max(1, value) for value in histogram.maxima().values()]
+    if others is not None:
+        smallest = list(map(max, smallest, others.maxima().values()))
+    largest = tuple(map(max, smallest, totals))
+    if sum(largest) + len(steps) * max(steps) > INT64_MAX:
+        raise SearchError(
+            f"the graphs have {sum(totals)} slots in all, too many to search limits for with 64-bit integers; "
+            "search with a part of the dataset."
+        )
+    return Space(
+        components,
+        tuple(total / histogram.num_graphs for total in totals),
+        histogram.num_graphs,
+        tuple(smallest),
+        largest,
+        steps,
+        reserve,
+    )

@@ -1,0 +1,191 @@
+"""What all ways to search limits share: the interface, the checks of their settings, and how to explore."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import compress
+from typing import Any, ClassVar
+
+from dgl_tuplepack._core.checks import real_number, whole_number
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import matching_name
+from dgl_tuplepack.planning.search.evaluation import Evaluation
+from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.sizes import IntArray
+
+# The number of packs of a batch that the search chooses.
+AUTO = "auto"
+# Fractions of all plans that are spread along the mean size: over all scales, and below the best of these.
+_SPREAD, _CLOSER = 0.35, 0.25
+# Plans of each round of refining, as a fraction of all plans; leaders are chosen again after each round.
+_ROUND = 0.125
+_FEWEST_IN_ROUND = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way(ABC):
+    """One way to search limits: its settings, and what it looks for.
+
+    The fields are the arguments of `search_limits` that the way takes, checked and as plain data.
+    """
+
+    name: ClassVar[str]
+    # Most candidates.
+    plans: ClassVar[int] = 200
+
+    def __post_init__(self) -> None:
+        for name, value in self.aim.items():
+            object.__setattr__(self, name, CHECKS[name](value))
+
+    @property
+    def aim(self) -> dict[str, Any]:
+        """Settings that are not None, by name, as plain data."""
+        settings = {name: getattr(self, name) for name in sorted(field.name for field in fields(self))}
+        return {name: value for name, value in settings.items() if value is not None}
+
+    @property
+    def packs(self) -> int:
+        """Packs of a batch."""
+        return 1
+
+    def for_histogram(self, histogram: SizeHistogram) -> Way:
+        """Return the way with settings in the order of the components of `histogram`; refuse settings for others."""
+        by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
+        ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
+        return replace(self, **ordered)
+
+    def settled(self, space: Space, cap: int | None) -> Way:
+        """Return the way with settings that depend on the graphs, and on the cap on graphs of a pack."""
+        return self
+
+    def largest_wanted(self, space: Space) -> Row | None:
+        """Return limits beyond which graphs are dropped if the caller allows it; None if all limits hold all graphs."""
+        return None
+
+    @abstractmethod
+    def search(self, evaluation: Evaluation, space: Space) -> None:
+        """Evaluate candidates, the one to advise among them; refuse aims that are out of reach."""
+
+    @abstractmethod
+    def order(self, evaluation: Evaluation) -> IntArray:
+        """Return the indices of all candidates, the most promising first; the very first is the one to advise."""
+
+    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
+        """Return those of the limits `rows` that may be worth a plan, given the candidates evaluated so far."""
+        return list(compress(rows, self.may_improve(evaluation, rows))) if evaluation.results else rows
+
+    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+        """Return whether each of the limits `rows` can be better than the best candidate so far, by bounds."""
+        return [True] * len(rows)
+
+    def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
+        """Return limits around `row`, some of them `scale` mean graphs away."""
+        return space.neighbours(row, scale)
+
+
+def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
+    """Return the setting `name` under the names, and in the order, of `components`.
+
+    Edge types may go by their relation names. A SearchError if other components are named, or a cost is missing.
+    """
+    names = {component: matching_name(component, values) for component in components}
+    unknown = [given for given in values if given not in names.values()]
+    missing = [component for component, given in names.items() if given is None]
+    wrong = ""
+    if unknown:
+        wrong = f"there is no {' and no '.join(map(repr, unknown)):.200}"
+    elif missing and name == "cost":
+        wrong = f"{' and '.join(missing)} {'are' if len(missing) > 1 else 'is'} missing"
+    if wrong:
+        raise SearchError(
+            f"{name}s are given for each component by its name, but {wrong}; the components are {', '.join(names)}."
+        )
+    return {component: values[given] for component, given in names.items() if given is not None}
+
+
+def _by_component(name: str, given: object, check: Callable[[str, object], float]) -> dict[str, float]:
+    """Return numbers that are given by component, each checked."""
+    if not isinstance(given, Mapping) or not given:
+        raise SearchError(
+            f"{name}s are given for each component by its name, but they are {given!r:.200}; write {{'nodes': ...}}, "
+            "with the names of all components."
+        )
+    return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
+
+
+def _target(target: object) -> float | dict[str, float]:
+    def fraction(what: str, value: object) -> float:
+        return real_number(what, value, above=0, most=1, hint="write 0.95 for 95 %.", error=SearchError)
+
+    return _by_component("target", target, fraction) if isinstance(target, Mapping) else fraction("the target", target)
+
+
+def _cost(costs: object) -> dict[str, float]:
+    def cost(what: str, value: object) -> float:
+        return real_number(what, value, least=0, hint="give the bytes of one slot, say.", error=SearchError)
+
+    each = _by_component("cost", costs, cost)
+    if not any(each.values()):
+        raise SearchError("at least one cost must be above 0, but all are 0, so everything fits in one pack.")
+    return each
+
+
+def _budget(value: object) -> float:
+    hint = "give slots, or bytes together with costs (cost=, --cost)."
+    return real_number("the budget", value, above=0, hint=hint, error=SearchError)
+
+
+def _packs_per_batch(value: Any) -> int | str:
+    if isinstance(value, str):
+        if value != AUTO:
+            raise SearchError(f"packs_per_batch must be a whole number or {AUTO!r}, but is {value!r:.100}.")
+        return value
+    return whole_number("packs_per_batch", value, 1, 2**31, error=SearchError)
+
+
+# Setting -> function that returns it as plain data, and refuses a wrong value with a SearchError.
+CHECKS: Mapping[str, Callable[[Any], Any]] = {
+    "target": _target,
+    "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
+    "packs_per_batch": _packs_per_batch,
+    "budget": _budget,
+    "cost": _cost,
+}
+
+
+def explore(evaluation: Evaluation, space: Space, way: Way, first: float, last: float, starts: tuple[Row, ...]) -> None:
+    """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
+
+    The evaluation then has at most `way.plans` candidates, promising ones of `starts` among them. Candidates of a round
+    are chosen before any of them is planned, so the result does not depend on which plan is done first.
+    """
+    plans = way.plans
+    spread = max(2, int(_SPREAD * plans))
+    evaluation.add(way.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
+    rows = list(evaluation.results)
+    reached = space.scale_of(rows[way.order(evaluation)[0]])
+    closer = way.promising(evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans))))
+    evaluation.add(closer, most=plans - len(evaluation.results))
+    _refine(evaluation, space, way, (last - first) / spread)
+
+
+def _refine(evaluation: Evaluation, space: Space, way: Way, scale: float) -> None:
+    """Evaluate limits around the leaders, half as far away in each round."""
+    while len(evaluation.results) < way.plans:
+        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * way.plans)), way.plans - len(evaluation.results))
+        rows = list(evaluation.results)
+        fresh: dict[Row, None] = {}
+        for number in way.order(evaluation).tolist():
+            leader = rows[number]
+            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
+            unknown = [row for row in near if row not in evaluation.results and row not in fresh]
+            fresh.update(dict.fromkeys(way.promising(evaluation, space, unknown)))
+            if len(fresh) >= room:
+                break
+        evaluation.add(list(fresh), most=room)
+        if not fresh and scale <= space.finest:
+            break
+        scale = max(scale / 2, space.finest)

@@ -1,0 +1,167 @@
+"""Sizes of graphs: one row of k integers for each graph, (nodes, edges) for homogeneous graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dgl_tuplepack._core.checks import INT64_MAX, as_array, as_ids, shown
+from dgl_tuplepack.errors import SizesError
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
+
+HOMOGENEOUS = ("nodes", "edges")
+
+
+def node_component(node_type: str) -> str:
+    """Name of the component that counts the nodes of one type of a heterograph."""
+    return f"nodes:{node_type}"
+
+
+def edge_component(edge_type: str | tuple[str, str, str]) -> str:
+    """Name of the component that counts the edges of one type (canonical, or its relation alone)."""
+    return f"edges:{edge_type}" if isinstance(edge_type, str) else "edges:" + ":".join(edge_type)
+
+
+def as_int64(values: Any, what: str) -> IntArray:
+    """Return `values` as a new int64 array; refuse with a SizesError values that are not integers in 0..2**63-1."""
+    array = as_array(values, what)
+    if array.size == 0:
+        return np.zeros(array.shape, dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        truths, integers = bool | np.bool_, int | np.integer
+        others = np.array([isinstance(v, truths) or not isinstance(v, integers) for v in array.flat]).reshape(
+            array.shape
+        )
+        if others.any():
+            raise SizesError(
+                f"{what} must be integers, but the value at index {_first(others)} is {shown(array[others][0])} (dtype "
+                f"{np.asarray(values).dtype}); convert them first, for instance with .astype(numpy.int64)."
+            )
+    bad = (array < 0) | (array > INT64_MAX)
+    if bad.any():
+        raise SizesError(
+            f"{what} must lie in 0..2**63-1, but the value at index {_first(bad)} is {shown(array[bad][0])}; "
+            "correct or remove it."
+        )
+    return array.astype(np.int64)
+
+
+def _first(bad: BoolArray) -> int | tuple[int, ...]:
+    """Index of the first True."""
+    index = tuple(np.argwhere(bad)[0].tolist())
+    return index if len(index) != 1 else index[0]
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSizes:
+    """Sizes of N graphs, k components each.
+
+    Parameters
+    ----------
+    array
+        Integers ``[N, k]``, each >= 0 (a 1-D array has k = 1); stored as read-only int64.
+    components
+        k distinct names; ``("nodes", "edges")`` where k = 2 and ``("nodes",)`` where k = 1 if not given.
+
+    Raises
+    ------
+    SizesError
+        Values are not integers in 0..2**63-1, or `components` are not k distinct names.
+
+    Examples
+    --------
+    >>> sizes = GraphSizes([[3, 4], [2, 2]])
+    >>> sizes.num_nodes.tolist(), sizes.totals()
+    ([3, 2], {'nodes': 5, 'edges': 6})
+    """
+
+    array: IntArray
+    components: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        array = as_int64(self.array, "graph sizes")
+        if array.ndim == 1:
+            array = array[:, None]
+        if array.ndim != 2 or array.shape[1] == 0:
+            raise SizesError(
+                f"graph sizes must have shape [graphs, components], but have shape {array.shape}; "
+                "give one row for each graph."
+            )
+        array.setflags(write=False)
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "components", component_names(self.components, array.shape[1]))
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @property
+    def num_nodes(self) -> IntArray:
+        """Nodes of each graph, int64 ``[N]``, over all node types."""
+        return self._column_sum("nodes")
+
+    @property
+    def num_edges(self) -> IntArray:
+        """Edges of each graph, int64 ``[N]``, over all edge types."""
+        return self._column_sum("edges")
+
+    def _column_sum(self, kind: str) -> IntArray:
+        columns = components_of_kind(self.components, kind)
+        return np.asarray(self.array[:, columns].sum(axis=1), dtype=np.int64)
+
+    def totals(self) -> dict[str, int]:
+        """Sum over all graphs of each component (exact, of any magnitude)."""
+        return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
+
+    def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
+        """Sizes of the graphs `ids`, in that order.
+
+        Raises
+        ------
+        SizesError
+            The ids are not integers, or one is not in 0..N-1.
+        """
+        return GraphSizes(self.array[as_ids(ids, len(self))], self.components)
+
+
+def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
+    """Check k component names; without any, return those of homogeneous graphs where k <= 2."""
+    texts = as_names(names)
+    if texts == () and k <= 2:
+        return HOMOGENEOUS[:k]
+    if texts is None or len(texts) != k or len(set(texts)) != k:
+        raise SizesError(
+            f"sizes with {k} components need {k} distinct component names, but got {shown(names)}; "
+            "pass components=(...), for example ('nodes', 'edges', 'triplets')."
+        )
+    return texts
+
+
+def as_names(names: Any) -> tuple[str, ...] | None:
+    """Names as a tuple; None unless they are a sequence of texts, none of them empty."""
+    rows = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
+    if not rows or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
+        return None
+    return tuple(map(str, names))
+
+
+def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
+    """Columns that count `kind` ("nodes" or "edges"), one for each type of a heterograph."""
+    return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
+
+
+def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
+    """Exact sum of int64 `values` >= 0, each times its weight, as a Python integer."""
+    if not values.size:
+        return 0
+    if weights is None:
+        return int((values & 0xFFFFFFFF).sum()) + (int((values >> 32).sum()) << 32)
+    if int(values.max()) * exact_sum(weights) <= INT64_MAX:
+        return int(values @ weights)
+    return sum(v * w for v, w in zip(values.tolist(), weights.tolist(), strict=True))

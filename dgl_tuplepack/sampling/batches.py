@@ -1,0 +1,334 @@
+"""The sampler: from a plan to batches of graph ids, epoch after epoch."""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Sampler
+
+from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
+from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import PackPlan, settled
+from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.sampling.checks import (
+    check_plan,
+    chosen_content,
+    chosen_period,
+    labels_of_graphs,
+    planning_versions,
+    split_oversize,
+)
+from dgl_tuplepack.sampling.dealing import NONE, Balance, EpochBatches
+from dgl_tuplepack.sampling.epochs import Epochs
+from dgl_tuplepack.sampling.plans import Plans
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+
+
+class PackBatchSampler(Sampler[list[int]]):
+    """Batches of graph ids that follow a plan and never exceed a limit.
+
+    Hand it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
+    `set_epoch` before each epoch.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
+    limits
+        Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
+        of a step, on all ranks, have the same one of these shapes, whose number is ``ids.shape`` of the ids of a batch.
+    plan
+        A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
+    content
+        "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
+        "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
+        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a batch, graphs whose
+        sizes share no pack of the plan never meet: see `replan_every`.
+    packs_per_batch
+        Packs in one batch, >= 1.
+    shuffle
+        Whether packs come in random order; False gives the order of the plan and of the ids, the shapes one
+        after the other.
+    seed
+        0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
+    num_replicas, rank
+        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
+        All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
+        near-equal work share a step (see `balance`), unless ``shuffle=False``. Ranks from torch.distributed
+        must all make the sampler, and compare settings, sizes and plan once; for `replan_every` and "repack" they
+        compare versions and machines too, since each rank makes the later plans by itself.
+    drop_last
+        Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
+        one step. With several shapes, those of smaller ones come in steps of the next larger one, and only the last
+        of them are dropped; few packs of a larger shape share a step with smaller ones, and are not dropped in every
+        epoch.
+    oversize
+        What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
+    replan_every
+        Epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
+        "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
+
+    Attributes
+    ----------
+    limits
+        What batches are padded to: the limits, with a cap on graphs. A cap that was given is kept; otherwise it is the
+        most graphs that any pack of the first plan holds. Later plans keep them. A tuple, the smallest first, with
+        several limits.
+    plan
+        The plan of the current epoch.
+    epoch
+        Set by `set_epoch`, 0 at first.
+    dropped_ids
+        int64, ids of the graphs that ``oversize="drop"`` left out.
+
+    Raises
+    ------
+    GraphTooLargeError, LimitsError, SizesError
+        As in `pack`.
+    PlanError
+        `plan` was made for other sizes or other shapes, or exceeds `limits`.
+    SamplerError
+        Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
+        another rank failed.
+
+    Notes
+    -----
+    Time and memory O(N) to make it and for the order of each epoch; O(P log P) for P packs on several ranks.
+
+    Of all pairs of ogbg-molhiv's training graphs (222/502, one pack a batch), 65 % can never share a batch with
+    "resample"; see ``docs/training.md``. Several packs a batch bring any two graphs together.
+
+    Examples
+    --------
+    >>> sizes = GraphSizes([[3, 3], [2, 2], [1, 1], [2, 1]])
+    >>> sampler = PackBatchSampler(sizes, Limits(nodes=4, edges=4), shuffle=False)
+    >>> list(sampler), sampler.limits
+    ([[0, 2], [1, 3]], Limits(nodes=4, edges=4, graphs=2))
+    """
+
+    def __init__(
+        self,
+        sizes: GraphSizes | Any,
+        limits: Shapes,
+        *,
+        plan: PackPlan | None = None,
+        content: str | None = None,
+        packs_per_batch: int = 1,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        drop_last: bool = False,
+        oversize: str = "error",
+        replan_every: int | None = None,
+    ) -> None:
+        with compared("its sampler", among_ranks=num_replicas is None and in_process_group()) as facts:
+            self.shuffle = true_or_false("shuffle", shuffle, SamplerError)
+            self.drop_last = true_or_false("drop_last", drop_last, SamplerError)
+            self.content = chosen_content(content, self.shuffle, plan)
+            self.replan_every = chosen_period(replan_every, self.content, plan)
+            self.packs_per_batch = whole_number("packs_per_batch", packs_per_batch, 1, error=SamplerError)
+            self.num_replicas, self.rank = replicas(num_replicas, rank)
+            self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
+            self._epoch, self._skip = 0, 0
+            # The latest iteration: how many there were, its epoch, and whether a repeated epoch was warned of.
+            self._iterations, self._iterated, self._warned = 0, -1, False
+            # Epoch and `graphs_per_batch` of it, where counting takes time.
+            self._counted: tuple[int, float] = (-1, 0.0)
+            sizes, shapes = sizes_of(sizes), as_shapes(limits)
+            kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
+            self._set_graphs(sizes, kept)
+            self._set_plan(plan, shapes)
+            if self.drop_last and not self._length(0):
+                raise SamplerError(
+                    f"drop_last=True would leave nothing: the {self.plan.num_packs} packs are fewer than the "
+                    f"{self.packs_per_batch} x {self.num_replicas} of a step; use drop_last=False, fewer "
+                    "packs_per_batch or smaller limits."
+                )
+            facts.update(self._settings(), plan=self.plan.fingerprint)
+            if self.replan_every is not None:
+                facts["versions"] = planning_versions()
+
+    def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
+        histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
+        assert histogram.graph_classes is not None
+        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
+        classes = np.full(len(sizes), -1, dtype="<i8")
+        classes[kept] = histogram.graph_classes
+        self._num_ids = len(sizes)
+        self._sizes_checksum = zlib.crc32(classes.data)
+        self._members: IntArray = kept[np.argsort(histogram.graph_classes, kind="stable")]
+        self._class_offsets: IntArray = np.concatenate([[0], np.cumsum(histogram.counts)])
+        self._histogram = histogram.without_ids()
+
+    def _set_plan(self, plan: PackPlan | None, limits: Limits | Buckets) -> None:
+        if plan is None:
+            plan = pack(self._histogram, limits, seed=self.seed)
+        else:
+            check_plan(plan, self._histogram, limits)
+        self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
+        # Limits, or Buckets.
+        self.limits: Any = settled(limits, [plan])
+        plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
+        self._epochs = Epochs(
+            plans, self._members, self._class_offsets, self.seed, self.content, self.shuffle, self.packs_per_batch,
+            self.num_replicas, self.drop_last,
+        )  # fmt: skip
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch, 0 at first; see `set_epoch`."""
+        return self._epoch
+
+    @property
+    def plan(self) -> PackPlan:
+        """The plan of the current epoch."""
+        return self._epochs.plans.of(self.epoch).plan
+
+    @property
+    def sampler(self) -> PackBatchSampler:
+        """The sampler itself: where frameworks look for `set_epoch`."""
+        return self
+
+    def set_epoch(self, epoch: int, skip: int = 0) -> None:
+        """Choose the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` of its batches.
+
+        So does a training resume that saved its epoch and how many batches the loop got from a loader. `packed_loader`
+        counts by itself: see `PackedLoader.state_dict`.
+
+        Raises
+        ------
+        SamplerError
+            `epoch` is out of range, or the epoch has fewer batches than `skip`.
+        """
+        epoch = whole_number("epoch", epoch, 0, UINT64_MAX, SamplerError)
+        skip = whole_number("skip", skip, 0, error=SamplerError)
+        # Counting the batches may need a plan, which takes time.
+        self._skip = whole_number("skip", skip, 0, self._length(epoch), SamplerError) if skip else 0
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
+        return self._length(self.epoch)
+
+    def _length(self, epoch: int) -> int:
+        return self._epochs.length(epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        # A generator, so the epoch begins with its first batch: loaders call iter() more often than they use it.
+        epoch, first = self.epoch, self._skip
+        self._warn_of_repetition()
+        batches = self._batches_of(epoch)
+        self._iterations, self._iterated = self._iterations + 1, epoch
+        this = self._iterations
+        for step in range(first, len(batches)):
+            if self.epoch != epoch and self._iterations == this:
+                raise SamplerError(
+                    f"the epoch was set to {self.epoch} when this iteration of epoch {epoch} had begun and {step} of "
+                    "its batches were taken, so a loop would continue with those of another epoch; call set_epoch "
+                    "before iter(loader): a loader with workers takes its first batches there. The loader of "
+                    "packed_loader waits for the first batch."
+                )
+            yield batches[step]
+
+    def _warn_of_repetition(self) -> None:
+        """Warn, once, if an epoch begins again whose batches ought to be others; only "fixed" repeats batches."""
+        if self._iterated == self.epoch and not self._skip and self.content != "fixed" and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"epoch {self.epoch} is iterated again, so its batches are the same as before although the content "
+                f"is {self.content!r}; call sampler.set_epoch(epoch) with the next epoch before iterating it.",
+                UserWarning,
+                stacklevel=3,
+            )
+
+    def _batches_of(self, epoch: int) -> EpochBatches:
+        """Batches of this rank in an epoch."""
+        return self._epochs.of_rank(epoch, self.rank)
+
+    def balance(self) -> Balance:
+        """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
+
+        Examples
+        --------
+        >>> sizes = GraphSizes([[8, 8], [2, 2], [9, 9], [1, 1]])
+        >>> PackBatchSampler(sizes, Limits(nodes=9, edges=9), num_replicas=2, rank=0).balance()
+        Balance(2 steps of 2 ranks: spread of nodes + edges 20.00% on average, 40.00% at most; idle 9.09%)
+        """
+        (dealt, _), work = self._epochs.dealt(self.epoch), self._epochs.plans.of(self.epoch).work
+        return Balance(np.where(dealt == NONE, 0, work[dealt]).sum(axis=2))
+
+    @property
+    def graphs_per_batch(self) -> float:
+        """Mean number of graphs of a batch over all steps and ranks of the current epoch; empty batches count.
+
+        The number to divide by in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. It does not
+        depend on the batch, so no graph weighs more than another. Graphs that `oversize` or `drop_last` leave out do
+        not count. It is equal on all ranks, and in a resumed epoch that of the whole epoch.
+
+        Examples
+        --------
+        >>> PackBatchSampler(GraphSizes([[3, 3], [2, 2], [1, 1]]), Limits(nodes=4, edges=4)).graphs_per_batch
+        1.5
+        """
+        if not self.drop_last:
+            return self._histogram.num_graphs / (len(self) * self.num_replicas)
+        # Which packs are dropped, and so how many graphs, differs between epochs.
+        if self._counted[0] != self.epoch:
+            ones = np.ones(self._num_ids, dtype=np.int64)
+            self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
+        return self._counted[1]
+
+    @property
+    def count_tensor(self) -> Tensor:
+        """`graphs_per_batch` as a 0-dimensional float64 tensor: compiled code does not take it for a constant."""
+        return torch.tensor(self.graphs_per_batch, dtype=torch.float64)
+
+    def labels_per_batch(self, label_mask: Any) -> float:
+        """Mean number of labels of a batch over all steps and ranks of the current epoch, where some are missing.
+
+        The number to divide by where the loss has one term for each label: with
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``, `mask` ``[G, T]`` being True
+        for the labels of real graphs that are there, each label weighs equally.
+
+        Parameters
+        ----------
+        label_mask
+            Bool ``[N]`` or ``[N, T]``, tensor or array, for all N graphs of the sampler: True = there is a label.
+
+        Raises
+        ------
+        SamplerError
+            The mask is not bool, or has not one row for each graph; or no label is delivered.
+        """
+        labels = labels_of_graphs(label_mask, self._num_ids)
+        number = self._epochs.mean_of_batches(self.epoch, labels)
+        if not number:
+            raise SamplerError("label_mask is False for all graphs of the epoch, so there is no label to train on.")
+        return number
+
+    def _settings(self) -> dict[str, Any]:
+        """Settings that, together with the plan, decide which graphs a batch holds; plain values."""
+        return {
+            "seed": self.seed,
+            "content": self.content,
+            "shuffle": self.shuffle,
+            "packs_per_batch": self.packs_per_batch,
+            "num_replicas": self.num_replicas,
+            "drop_last": self.drop_last,
+            "num_graphs": self._histogram.num_graphs,
+            "limits": self._asked_limits.to_dict(),
+            "sizes": self._sizes_checksum,
+            "replan_every": self.replan_every,
+        }

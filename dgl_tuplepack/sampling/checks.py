@@ -1,0 +1,107 @@
+"""Checks of a sampler's arguments: content, graphs and plan must fit together."""
+
+from __future__ import annotations
+
+import platform
+import warnings
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.checks import OVERSIZE, as_array, choice, shown, whole_number
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.errors import PlanError, SamplerError
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+
+
+def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) -> str:
+    """Return the content mode or its default; refuse one that contradicts `shuffle` or `plan`."""
+    if content is None:
+        return "resample" if shuffle else "fixed"
+    choice("content", content, ("fixed", "resample", "repack"), SamplerError)
+    if content != "fixed" and not shuffle:
+        raise SamplerError(f"content={content!r} is random, but shuffle=False; use content='fixed' or shuffle=True.")
+    if content == "repack" and plan is not None:
+        raise SamplerError("content='repack' makes a new plan each epoch, but a plan was given; leave one of them out.")
+    return content
+
+
+def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
+    """Return the epochs that share a plan, or their default; refuse what contradicts `content` or `plan`."""
+    if replan_every is None:
+        return 1 if content == "repack" else None
+    period = whole_number("replan_every", replan_every, 1, error=SamplerError)
+    if content == "fixed":
+        raise SamplerError(
+            f"replan_every={period} changes which graphs share a pack, but content='fixed' keeps it; use "
+            "content='resample', or leave replan_every out."
+        )
+    if plan is not None:
+        raise SamplerError(f"replan_every={period} makes new plans, but a plan was given; leave one of them out.")
+    return period
+
+
+def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
+    """Return the ids of graphs that fit, and of those to drop."""
+    choice("oversize", oversize, OVERSIZE, SamplerError)
+    fits = limits.fits(sizes)
+    if not fits.all() and (oversize == "error" or not fits.any()):
+        limits.check(sizes)
+    kept, dropped = np.flatnonzero(fits), np.flatnonzero(~fits)
+    if len(dropped):
+        warnings.warn(f"{len(dropped)} of {len(sizes)} graphs exceed {limits!r} and are dropped.", stacklevel=3)
+    return kept, dropped
+
+
+def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Buckets) -> None:
+    """Refuse a plan that is for other sizes or other shapes, or exceeds the limits."""
+    if not isinstance(plan, PackPlan):
+        raise PlanError(f"plan must be a PackPlan, but is {shown(plan)}; make one with pack() or PackPlan.load().")
+    if plan.histogram != histogram:
+        raise PlanError(
+            f"the plan is for {plan.histogram.num_graphs} graphs of {len(plan.histogram)} sizes, totals "
+            f"{plan.histogram.totals()}, but the given sizes are {histogram.num_graphs} graphs of {len(histogram)} "
+            f"sizes, totals {histogram.totals()}; make a plan for these sizes."
+        )
+    made_for = plan.made_for
+    try:
+        plan.check_limits(limits.largest if isinstance(limits, Buckets) else limits)
+    except PlanError as error:
+        raise PlanError(f"the plan was made for {made_for!r} and does not keep {limits!r}: {error}") from error
+    if isinstance(limits, Buckets) != (plan.buckets is not None):
+        raise PlanError(
+            f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them has several shapes, "
+            "the other one; make a plan for these limits."
+        )
+    if isinstance(limits, Buckets):
+        buckets = limits.filled(histogram.components, histogram.totals())
+        shapes = buckets.smallest_for(plan.pattern_contents, plan.pattern_graphs)
+        other = np.flatnonzero(shapes != plan.pattern_shapes)
+        if len(other):
+            raise PlanError(
+                f"the plan was made for {made_for!r}, where its pattern {other[0]} has shape "
+                f"{plan.pattern_shapes[other[0]]}, but in {limits!r} it has shape {shapes[other[0]]}; make a plan for "
+                "these shapes."
+            )
+
+
+def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
+    """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there."""
+    mask = as_array(label_mask, "label_mask", SamplerError)
+    if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
+        raise SamplerError(
+            f"label_mask must be bool with shape [{number}] or [{number}, tasks], one row for each graph, but is "
+            f"{shown(mask.dtype)} with shape {mask.shape}; give ~labels.isnan() of the whole dataset."
+        )
+    return np.asarray(mask.reshape(number, -1).sum(axis=1, dtype=np.int64))
+
+
+def planning_versions() -> dict[str, str]:
+    """Versions and machine, on which a plan may depend beside its settings: it uses floating-point arithmetic."""
+    libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
+    return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

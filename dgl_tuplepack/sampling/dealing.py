@@ -1,0 +1,131 @@
+"""Which packs make up a step, which rank gets which of them, and the batches of one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.seeds import shuffled
+from dgl_tuplepack.planning.buckets import num_steps, promotions
+from dgl_tuplepack.graphs.items import EpochIds
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+NONE = -1
+# Packs whose work differs by less than this fraction of the heaviest count as equal, so that their order stays random.
+_EQUAL = 1 / 64
+
+
+def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
+    """Return the packs of each shape with those that do not fill a step moved to steps of a larger shape.
+
+    `promotions` tells which. Those that moved come last in their new group, so `drop_last` drops them first.
+    """
+    groups = [*groups]
+    for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
+        kept = len(groups[shape]) - moved
+        groups[target] = np.concatenate([groups[target], groups[shape][kept:]])
+        groups[shape] = groups[shape][:kept]
+    return groups
+
+
+def deal(
+    work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
+) -> IntArray:
+    """Deal P packs of a given `work`, which are in random order, to R ranks in steps of p packs for each rank.
+
+    The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
+    them out. With a `key`, packs of near-equal work share a step and the least work is in the last one; full steps come
+    in the random order of the key. Without one, steps are runs of the given order. Returns numbers of packs, int64
+    ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
+
+    Time O(P log P), memory O(P). The order of steps is drawn uniformly: ordered by their first packs, steps of rare
+    work would come early. Within a step packs are dealt by falling work in alternating directions; each step starts
+    one rank later, so that no rank always gets the most work.
+    """
+    packs_per_step = num_replicas * packs_per_batch
+    packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
+    full = packs // packs_per_step
+    steps = num_steps(len(work), packs_per_step, drop_last)
+    dealt = np.full((steps, packs_per_step), NONE, dtype=np.int64)
+    if key is None:
+        dealt.reshape(-1)[:packs] = np.arange(packs)
+        batches = dealt.reshape(steps, num_replicas, packs_per_batch)
+        batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
+        return np.sort(batches, axis=2)
+    levels = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
+    dealt.reshape(-1)[:packs] = np.argsort(-levels, kind="stable")
+    dealt[:full] = dealt[shuffled(np.arange(full), key)]
+    falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
+    rows = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
+    rows[:, 1::2] = rows[:, 1::2, ::-1].copy()
+    turned = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
+    batches = np.take_along_axis(rows, turned[:, None, :], axis=2).transpose(0, 2, 1)
+    return np.sort(batches, axis=2)
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """Batches of one rank in one `epoch`, which follows `plan`.
+
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
+    int64 ``[S, p]``; NONE where there is no pack. `shapes` has the number of the shape bucket of each step, int64
+    ``[S]``; None: there is one shape.
+    """
+
+    epoch: int
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    dealt: IntArray
+    shapes: IntArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.dealt)
+
+    def __getitem__(self, step: int) -> EpochIds:
+        packs = [p for p in self.dealt[step].tolist() if p != NONE]
+        ids = [graph for p in packs for graph in self.graphs[self.offsets[p] : self.offsets[p + 1]].tolist()]
+        return EpochIds(ids, self.epoch, None if self.shapes is None else int(self.shapes[step]))
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How evenly work is spread over the ranks in each step of an epoch.
+
+    Parameters
+    ----------
+    work
+        Real nodes and edges of each rank's batch, float64 ``[steps, ranks]``; for heterographs of all types.
+    """
+
+    work: FloatArray
+
+    @property
+    def spread(self) -> FloatArray:
+        """Most minus least work of any rank in each step, ``[steps]``."""
+        return np.asarray(self.work.max(axis=1) - self.work.min(axis=1), dtype=np.float64)
+
+    @property
+    def mean_spread(self) -> float:
+        """Mean of `spread` over the steps, as a fraction of the mean work of a batch."""
+        return float(self.spread.mean() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def largest_spread(self) -> float:
+        """Largest `spread` of any step, as a fraction of the mean work of a batch."""
+        return float(self.spread.max() / max(self.work.mean(), 1e-300)) if len(self.work) else 0.0
+
+    @property
+    def idle(self) -> float:
+        """Fraction of the ranks' time spent waiting, where work is time and a step takes its slowest rank's."""
+        slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
+        return 1 - float(self.work.sum()) / slowest if slowest else 0.0
+
+    def __repr__(self) -> str:
+        return (
+            f"Balance({self.work.shape[0]} steps of {self.work.shape[1]} ranks: spread of nodes + edges "
+            f"{self.mean_spread:.2%} on average, {self.largest_spread:.2%} at most; idle {self.idle:.2%})"
+        )

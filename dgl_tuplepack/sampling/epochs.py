@@ -1,0 +1,95 @@
+"""What the epochs of a sampler hold: which graphs are in which packs, and which packs in which steps of which shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.buckets import steps_of
+from dgl_tuplepack._core.kernels.random import shuffle_segments
+from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
+from dgl_tuplepack.sampling.plans import Plans
+from dgl_tuplepack.planning.sizes import IntArray
+
+# Purposes of random streams, one number each; 3 seeds later plans.
+_CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Epochs:
+    """The content of each epoch, a function of these values and the epoch.
+
+    Graphs of size class c are ``members[class_offsets[c]:class_offsets[c + 1]]``. The others are as in
+    `PackBatchSampler`.
+    """
+
+    plans: Plans
+    members: IntArray
+    class_offsets: IntArray
+    seed: int
+    content: str
+    shuffle: bool
+    packs_per_batch: int
+    num_replicas: int
+    drop_last: bool
+
+    def length(self, epoch: int) -> int:
+        """Return the number of steps, equal on all ranks."""
+        packs = self.plans.of(epoch).plan.packs_of_shapes
+        return sum(steps_of(packs, self.num_replicas * self.packs_per_batch, self.drop_last))
+
+    def graphs(self, epoch: int) -> IntArray:
+        """Return the graph in each slot of the packs, ``[N]``."""
+        members = self.members
+        if self.shuffle:
+            members = members.copy()
+            content_epoch = 0 if self.content == "fixed" else epoch
+            shuffle_segments(members, self.class_offsets, key_of(self.seed, content_epoch, _CONTENT))
+        return members[self.plans.of(epoch).graphs]
+
+    def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
+        """Return the packs of each batch of each rank, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
+
+        A batch of fewer packs has NONE in the other places.
+        """
+        packs = self.plans.of(epoch)
+        order = np.arange(packs.plan.num_packs)
+        if self.shuffle:
+            shuffled(order, key_of(self.seed, epoch, _ORDER))
+        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
+        most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
+        number = len(packs.plan.shapes)
+        groups = [order[packs.shapes[order] == shape] for shape in range(number)]
+        groups = promoted(groups, self.num_replicas * self.packs_per_batch, self.drop_last)
+        steps = []
+        for shape, group in enumerate(groups):
+            key = self._key_of_steps(epoch, shape)
+            dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key) if len(group) else None
+            if dealt is not None:
+                steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
+        of_packs, shapes = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        if self.shuffle and len(steps) > 1:
+            mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
+            of_packs, shapes = of_packs[mixed], shapes[mixed]
+        return of_packs, shapes
+
+    def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
+        """Return the key of the order of steps of a shape; None where steps are runs of the order of packs."""
+        if not self.shuffle or self.num_replicas == 1:
+            return None
+        key = key_of(self.seed, epoch, _STEPS)
+        return key_of(int(key), shape, _STEPS) if shape else key
+
+    def of_rank(self, epoch: int, rank: int) -> EpochBatches:
+        """Return the batches of one rank."""
+        packs, (dealt, shapes) = self.plans.of(epoch), self.dealt(epoch)
+        of_steps = shapes if packs.plan.buckets is not None else None
+        return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
+
+    def mean_of_batches(self, epoch: int, values: IntArray) -> float:
+        """Return the mean sum of a batch over all steps and ranks, of a value of each graph, int64 ``[N]`` by ids."""
+        dealt, _ = self.dealt(epoch)
+        of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
+        return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

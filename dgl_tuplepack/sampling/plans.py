@@ -1,0 +1,74 @@
+"""The plan of each epoch, written out as packs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.seeds import key_of
+from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack._core.kernels.slots import expand_patterns
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.sizes import FloatArray, IntArray
+
+# A plan for a few epochs is worth less search than one for all of them.
+_EFFORT = 0.1
+
+# The purpose of the random stream that seeds plans; those of the others are in `epochs`.
+_TIES = 3
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A plan written out, pack by pack.
+
+    Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
+    ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape bucket.
+    """
+
+    plan: PackPlan
+    offsets: IntArray
+    graphs: IntArray
+    work: FloatArray
+    shapes: IntArray
+
+    @classmethod
+    def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
+        """Write a plan out; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
+        offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
+        # Floats: sums over components may exceed int64, and are only compared.
+        work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
+        return cls(plan, offsets, graphs, work, np.repeat(plan.pattern_shapes, plan.repeats))
+
+
+class Plans:
+    """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
+
+    Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` epochs share a plan; None:
+    all of them do. `first` is the plan of the first epochs; `limits` and `seed` are those of later plans.
+    """
+
+    def __init__(
+        self, histogram: SizeHistogram, class_offsets: IntArray, limits: Limits | Buckets, first: PackPlan,
+        seed: int, every: int | None,
+    ) -> None:  # fmt: skip
+        self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
+        self._seed, self._every = seed, every
+        self._first = Packs.of(first, class_offsets)
+        # The latest plan beside the first, which every training begins with.
+        self._latest: tuple[int, Packs] = (0, self._first)
+
+    def of(self, epoch: int) -> Packs:
+        """Return the packs of an epoch; make its plan if it is not kept."""
+        period = 0 if self._every is None else epoch // self._every
+        if period == 0:
+            return self._first
+        if self._latest[0] != period:
+            seed = int(key_of(self._seed, period % 2**64, _TIES))
+            plan = pack(self._histogram, self._limits, seed=seed, effort=_EFFORT)
+            self._latest = period, Packs.of(plan, self._class_offsets)
+        return self._latest[1]

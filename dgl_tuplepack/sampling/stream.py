@@ -1,0 +1,207 @@
+"""Packs of graphs from a stream, which may have any length."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+from torch.utils.data import IterableDataset, get_worker_info
+
+from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE, choice, shown, true_or_false, whole_number
+from dgl_tuplepack.errors import GraphTooLargeError, SamplerError, SizesError
+from dgl_tuplepack._core.kernels.online_fit import NO_SIZE, OVERDUE, SMALLEST, TOO_LARGE, offer
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.sampling.ranks import replicas
+from dgl_tuplepack.graphs.readers.items import SizeReader
+from dgl_tuplepack.graphs.items import is_iterable
+
+Item = TypeVar("Item")
+
+# Rows for open packs at first; their number grows as needed.
+_ROWS = 256
+# A pack waits at most for this many times `lookahead` graphs.
+_PATIENCE = 4
+
+
+class StreamPacker(IterableDataset[list[Item]]):
+    """Packs of graphs from an iterable that may have no length; no pack ever exceeds a limit.
+
+    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as no
+    graph fits into it any more; the fullest one comes out whenever `lookahead` graphs wait, and any pack when
+    4 x `lookahead` graphs have followed its first one. The rest comes out at the end.
+
+    Parameters
+    ----------
+    source
+        Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)``; a source that
+        is an iterator itself, such as a generator, can be iterated only once.
+    limits
+        Inclusive maxima of one pack. Give a cap on graphs for `PaddedCollate`, which needs one.
+    lookahead
+        Most graphs held at a time, >= 1. More of them make fuller packs; a few hundred are enough.
+    size_of
+        Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
+        None: items are DGLGraphs, or pairs with one.
+    oversize
+        What to do with a graph that exceeds the limits alone: "error", or "drop" (with one warning an iteration).
+    shard
+        Whether every worker of every rank takes every n-th item, so that all of them together pack each item once.
+        Each reads the whole source, which must give the same items in the same order in every process: shuffle it
+        with a seed of your own, not with the generators of the process. False: the source itself gives every process
+        its own items.
+    num_replicas, rank
+        Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
+        with `shard` alone.
+
+    Raises
+    ------
+    LimitsError, SamplerError
+        A setting has a wrong type or value, or several processes run but this one does not know its rank; while
+        iterating: `source` is an iterator and is iterated a second time.
+
+    Notes
+    -----
+    Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend only on the
+    limits, `lookahead`, and the items of this worker of this rank in order. While iterating, GraphTooLargeError and
+    SizesError name the item.
+
+    Use it as the dataset of a loader with ``batch_size=None``; a pack is then one batch. Ranks may end after
+    unequal numbers of packs: see `in_step`.
+
+    Examples
+    --------
+    >>> sizes = [(3, 3), (2, 2), (1, 1), (2, 1)]
+    >>> list(StreamPacker(sizes, Limits(nodes=4, edges=4), size_of=lambda size: size))
+    [[(3, 3), (1, 1)], [(2, 2), (2, 1)]]
+    """
+
+    def __init__(
+        self,
+        source: Iterable[Item],
+        limits: Limits,
+        *,
+        lookahead: int = 1000,
+        size_of: Callable[[Item], Sequence[int]] | None = None,
+        oversize: str = "error",
+        shard: bool = True,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+    ) -> None:
+        if not is_iterable(source):
+            raise SamplerError(f"source must be an iterable of graphs, but is {shown(source)}; give a list or dataset.")
+        if not (size_of is None or callable(size_of)):
+            raise SamplerError(f"size_of must be a function of an item, but is {shown(size_of)}; give one, or None.")
+        choice("oversize", oversize, OVERSIZE, SamplerError)
+        self.source, self.limits, self.size_of = source, as_limits(limits), size_of
+        self.lookahead = whole_number("lookahead", lookahead, 1, error=SamplerError)
+        self.oversize, self.shard = oversize, true_or_false("shard", shard, SamplerError)
+        self.num_replicas, self.rank = replicas(num_replicas, rank) if self.shard else (1, 0)
+        self._iterated = False
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        if self._iterated and isinstance(self.source, Iterator):
+            raise SamplerError(
+                f"the source is an iterator ({type(self.source).__name__}), which can be iterated only once, but this "
+                "is another iteration; give a list, a dataset, or an object whose __iter__ begins again."
+            )
+        self._iterated = True
+        share, shares = self._share()
+        items = zip(itertools.count(share, shares), itertools.islice(self.source, share, None, shares), strict=False)
+        first = next(items, None)
+        if first is None:
+            return
+        limits, size_of = self._measure(*first)
+        packing: _OpenPacks[Item] = _OpenPacks(limits, self.lookahead)
+        dropped = False
+        for number, item in itertools.chain([first], items):
+            size = size_of(number, item)
+            outcome, pack = packing.add(item, size)
+            while outcome == OVERDUE and pack is not None:
+                yield pack
+                outcome, pack = packing.add(item, size)
+            if pack is not None:
+                yield pack
+            elif outcome == TOO_LARGE:
+                self._refuse(number, size, limits, dropped)
+                dropped = True
+            elif outcome == NO_SIZE:
+                raise SizesError(
+                    f"the size of item {number} of the stream is {shown(size)}, but must be {len(limits.components)} "
+                    f"integers in 0..2**63-1 for {list(limits.components)}; correct size_of."
+                )
+        yield from packing.contents
+
+    def _share(self) -> tuple[int, int]:
+        """Number of this process among all workers of all ranks, and the number of these."""
+        worker = get_worker_info() if self.shard else None
+        workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
+        # The items of a rank do not depend on its number of workers, so ranks may have different numbers.
+        return number * self.num_replicas + self.rank, self.num_replicas * workers
+
+    def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
+        """Limits in the order of sizes, and a function of an item's number and the item that returns its size."""
+        size_of = self.size_of
+        if size_of is not None:
+            return self.limits, lambda _, item: size_of(item)
+        read = SizeReader(first, f"item {number} of the stream")
+        return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
+
+    def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
+        """Refuse a graph that is too large, or warn about the first that is dropped."""
+        named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
+        message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
+        if self.oversize == "error":
+            raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
+        if not dropped:
+            warnings.warn(f"{message} and is dropped; further ones are dropped silently.", stacklevel=3)
+
+
+class _OpenPacks(Generic[Item]):
+    """Packs that may still grow; `contents` has the items of each."""
+
+    def __init__(self, limits: Limits, lookahead: int) -> None:
+        self.contents: list[list[Item]] = []
+        k = len(limits.values)
+        self._lookahead, self._patience = lookahead, min(_PATIENCE * lookahead, INT64_MAX)
+        self._limits = np.array([*limits.values, INT64_MAX if limits.graphs is None else limits.graphs])
+        self._packs = np.empty((min(lookahead, _ROWS), k + 2), dtype=np.int64)
+        self._state = np.zeros(SMALLEST + k, dtype=np.int64)
+        self._state[SMALLEST:] = INT64_MAX
+        self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
+        # Far faster than numpy for a few numbers, and it accepts integers only.
+        self._write_size = struct.Struct(f"={k}q").pack_into
+
+    def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
+        """Put an item into a pack.
+
+        Returns
+        -------
+        tuple
+            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add it again); and the pack that comes
+            out, or None.
+        """
+        contents = self.contents
+        if len(contents) == len(self._packs) < self._lookahead:
+            self._packs = np.concatenate([self._packs, np.empty_like(self._packs)])
+        try:
+            self._write_size(self._size.data, 0, *size)
+        except (struct.error, TypeError):
+            return NO_SIZE, None
+        chosen, going = offer(
+            self._size, self._limits, self._lookahead, self._patience,
+            self._packs, self._state, self._totals, self._weights,
+        )  # fmt: skip
+        if chosen == len(contents):
+            contents.append([])
+        if chosen >= 0:
+            contents[chosen].append(item)
+        if going < 0:
+            return chosen, None
+        pack, last = contents[going], contents.pop()
+        if going < len(contents):
+            contents[going] = last
+        return chosen, pack

@@ -1,6 +1,0 @@
-"""Datasets of many shards: read, planned and written shard by shard, by one process, by many, or on a cluster."""
-
-from dgl_tuplepack.sharding.run import Sharded, preprocess_shards, verify_shards
-from dgl_tuplepack.sharding.shard import Shard
-
-__all__ = ["Shard", "Sharded", "preprocess_shards", "verify_shards"]

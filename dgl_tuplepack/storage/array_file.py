@@ -1,0 +1,190 @@
+"""One array in one `.npy` file: written in blocks, mapped for reading, checked by samples or completely."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from dgl_tuplepack._core.files import cannot, open_plain
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType
+from dgl_tuplepack.storage.format import ArrayEntry, allowed_storage
+
+# A sample has this many blocks, evenly spaced from the first to the last.
+_SAMPLE_BLOCKS, _SAMPLE_BYTES = 8, 4096
+_COPY_BYTES = 1 << 22
+# Data of so many bytes is hashed while it is written: less takes no longer than to start a thread.
+_HASHED_APART = 1 << 20
+
+
+def npy_header(stored: str, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a `.npy` file (version 1.0); its length does not depend on the number of rows."""
+
+    def text(rows: int) -> str:
+        descr = np.dtype(stored).newbyteorder("<").str
+        return repr({"descr": descr, "fortran_order": False, "shape": (rows, *shape[1:])})
+
+    magic = b"\x93NUMPY\x01\x00"
+    length = -(-(len(magic) + 2 + len(text(2**63)) + 1) // 64) * 64
+    body = text(shape[0]).ljust(length - len(magic) - 3) + "\n"
+    return magic + len(body).to_bytes(2, "little") + body.encode("latin1")
+
+
+class ArrayWriter:
+    """Appends rows to a new array file.
+
+    `content`, `type_`, `name` and `dtype` are as in `ArrayEntry`; `row_shape` is the shape of one row. With `narrow`,
+    integers are stored in the narrowest dtype that holds them: the file is written again in a wider one if it must be.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        file: str,
+        content: str,
+        type_: str | EdgeType | None,
+        name: str | None,
+        dtype: str,
+        row_shape: tuple[int, ...],
+        narrow: bool = False,
+    ) -> None:
+        allowed = allowed_storage(content, dtype)
+        self._made = {"file": file, "content": content, "type": type_, "name": name, "dtype": dtype}
+        self._path, self._row_shape, self._rows = folder / file, row_shape, 0
+        self._candidates = list(allowed) if narrow else [allowed[-1]]
+        self._least = self._most = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._file: IO[bytes] = open(self._path, "xb")  # noqa: SIM115 (closed by finish or close)
+        self._file.write(npy_header(self._stored, (0, *self._row_shape)))
+        self._hash = hashlib.sha256()
+
+    @property
+    def _stored(self) -> str:
+        return self._candidates[0]
+
+    def append(self, rows: Array) -> None:
+        """Append ``[n, *row_shape]`` values of the dtype."""
+        if rows.size and len(self._candidates) > 1:
+            self._least, self._most = min(self._least, int(rows.min())), max(self._most, int(rows.max()))
+            self._widen()
+        data = np.ascontiguousarray(rows, dtype=np.dtype(self._stored).newbyteorder("<"))
+        self._write(data.reshape(-1).view(np.uint8).data)
+        self._rows += len(rows)
+
+    def _write(self, data: memoryview) -> None:
+        if data.nbytes < _HASHED_APART:
+            self._file.write(data)
+            self._hash.update(data)
+            return
+        # The checksum takes longer than all the rest; both let go of the interpreter.
+        hashing = threading.Thread(target=self._hash.update, args=(data,))
+        hashing.start()
+        try:
+            self._file.write(data)
+        finally:
+            hashing.join()
+
+    def _widen(self) -> None:
+        """Write the file again in the first dtype that holds all values, if the present one does not."""
+        before = self._stored
+        while not np.iinfo(self._stored).min <= self._least <= self._most <= np.iinfo(self._stored).max:
+            del self._candidates[0]
+        if self._stored == before:
+            return
+        self._file.close()
+        narrow = self._path.with_suffix(".narrow")
+        os.replace(self._path, narrow)
+        self._start()
+        with open(narrow, "rb") as file:
+            file.seek(len(npy_header(before, (0, *self._row_shape))))
+            while block := file.read(_COPY_BYTES):
+                values = np.frombuffer(block, np.dtype(before).newbyteorder("<"))
+                self._write(values.astype(np.dtype(self._stored).newbyteorder("<")).view(np.uint8).data)
+        narrow.unlink()
+
+    def finish(self) -> ArrayEntry:
+        """Complete the file on the disk and return its entry."""
+        shape = (self._rows, *self._row_shape)
+        self._file.seek(0)
+        self._file.write(npy_header(self._stored, shape))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.close()
+        checks = {"sample": _sample(self._path, len(npy_header(self._stored, shape))), "sha256": self._hash.hexdigest()}
+        return ArrayEntry(**self._made, stored=self._stored, shape=shape, **checks)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Close the file, complete or not."""
+        # After a write to a full disk, which was reported, closing writes the rest once more.
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+def open_array(folder: Path, entry: ArrayEntry) -> Array:
+    """Check header, length and samples of an array file, and map it read-only.
+
+    FormatError if it is not the file that was written; FileNotFoundError if it does not exist.
+    """
+    path, stored = folder / entry.file, np.dtype(entry.stored).newbyteorder("<")
+    header = npy_header(entry.stored, entry.shape)
+    number = int(np.prod([1, *entry.shape], dtype=object))
+    try:
+        with open_plain(path) as file:
+            if file.read(len(header)) != header:
+                raise FormatError(
+                    f"{path} does not begin with the header of {entry.stored} {list(entry.shape)}{_DAMAGED}"
+                )
+            length = os.fstat(file.fileno()).st_size
+            written = len(header) + number * stored.itemsize
+            if length != written:
+                raise FormatError(f"{path} has {length} bytes, but {written} were written{_DAMAGED}")
+        if _sample(path, len(header)) != entry.sample:
+            raise FormatError(f"{path} has other content than was written{_DAMAGED}")
+        if not number:
+            return np.empty(entry.shape, stored)
+        # A plain array over the map: the subclass would cost time at every slice.
+        return np.asarray(np.memmap(path, stored, "r", len(header), entry.shape))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FormatError(cannot("read", path, error)) from error
+
+
+def check_bytes(folder: Path, entry: ArrayEntry) -> None:
+    """Compare every byte of an array file with its checksum; FormatError names the file that differs."""
+    path, digest = folder / entry.file, hashlib.sha256()
+    header = npy_header(entry.stored, entry.shape)
+    try:
+        with open_plain(path) as file:
+            # The file, and its header, may have changed after it was opened.
+            intact = file.read(len(header)) == header
+            while block := file.read(_COPY_BYTES):
+                digest.update(block)
+    except OSError as error:
+        raise FormatError(cannot("read", path, error)) from error
+    if not intact or digest.hexdigest() != entry.sha256:
+        raise FormatError(f"{path} does not match its checksum{_DAMAGED}")
+
+
+_DAMAGED = "; the store is damaged, write it again."
+
+
+def _sample(path: Path, header: int) -> str:
+    """Return the SHA-256 of blocks spread over the data of a file, which is quick to check at any size."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        length = os.fstat(file.fileno()).st_size - header
+        last = max(length - _SAMPLE_BYTES, 0)
+        starts = {last * i // (_SAMPLE_BLOCKS - 1) for i in range(_SAMPLE_BLOCKS)}
+        for start in sorted(starts):
+            file.seek(header + start)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

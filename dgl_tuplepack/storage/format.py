@@ -1,0 +1,267 @@
+"""The content of `metadata.json`, as docs/format.md specifies it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgl_tuplepack._core.checks import UINT64_MAX, whole_number
+from dgl_tuplepack._core.files import JsonFormat, is_there
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.errors import FormatError, SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.graphs.transform import identity_of
+
+STORE_FILE = JsonFormat("dgl_tuplepack.store", 1, "store", "write the store again")
+# Keys that are left out where they are empty.
+_LEFT_OUT = ("pre_transform", "pyg", "graph_names", "ties", "indices")
+METADATA, MANIFEST = "metadata.json", "manifest.json"
+
+# dtype of a feature, by torch's name -> dtype of the file, by numpy's name, unless narrowed.
+DTYPES = {
+    **{name: name for name in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")},
+    **{name: name for name in ("complex64", "complex128")},
+    # numpy has no such type; its bits are stored.
+    "bfloat16": "uint16",
+}
+# Integer dtype -> dtypes that it may be narrowed to, narrowest first.
+NARROWED = {"int64": ("uint8", "int16", "int32", "int64"), "int32": ("uint8", "int16", "int32")}
+ENDPOINTS = ("uint8", "uint16", "int32", "int64")
+ENDS = ("sources", "destinations")
+
+# Contents whose values are always int64.
+_POSITIONS = ("size_classes", "node_offsets", "edge_offsets", "split")
+# All contents of arrays.
+CONTENTS = (*_POSITIONS, *ENDS, "node_feature", "edge_feature", "label")
+# The limit of torch and of numpy 2.
+_MOST_AXES = 64
+# Content, type and name of an array.
+Key = tuple[Any, ...]
+
+# Name of a file or folder; file systems take 255 bytes.
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
+
+
+@dataclass(frozen=True)
+class ArrayEntry:
+    """One array file: its content, shape, dtypes and checksums.
+
+    `type` is a node type or a canonical edge type. `name` is the name of a feature, label (empty for a single one) or
+    split. `dtype` is the dtype that is handed out, `stored` the dtype of the file, `shape` the shape of the array.
+    """
+
+    file: str
+    content: str
+    type: str | EdgeType | None
+    name: str | None
+    dtype: str
+    stored: str
+    shape: tuple[int, ...]
+    sample: str
+    sha256: str
+
+    @property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of one entry, as handed out."""
+        return ArraySpec(self.shape[1:], getattr(torch, self.dtype))
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> ArrayEntry:
+        """Check one entry of the list `arrays`."""
+        values = {**document, "shape": tuple(whole_number("a shape", n, 0) for n in document["shape"])}
+        if isinstance(document["type"], list):
+            src_type, relation, dst_type = document["type"]
+            values["type"] = (src_type, relation, dst_type)
+        entry = cls(**values)
+        if not all(isinstance(text, str) for text in (entry.file, entry.content, entry.dtype, entry.stored)):
+            raise ValueError(f"an entry of the arrays is {document!r:.200}")
+        if not PLAIN_NAME.fullmatch(entry.file):
+            raise ValueError(f"{entry.file!r:.100} is not a plain file name")
+        if not 1 <= len(entry.shape) <= _MOST_AXES:
+            raise ValueError(f"{entry.file} has {len(entry.shape)} axes, but 1..{_MOST_AXES} are possible")
+        if entry.content not in CONTENTS or entry.stored not in allowed_storage(entry.content, entry.dtype):
+            raise ValueError(f"{entry.file} holds {entry.content!r} of {entry.dtype!r}, stored as {entry.stored!r}")
+        return entry
+
+
+def allowed_storage(content: str, dtype: str) -> tuple[str, ...]:
+    """Return the dtypes of a file that may hold values of `dtype`, narrowest first."""
+    if content in (*ENDS, *_POSITIONS):
+        return () if dtype != "int64" else ENDPOINTS if content in ENDS else ("int64",)
+    return NARROWED.get(dtype, (DTYPES[dtype],) if dtype in DTYPES else ())
+
+
+def dtype_name(spec: ArraySpec, what: str) -> str:
+    """Return the name of the dtype of a feature or label; SchemaError if a store cannot hold it."""
+    name = str(spec.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise SchemaError(f"{what} is {spec}, but a store holds {', '.join(DTYPES)}; convert it to one of them.")
+    return name
+
+
+@dataclass(frozen=True)
+class PreTransform:
+    """The transform that graphs had before they were written: what identifies it, and its seed."""
+
+    transform: str
+    seed: int
+
+    @classmethod
+    def after(cls, earlier: PreTransform | None, transform: Any, seed: int, name: str | None) -> PreTransform:
+        """Return what is kept of a transform of graphs that may have had an `earlier` one."""
+        text = identity_of(transform, name)
+        return cls(text if earlier is None else f"{earlier.transform} (seed {earlier.seed}), then {text}", seed)
+
+    def is_last(self, text: str, seed: int) -> bool:
+        """Whether this is the transform that `text` identifies, or a sequence that ends with it."""
+        return self.seed == seed and (self.transform == text or self.transform.endswith(f", then {text}"))
+
+    def __str__(self) -> str:
+        return f"{self.transform} (seed {self.seed})"
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> PreTransform:
+        """Check the object `pre_transform`."""
+        if not isinstance(document["transform"], str):
+            raise ValueError(f"the pre_transform is {document!r:.200}")
+        whole_number("seed", document["seed"], 0, UINT64_MAX)
+        return cls(**document)
+
+
+def other_transform(
+    where: Path,
+    found: PreTransform | None,
+    wanted: PreTransform | None,
+    remedy: str = "write it again (overwrite=True, --overwrite), or to another folder.",
+) -> str:
+    """Return the message for a store that was written with another `pre_transform` than the one that is wanted."""
+
+    def named(transform: PreTransform | None) -> str:
+        return "without a pre_transform" if transform is None else f"with the pre_transform {transform!s:.500}"
+
+    return f"{where} was written {named(found)}, but is wanted {named(wanted)}; {remedy}"
+
+
+@dataclass(frozen=True)
+class StoreMetadata:
+    """Content of `metadata.json`: the types, the index type, and a list of the arrays in the folder `data`."""
+
+    data: str
+    num_graphs: int
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    idtype: str
+    arrays: tuple[ArrayEntry, ...]
+    written_by: str = __version__
+    pre_transform: PreTransform | None = None
+    graph_names: tuple[str, ...] = ()
+    ties: Mapping[str, str] = field(default_factory=dict)
+    indices: Mapping[str, str] = field(default_factory=dict)
+    pyg: PygLayout | None = None
+
+    def of_content(self, content: str) -> Iterator[ArrayEntry]:
+        """Arrays that hold `content`."""
+        return (entry for entry in self.arrays if entry.content == content)
+
+    @property
+    def schema(self) -> Schema:
+        """Types, features and labels of the graphs."""
+        features: dict[str, dict[Any, dict[str, ArraySpec]]] = {
+            "node_feature": {t: {} for t in self.node_types},
+            "edge_feature": {t: {} for t in self.edge_types},
+        }
+        for content, by_type in features.items():
+            for entry in self.of_content(content):
+                by_type[entry.type][str(entry.name)] = entry.spec
+        return Schema(
+            node_types=self.node_types,
+            edge_types=self.edge_types,
+            node_features=features["node_feature"],
+            edge_features=features["edge_feature"],
+            labels={str(entry.name): entry.spec for entry in self.of_content("label")},
+            idtype=getattr(torch, self.idtype),
+            has_ids=True,
+            graph_names=self.graph_names,
+            ties=self.ties,
+            indices=self.indices,
+            pyg=self.pyg,
+        )
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the rest of the file; it identifies the content of the store."""
+        return str(STORE_FILE.document(self._content())["checksum"])
+
+    def _content(self) -> dict[str, Any]:
+        content = asdict(self)
+        content["pyg"] = None if self.pyg is None else self.pyg.as_document()
+        return {key: value for key, value in content.items() if value or key not in _LEFT_OUT}
+
+    def save(self, folder: Path) -> None:
+        """Write `metadata.json`; with that the store exists."""
+        STORE_FILE.write(folder / METADATA, self._content(), indent=1)
+
+    @classmethod
+    def load(cls, folder: Path) -> StoreMetadata:
+        """Read `metadata.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
+        path = folder / METADATA
+        if not is_there(path):
+            if is_there(folder / MANIFEST):
+                raise FormatError(f"{folder} is a dataset of shards, not a single store; open it with MultiStore.")
+            raise FormatError(
+                f"{folder} is not a store: it has no {METADATA}; give a folder that holds a finished store."
+            )
+        with STORE_FILE.reading(path) as document:
+            values = {key: value for key, value in document.items() if key not in ("format", "version", "checksum")}
+            values["node_types"] = tuple(map(str, values["node_types"]))
+            values["edge_types"] = tuple((str(s), str(r), str(d)) for s, r, d in values["edge_types"])
+            values["arrays"] = tuple(map(ArrayEntry.from_dict, values["arrays"]))
+            values["written_by"] = str(values["written_by"])
+            if "pre_transform" in values:
+                values["pre_transform"] = PreTransform.from_dict(values["pre_transform"])
+            if "pyg" in values:
+                values["pyg"] = PygLayout.from_document(values["pyg"])
+            values["graph_names"] = tuple(values.get("graph_names", ()))
+            metadata = cls(**values)
+            metadata._check()
+        return metadata
+
+    def num_rows(self, of_type: str | EdgeType) -> int | None:
+        """Return the number of nodes (or edges) of a type in the arrays of the store; None if there is no array."""
+        contents = ("node_feature", "edge_feature", *ENDS)
+        lengths = {entry.shape[0] for entry in self.arrays if entry.content in contents and entry.type == of_type}
+        if len(lengths) > 1:
+            raise ValueError(f"the arrays of {of_type} differ in length: {sorted(lengths)}")
+        return lengths.pop() if lengths else None
+
+    def _check(self) -> None:
+        """Refuse what would let compiled code read outside of the arrays; the checksum holds for all else."""
+        whole_number("num_graphs", self.num_graphs, 1)
+        if self.idtype not in ("int32", "int64") or not PLAIN_NAME.fullmatch(self.data):
+            raise ValueError(f"idtype is {self.idtype!r} and data is {self.data!r}")
+        shapes = {(entry.content, entry.type, entry.name): entry.shape for entry in self.arrays}
+        columns = len(self.node_types) + len(self.edge_types) + 1
+        flat: list[Key] = [(end, t, None) for t in self.edge_types for end in ENDS]
+        offsets: list[Key] = [("node_offsets", t, None) for t in self.node_types]
+        offsets += [("edge_offsets", t, None) for t in self.edge_types]
+        if (
+            any(shapes[key] != (self.num_graphs + 1,) for key in offsets)
+            or any(len(shapes[key]) != 1 for key in flat)
+            or any(entry.shape[0] != self.num_graphs for entry in self.of_content("label"))
+            or shapes["size_classes", None, None][1:] != (columns,)
+        ):
+            raise ValueError("offsets, endpoints, labels or size classes do not have the shape that they must have")
+        types: list[str | EdgeType] = [*self.node_types, *self.edge_types]
+        for t in types:
+            self.num_rows(t)
+        if self.pyg is not None and not {*self.pyg.dims, *self.pyg.rows} <= shapes.keys():
+            raise ValueError("the layout of PyG names arrays that the store does not have")
+        # Refuses ties and indices that do not fit.
+        _ = self.schema

@@ -1,0 +1,114 @@
+"""Stores and datasets of shards as sources: by their paths, opened, or a subset of one; they are read in blocks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.readers.source import SizedSource
+from dgl_tuplepack.storage.batched import BatchedStore
+from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
+from dgl_tuplepack.storage.multi_store import MultiStore
+from dgl_tuplepack.storage.part import block_of
+from dgl_tuplepack.storage.selection import Selection
+
+# Graphs of a subset in a block.
+_GRAPHS = 4096
+
+
+class Stored(SizedSource):
+    """A store that `GraphStore.write` made, or a dataset of `preprocess_shards`."""
+
+    def __init__(self, store: StoredGraphs) -> None:
+        super().__init__(str(store.path), store)
+        self.schema, self.pre_transform = store.schema, store.pre_transform
+        self.ties, self.indices = store.schema.ties, store.schema.indices
+
+    @classmethod
+    def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
+        """Recognise a folder by the file that is written last to it."""
+        return cls(open_stored(path)) if any(os.path.exists(path / file) for file in (METADATA, MANIFEST)) else None
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise an opened store, or a subset of one; batches stand for graphs."""
+        if isinstance(given, BatchedStore):
+            given = given.store
+        return cls(given) if isinstance(given, StoredGraphs) else None
+
+    def by_position(self) -> StoredGraphs:
+        """Return the opened store."""
+        store: StoredGraphs = self._given
+        return store
+
+    def blocks(self) -> Iterator[GraphBlock] | None:
+        """Runs of the arrays; of a subset, gathered rows."""
+        if self._given.chosen is None:
+            return itertools.chain.from_iterable(part.blocks() for part in self._given.parts)
+        return _chosen_blocks(self._given, self._given.chosen)
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether a folder holds a dataset of shards."""
+    return os.path.exists(path / MANIFEST)
+
+
+def open_stored(path: Path) -> StoredGraphs:
+    """The store, or the dataset of shards, in a folder."""
+    return MultiStore(path) if is_sharded(path) else GraphStore(path)
+
+
+def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
+    for part in selection.parts:
+        part.check_positions()
+    for first in range(0, len(ids), _GRAPHS):
+        yield chosen_block(selection, ids[first : first + _GRAPHS])
+
+
+def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
+    """Make a block of some graphs of one or several stores, in any order."""
+    part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
+    order = np.argsort(part_of, kind="stable")
+    # position[i]: row of graph i after sorting by store.
+    position = np.argsort(order)
+    chosen = [
+        (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])
+        for part in np.unique(part_of)
+    ]
+
+    def sorted_lengths(t: GraphType) -> IntArray:
+        lengths: IntArray = np.concatenate([part.offsets(t)[own + 1] - part.offsets(t)[own] for part, own in chosen])
+        return lengths
+
+    def values(key: Key) -> Array:
+        t = key[1]
+        gathered: list[Array] = []
+        for part, own in chosen:
+            if t is not None:
+                first = part.offsets(t)[own]
+                own = _spans(first, part.offsets(t)[own + 1] - first)
+            gathered.append(part.values(key, own))
+        if len(gathered) == 1:
+            return gathered[0]
+        target = position
+        if t is not None:
+            lengths = sorted_lengths(t)
+            target = _spans((np.cumsum(lengths) - lengths)[position], lengths[position])
+        rows: Array = np.concatenate(gathered)[target]
+        return rows
+
+    return block_of(selection.schema, lambda t: sorted_lengths(t)[position], values)
+
+
+def _spans(first: IntArray, lengths: IntArray) -> IntArray:
+    """The integers first, first + 1, ... of each span, one span after the other."""
+    return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())

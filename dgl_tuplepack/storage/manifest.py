@@ -1,0 +1,82 @@
+"""The content of `manifest.json`, as docs/format.md specifies it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._core.checks import whole_number
+from dgl_tuplepack._core.files import JsonFormat, is_there
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.planning.buckets import Buckets, shapes_from_dict
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.storage.format import MANIFEST, METADATA, PLAIN_NAME
+
+_FILE = JsonFormat("dgl_tuplepack.manifest", 1, "dataset of shards", "preprocess the shards again")
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard: the name of its folder, its number of graphs, and the checksum of its store."""
+
+    name: str
+    num_graphs: int
+    store: str
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> ShardEntry:
+        """Check one entry of the list `shards`."""
+        whole_number("num_graphs of a shard", document["num_graphs"], 1)
+        entry = cls(**document)
+        if not PLAIN_NAME.fullmatch(entry.name) or not _HEX.fullmatch(entry.store):
+            raise ValueError(f"an entry of the shards is {document!r:.200}")
+        return entry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Content of `manifest.json`: the shards in their order, and the limits of their plans."""
+
+    num_graphs: int
+    limits: Limits | Buckets
+    seed: int
+    shards: tuple[ShardEntry, ...]
+    written_by: str = __version__
+
+    def save(self, folder: Path) -> None:
+        """Write `manifest.json`; with that the dataset exists."""
+        shards = [asdict(shard) for shard in self.shards]
+        _FILE.write(folder / MANIFEST, {**vars(self), "limits": self.limits.to_dict(), "shards": shards}, indent=1)
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read `manifest.json`; FormatError if it is missing, foreign, newer, altered or inconsistent."""
+        path = folder / MANIFEST
+        if not is_there(path):
+            if is_there(folder / METADATA):
+                raise FormatError(f"{folder} is a single store, not a dataset of shards; open it with GraphStore.")
+            raise FormatError(
+                f"{folder} is not a dataset of shards: it has no {MANIFEST}; give a folder in which preprocess_shards "
+                "has finished, or run it there again."
+            )
+        with _FILE.reading(path) as document:
+            shards = tuple(map(ShardEntry.from_dict, document["shards"]))
+            number = whole_number("num_graphs", document["num_graphs"], 1)
+            if number != sum(shard.num_graphs for shard in shards) or len({s.name for s in shards}) != len(shards):
+                raise ValueError("its shards do not add up, or one is listed twice")
+            seed, written_by = whole_number("seed", document["seed"], 0), str(document["written_by"])
+            return cls(number, shapes_from_dict(document["limits"]), seed, shards, written_by)
+
+
+def check_unchanged(checksum: str, folder: Path, shard: ShardEntry) -> None:
+    """Refuse (FormatError) a store whose checksum is not the one in the manifest."""
+    if checksum != shard.store:
+        raise FormatError(
+            f"{folder / shard.name} was written again after {folder / MANIFEST}; preprocess the shards again."
+        )

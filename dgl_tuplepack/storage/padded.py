@@ -1,0 +1,151 @@
+"""Whole padded batches from the arrays of a selection, assembled in one compiled pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import true_or_false
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.relations import sorting_order
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack._core.kernels.assemble import (
+    EDGE_ORDER,
+    ENDPOINTS,
+    FIELD,
+    GRAPH_IDS,
+    INDICES,
+    MASK,
+    PER_GRAPH,
+    ROW_POINTERS,
+    ROWS,
+    assemble,
+)
+from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
+from dgl_tuplepack._core.kernels.sort_edges import sort_edges
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.shape import PaddedShape
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.format import DTYPES, ENDS
+from dgl_tuplepack.storage.memory import BatchMemory, Field, batch_of_tensors, fields_of
+from dgl_tuplepack.storage.rows import Finder, address_of, array_record
+from dgl_tuplepack.storage.selection import Selection
+
+# Tensors that are not read from an array of the store -> what the kernel fills them with.
+_MADE = {
+    "graph_ids": GRAPH_IDS,
+    "mask": MASK,
+    "per_graph": PER_GRAPH,
+    "row_pointers": ROW_POINTERS,
+    "edge_order": EDGE_ORDER,
+}
+
+
+class PaddedStore:
+    """View of a store whose item for a list of ids is one whole `PaddedBatch`.
+
+    Made by `GraphStore.padded`, for a loader with ``sampler=PackBatchSampler(...), batch_size=None``. Batches equal
+    those of `PaddedCollate` on the same graphs. The empty list gives a batch of padding alone.
+
+    Raises
+    ------
+    GraphTooLargeError, SizesError
+        For an item: the graphs exceed the packs, or an id is not in 0..N-1.
+    FormatError
+        For an item: offsets or endpoints are wrong, since the files were damaged after opening.
+    """
+
+    def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
+        self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
+        self._memory = BatchMemory(self._tensors, self.separate)
+        self._finder = Finder(self.store)
+        # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
+        self._fills = [_fill(self.shape, field) for field in self._tensors]
+        self._slots = np.array(list(self.shape.slots.values()), np.int64)
+        self._fields = np.array(
+            [_field(self.shape, field, fill) for field, fill in zip(self._tensors, self._fills, strict=True)], FIELD
+        )
+        positions = {field.key: f for f, field in enumerate(self._tensors)}
+        # For each edge type, if edges are sorted, where the kernel finds destinations, row pointers and order, and the
+        # nodes that are tied to the edges, or -1.
+        schema, types = self.shape.schema, list(self.shape.slots)
+        tied = {e: types.index(t) for t, e in schema.tied.items()}
+        self._sorted = np.array(
+            [
+                [positions[content, e] for content in ("destinations", "row_pointers", "edge_order")]
+                + [tied.get(e, -1)]
+                for e in (sorting_order(schema.edge_types, schema.tied) if self.shape.sort_edges else ())
+            ],
+            np.int64,
+        ).reshape(-1, 4)
+        self._stored = np.zeros((len(self._fields), len(self._parts)), ARRAY)
+        for stored, field in zip(self._stored, self._tensors, strict=True):
+            if field.key[0] not in _MADE:
+                stored[:] = [array_record(part.array(*field.key)) for part in self._parts]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"store": self.store, "shape": self.shape, "separate": self.separate}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
+        """Return the nodes of each type, the edges of each type, and the number of graphs."""
+        content: list[int] = self._finder.find(ids).totals.tolist()
+        return content
+
+    def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
+        graphs = self._finder.find(ids)
+        self.shape.check_content(graphs.totals.tolist())
+        memory, tensors = self._memory.take()
+        wrong = assemble(
+            memory, self._fields, self._stored, self._slots, graphs.ids, graphs.parts, graphs.rows, graphs.totals
+        )
+        if wrong:
+            f, i = divmod(-1 - wrong, len(graphs.ids))
+            self._parts[graphs.parts[i]].refuse_endpoints(int(graphs.part_ids[i]), *self._tensors[f].key)
+        if len(self._sorted):
+            sort_edges(memory, self._fields, self._sorted, self._slots)
+        return batch_of_tensors(self.shape, tensors, graphs.totals)
+
+
+def _fill(shape: PaddedShape, field: Field) -> Array:
+    """Return the padding of a feature or label, of one slot or of all; 0, which is not used, for other tensors."""
+    filling = shape.fillings.get(field.key)
+    return as_array(torch.zeros(1, dtype=field.dtype, device="cpu") if filling is None else filling)
+
+
+def _field(shape: PaddedShape, field: Field, fill: Array) -> tuple[int, ...]:
+    """Return the record `FIELD` of a tensor, for the kernel."""
+    content, t = field.key[:2]
+    types, width = list(shape.slots), prod(field.shape[1:])
+    nodes = types.index(t[0 if content == "sources" else 2]) if content in ENDS else 0
+    kind = _MADE.get(content, ENDPOINTS if content in ENDS else ROWS)
+    if (target := shape.schema.index_columns.get(field.key)) is not None:
+        kind, nodes = INDICES, types.index(target)
+    return (
+        kind,
+        types.index(t),
+        nodes,
+        field.stretch,
+        field.first,
+        width,
+        width * field.dtype.itemsize,
+        CODES.get(DTYPES[str(field.dtype).removeprefix("torch.")], OTHER),
+        address_of(fill),
+        len(fill),
+        content == "destinations" and shape.is_chained(t),
+    )

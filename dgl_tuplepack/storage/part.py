@@ -1,0 +1,220 @@
+"""A part of a selection: the opened arrays of one store, and the graphs in them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock, GraphType
+from dgl_tuplepack.graphs.build import build_item
+from dgl_tuplepack.graphs.relations import check_values
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_label
+from dgl_tuplepack.graphs.values import as_tensor
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.storage.array_file import check_bytes, open_array
+from dgl_tuplepack.storage.format import DTYPES, ENDS, ArrayEntry, Key, StoreMetadata
+
+# Graphs that are checked at a time, and those of a block.
+_GRAPHS, _BLOCK = 65_536, 4096
+
+
+class Part:
+    """Memory-mapped arrays of one store by content, type and name, and the metadata that describes them."""
+
+    def __init__(self, path: Path, metadata: StoreMetadata) -> None:
+        self.path, self.metadata, self.data = path, metadata, path / metadata.data
+        self.schema: Schema = metadata.schema
+        self.entries = {(entry.content, entry.type, entry.name): entry for entry in metadata.arrays}
+        self._arrays: dict[tuple[str, Any, str | None], Array] = {
+            key: open_array(self.data, entry) for key, entry in self.entries.items()
+        }
+        # Kept as numbers: the files may be damaged later, but these were checked as part of the samples.
+        types: tuple[GraphType, ...] = (*metadata.node_types, *metadata.edge_types)
+        self.rows: dict[GraphType, int] = {t: int(self.offsets(t)[-1]) for t in types}
+        for t, rows in self.rows.items():
+            known = metadata.num_rows(t)
+            if known is not None and rows != known:
+                self.refuse_offsets(self.num_graphs - 1, t)
+
+    @classmethod
+    def open(cls, path: Path) -> Part:
+        """Open the store at `path`, again if it is replaced meanwhile; FormatError if it is not as it was written."""
+        while True:
+            metadata = StoreMetadata.load(path)
+            try:
+                return cls(path, metadata)
+            except FileNotFoundError as error:
+                if StoreMetadata.load(path).data == metadata.data:
+                    raise FormatError(f"{error.filename} is missing; the store is damaged, write it again.") from error
+
+    @property
+    def num_graphs(self) -> int:
+        """Graphs in the store."""
+        return self.metadata.num_graphs
+
+    @property
+    def checksum(self) -> str:
+        """Identifies the content of the store."""
+        return self.metadata.checksum
+
+    def stored_spec(self, key: Key) -> ArraySpec:
+        """Return shape and dtype of a row of a feature or label as it is stored."""
+        entry = self.entries[key]
+        narrowed = entry.stored != entry.dtype and entry.dtype != "bfloat16"
+        return ArraySpec(entry.spec.shape, getattr(torch, entry.stored) if narrowed else entry.spec.dtype)
+
+    def array(self, content: str, type_: GraphType | None = None, name: str | None = None) -> Array:
+        """Return the array with this content, type and name."""
+        return self._arrays[content, type_, name]
+
+    def offsets(self, type_: GraphType) -> IntArray:
+        """Return the first node (edge) of each graph, and the end of the last one, ``[N + 1]``."""
+        return self._arrays["node_offsets" if isinstance(type_, str) else "edge_offsets", type_, None]
+
+    @functools.cached_property
+    def sizes(self) -> GraphSizes:
+        """Sizes of all graphs."""
+        types: tuple[GraphType, ...] = (*self.schema.node_types, *self.schema.edge_types)
+        try:
+            columns = [self.offsets(t)[1:] - self.offsets(t)[:-1] for t in types]
+            return GraphSizes(np.stack(columns, axis=1), self.schema.components)
+        except SizesError as error:
+            raise FormatError(f"{self.path} has damaged offsets ({error}); write the store again.") from error
+
+    @functools.cached_property
+    def histogram(self) -> SizeHistogram:
+        """The stored histogram of sizes."""
+        classes = self.array("size_classes")
+        try:
+            return SizeHistogram(classes[:, :-1], classes[:, -1], self.schema.components)
+        except SizesError as error:
+            raise FormatError(
+                f"the size classes in {self.path} are damaged ({error}); write the store again."
+            ) from error
+
+    @property
+    def splits(self) -> dict[str, IntArray]:
+        """Ids by name of the split."""
+        return {str(entry.name): self.array("split", None, entry.name) for entry in self.metadata.of_content("split")}
+
+    def item(self, graph_id: int) -> Any:
+        """Return one graph as a DGLGraph, or (DGLGraph, label); named graphs as a dict in its place."""
+        schema, spans = self.schema, dict[Any, slice]()
+        spans[None] = slice(graph_id, graph_id + 1)
+        for t, most in self.rows.items():
+            first, last = (int(offset) for offset in self.offsets(t)[graph_id : graph_id + 2])
+            if not 0 <= first <= last <= most:
+                self.refuse_offsets(graph_id, t)
+            spans[t] = slice(first, last)
+        number = {t: spans[t].stop - spans[t].start for t in schema.node_types}
+        endpoints = {}
+        for e in schema.edge_types:
+            ends = {end: self.values((end, e, None), spans[e]) for end in ENDS}
+            for (end, nodes), t in zip(ends.items(), (e[0], e[2]), strict=True):
+                if len(nodes) and not 0 <= nodes.min() <= nodes.max() < number[t]:
+                    self.refuse_endpoints(graph_id, end, e)
+            endpoints[e] = tuple(torch.from_numpy(nodes).to(schema.idtype) for nodes in ends.values())
+        of_nodes, of_edges, labels = schema.arranged(lambda column: self._tensor(column, spans[column[1]]))
+        graph = build_item(schema.graph_names, endpoints, number, of_nodes, of_edges)
+        return (graph, as_label({name: value[0] for name, value in labels.items()})) if labels else graph
+
+    def _tensor(self, key: Key, rows: slice) -> Tensor:
+        """Return a copy of some rows, in the dtype that is handed out."""
+        return as_tensor(self._arrays[key][rows], self.entries[key].spec.dtype)
+
+    def values(self, key: Key, rows: slice | IntArray) -> Array:
+        """Return rows of an array, in the dtype that is handed out; bfloat16 as its bits."""
+        return self._arrays[key][rows].astype(DTYPES[self.entries[key].dtype], copy=False)
+
+    def blocks(self) -> Iterator[GraphBlock]:
+        """Yield all graphs in their order, a few thousand at a time, in the dtypes that are handed out."""
+        self.check_positions()
+        for first in range(0, self.num_graphs, _BLOCK):
+            yield block_of(self.schema, *self._within(slice(first, min(first + _BLOCK, self.num_graphs))))
+
+    def _within(self, graphs: slice) -> tuple[Callable[[GraphType], IntArray], Callable[[Key], Array]]:
+        """Return functions to the lengths of some graphs by type, and to their rows of an array."""
+        bounds = {t: self.offsets(t)[graphs.start : graphs.stop + 1] for t in self.rows}
+        rows: dict[GraphType | None, slice] = {t: slice(int(ends[0]), int(ends[-1])) for t, ends in bounds.items()}
+        rows[None] = graphs
+        return lambda t: np.diff(bounds[t]), lambda key: self.values(key, rows[key[1]])
+
+    def refuse_offsets(self, graph_id: int, type_: GraphType) -> NoReturn:
+        """Report that the offsets of a graph are outside the store."""
+        content = "node_offsets" if isinstance(type_, str) else "edge_offsets"
+        self._refuse(self.entries[content, type_, None], f"leads graph {graph_id} outside the store")
+
+    def refuse_endpoints(
+        self, graph_id: int, end: str, edge_type: EdgeType | None, name: str | None = None
+    ) -> NoReturn:
+        """Report that endpoints, or indices, of a graph are not in it; `end` is their content, one of `ENDS` say."""
+        self._refuse(self.entries[end, edge_type, name], f"leads outside graph {graph_id}")
+
+    def _refuse(self, entry: ArrayEntry, what: str) -> NoReturn:
+        path = self.data / entry.file
+        raise FormatError(
+            f"{path} {what}; the store is damaged, write it again (dgl-tuplepack verify checks every byte)."
+        )
+
+    def verify(self) -> None:
+        """Compare every byte with its checksum, and the arrays with each other; FormatError names the file."""
+        for entry in self.metadata.arrays:
+            check_bytes(self.data, entry)
+        self.check_positions()
+        if self.histogram != SizeHistogram.from_sizes(self.sizes):
+            self._refuse(self.entries["size_classes", None, None], "is not the histogram of the graphs' sizes")
+        for name, ids in self.splits.items():
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.num_graphs:
+                self._refuse(self.entries["split", None, name], f"names graphs outside 0..{self.num_graphs - 1}")
+
+    def check_positions(self) -> None:
+        """Check all offsets and endpoints; FormatError names the file and the first graph that is wrong."""
+        for t, most in self.rows.items():
+            offsets = self.offsets(t)
+            falling = np.flatnonzero(np.diff(offsets) < 0)
+            if offsets[0] != 0 or len(falling) or offsets[-1] != most:
+                self.refuse_offsets(int(falling[0]) if len(falling) else 0, t)
+        for e in self.schema.edge_types:
+            for end, t in zip(ENDS, (e[0], e[2]), strict=True):
+                # A run of graphs at a time: the comparison takes more memory than the stored values.
+                for first in range(0, self.num_graphs, _GRAPHS):
+                    nodes, edges = (self.offsets(kind)[first : first + _GRAPHS + 1] for kind in (t, e))
+                    values = self.array(end, e)[edges[0] : edges[-1]]
+                    outside = np.flatnonzero((values < 0) | (values >= np.repeat(np.diff(nodes), np.diff(edges))))
+                    if len(outside):
+                        graph_id = np.searchsorted(edges, edges[0] + outside[0], side="right") - 1
+                        self.refuse_endpoints(first + int(graph_id), end, e)
+        if self.schema.ties or self.schema.indices:
+            for first in range(0, self.num_graphs, _GRAPHS):
+                self._check_relations(slice(first, min(first + _GRAPHS, self.num_graphs)))
+
+    def _check_relations(self, graphs: slice) -> None:
+        """Check ties and indices of some graphs, whose offsets are checked."""
+        try:
+            check_values(self.schema, *self._within(graphs), lambda i: f"graph {graphs.start + i}")
+        except SchemaError as error:
+            raise FormatError(
+                f"{self.path} holds what its ties or indices rule out: {error} The store is damaged, write it again."
+            ) from error
+
+
+def block_of(schema: Schema, lengths: Callable[[GraphType], IntArray], values: Callable[[Key], Array]) -> GraphBlock:
+    """Make a block of graphs of the schema.
+
+    `lengths` returns the number of nodes (edges) of a type in each graph; `values` the rows of endpoints, a feature or
+    a label, by content, type and name.
+    """
+    return GraphBlock(
+        {t: lengths(t) for t in schema.node_types},
+        {e: lengths(e) for e in schema.edge_types},
+        {e: (values((ENDS[0], e, None)), values((ENDS[1], e, None))) for e in schema.edge_types},
+        *schema.arranged(values),
+    )

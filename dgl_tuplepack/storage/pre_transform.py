@@ -1,0 +1,72 @@
+"""Transforms that are applied once, before graphs are written: the source of transformed graphs, and what is kept."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dgl_tuplepack.graphs.graph_blocks import items_of
+from dgl_tuplepack.graphs.items import as_item, parts_of
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.storage.format import PreTransform
+from dgl_tuplepack.storage.sources import blocks_of
+
+
+class Transformed(Source):
+    """A source whose graphs are transformed, each one once, when they are read; sizes are taken after that.
+
+    Random numbers are a function of `seed`, of the position of the graph, and of `part`, the name of a shard. `name`
+    identifies the transform, instead of its `repr`.
+    """
+
+    def __init__(
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, part: str = ""
+    ) -> None:
+        super().__init__(source.title)
+        self.levels = source.levels
+        self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
+        self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
+        # Identified before it is used, since it may keep what it has computed.
+        self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
+        self.ties, self.indices = source.ties, source.indices
+
+    def with_levels(self, levels: Mapping[str, str | None]) -> Source:
+        """Return the same graphs, whose attributes belong to what `levels` say."""
+        other = super().with_levels(levels)
+        other._transform = copy.copy(self._transform)  # type: ignore[attr-defined]
+        other._transform.levels = levels  # type: ignore[attr-defined]
+        return other
+
+    def num_graphs(self) -> int | None:
+        """Return the number of graphs, if it is known before they are read."""
+        return self._source.num_graphs()
+
+    def splits(self) -> Mapping[str, Any]:
+        """Return the splits of the source."""
+        return self._source.splits()
+
+    def sizes(self) -> GraphSizes:
+        """Read and transform all graphs, and return their sizes."""
+        items = self.items()
+        first = next(items)
+        named = ((item, f"item {i}") for i, item in enumerate(itertools.chain([first], items)))
+        return sizes_of_items(first, named, self.levels)
+
+    def items(self) -> Iterator[Any]:
+        """Return the transformed graphs, with their labels; the ids of pairs are kept."""
+        in_blocks = not self._source.prefers_items and self._source.blocks() is not None
+        inner = items_of(*blocks_of(self._source)) if in_blocks else self._source.items()
+        for position, item in enumerate(inner):
+            yield self._transformed(position, item)
+
+    def _transformed(self, position: int, item: Any) -> Any:
+        where = f"item {position}"
+        given = parts_of(item, where)
+        (part,) = self._transform([given._replace(id=position)], [where], self._stream)
+        return as_item(part._replace(id=given.id))

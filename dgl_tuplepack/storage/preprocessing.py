@@ -1,0 +1,239 @@
+"""Make a store with plans from any source: everything that happens once, before training."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._core.checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
+from dgl_tuplepack.errors import InputError, SearchError
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.search import search_limits
+from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.graphs.readers.source import resolve
+from dgl_tuplepack.storage.graph_store import GraphStore
+from dgl_tuplepack.storage.folder import check_place, locked, writing_to
+from dgl_tuplepack.storage.graph_store import StoredGraphs, write_graphs
+from dgl_tuplepack.storage.plans import load_plans, plan_files, save_plans, split_histograms
+
+
+@dataclass(frozen=True)
+class Preprocessed:
+    """What `preprocess` made.
+
+    Attributes
+    ----------
+    store
+        The store, opened.
+    limits
+        Limits of all plans; a tuple for shape buckets.
+    packs_per_batch
+        Packs of a batch that hold the graphs asked for; 1 if no number was.
+    plans
+        One plan for each split, or one with an empty name for all graphs.
+    seconds
+        Time of each step: write, limits, plan, verify.
+    """
+
+    store: GraphStore
+    limits: Any
+    packs_per_batch: int
+    plans: Mapping[str, PackPlan]
+    seconds: Mapping[str, float]
+
+
+def preprocess(
+    source: Any,
+    out: str | os.PathLike[str],
+    *,
+    limits: Shapes | None = None,
+    graphs_per_batch: int | None = None,
+    multiple_of: int = 1,
+    compact: bool = False,
+    overwrite: bool = False,
+    seed: int = 0,
+    pre_transform: Callable[[Any], Any] | None = None,
+    transform_seed: int = 0,
+    transform_name: str | None = None,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+) -> Preprocessed:
+    """Write a store with plans, and verify both.
+
+    Parameters
+    ----------
+    source, compact, overwrite, pre_transform, transform_seed, transform_name, ties, indices, levels
+        As in `GraphStore.write`.
+    out
+        Folder of the store. It also gets the plans, one for each split, or one for all graphs if there are no splits:
+        `GraphStore.plans`.
+    limits
+        Limits of the packs, or a list of two to four of them; None: limits that are searched.
+    graphs_per_batch
+        Search limits for batches that hold so many graphs on average, >= 1, in the split "train" (or among all graphs
+        if there is none), as `packed_loader` does; all graphs fit. None: the smallest limits that are about as full as
+        packs get, which may hold few graphs.
+    multiple_of
+        With searched limits, the padded shape is a multiple of this.
+    seed
+        Seed of the plans.
+
+    Returns
+    -------
+    Preprocessed
+        The opened store, the limits and the plans.
+
+    Raises
+    ------
+    FormatError, SchemaError, SizesError, LimitsError, SearchError, TransformError
+        As in `GraphStore.write`, `pack` and `search_limits`. If a graph exceeds the limits, or no limits hold so few
+        graphs, nothing is written where the source knows its sizes, as an OGB folder and a store do without a
+        `pre_transform`; otherwise there is a store without plans.
+    """
+    out, seconds = as_path(out), dict[str, float]()
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    opened, chosen = resolve(source), None
+    if levels is not None:
+        opened = opened.with_levels(checked_levels(levels))
+    if opened.knows_sizes and pre_transform is None:
+        with writing_to(out):
+            check_place(out, true_or_false("overwrite", overwrite))
+        # Limits that cannot be are refused before anything is written.
+        with timed(seconds, "limits"):
+            sizes = opened.sizes()
+            if given is not None:
+                given.aligned(sizes.components).check(sizes)
+            chosen = _limits_of(sizes, opened.splits(), given, graphs_per_batch, multiple_of)
+    plans, failed = dict[str, PackPlan](), list[InputError]()
+
+    def planned(graphs: StoredGraphs, data: Path) -> None:
+        nonlocal chosen, plans
+        try:
+            if chosen is None:
+                with timed(seconds, "limits"):
+                    chosen = _limits_of(graphs.sizes, graphs.splits, given, graphs_per_batch, multiple_of)
+            with timed(seconds, "plan"):
+                plans = _pack_splits(graphs, chosen[0], seed)
+        except InputError as error:
+            failed.append(error)
+        save_plans(data, plans)
+
+    with timed(seconds, "write"):
+        write_graphs(
+            out, opened, compact=compact, overwrite=overwrite, pre_transform=pre_transform,
+            transform_seed=transform_seed, transform_name=transform_name, ties=ties, indices=indices, levels=None,
+            prepare=planned,
+        )  # fmt: skip
+    for error in failed:
+        raise type(error)(
+            f"{error} Meanwhile, the store {out} is written, but has no plans; correct the cause and preprocess again "
+            "(overwrite=True, --overwrite)."
+        ) from error
+    assert chosen is not None
+    seconds["write"] -= seconds["limits"] + seconds["plan"]
+    with timed(seconds, "verify"):
+        store = verify(out)
+    return Preprocessed(store, *chosen, plans, seconds)
+
+
+def checked_settings(
+    limits: Shapes | None, multiple_of: int, seed: int, graphs_per_batch: int | None
+) -> tuple[Limits | Buckets | None, int, int]:
+    """Check the settings of limits and plans, before anything is written."""
+    given = None if limits is None else as_shapes(limits)
+    if graphs_per_batch is not None:
+        whole_number("graphs_per_batch", graphs_per_batch, 1, error=SearchError)
+        if given is not None:
+            raise SearchError(
+                f"graphs_per_batch={graphs_per_batch} is for limits that are searched, but {given!r} are given; leave "
+                "one of them out."
+            )
+    multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
+    return given, multiple_of, whole_number("seed", seed, 0, UINT64_MAX)
+
+
+def _limits_of(
+    sizes: GraphSizes,
+    splits: Mapping[str, Any],
+    limits: Limits | Buckets | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+) -> tuple[Limits | Buckets, int]:
+    """Return what `limits_for` chooses for the split "train", or for all graphs if there is none."""
+    every = SizeHistogram.from_sizes(sizes).without_ids()
+    train = as_ids(splits.get("train", ()), len(sizes))
+    leading = SizeHistogram.from_sizes(sizes.take(train)).without_ids() if len(train) else every
+    return limits_for(leading, limits, graphs_per_batch, multiple_of, every)
+
+
+def limits_for(
+    leading: SizeHistogram,
+    limits: Limits | Buckets | None,
+    graphs_per_batch: int | None,
+    multiple_of: int,
+    every: SizeHistogram,
+) -> tuple[Limits | Buckets, int]:
+    """Return limits that hold every graph, and packs of a batch.
+
+    They are those given, with one pack; or those for `graphs_per_batch` of the graphs `leading`; or the smallest that
+    are about as full as packs get.
+    """
+    if limits is not None:
+        return limits, 1
+    if graphs_per_batch is None:
+        return search_limits(every, multiple_of=multiple_of).best.limits, 1
+    search = search_limits(
+        leading,
+        graphs_per_batch=min(graphs_per_batch, leading.num_graphs),
+        packs_per_batch="auto",
+        multiple_of=multiple_of,
+        holding=every,
+    )
+    return search.best.limits, search.packs_per_batch
+
+
+def verify(path: str | os.PathLike[str]) -> GraphStore:
+    """Check every byte of a store, and that its plans, if there are any, are for its graphs.
+
+    FormatError names the file that is not as it was written, the plan of other graphs, or the missing plans.
+    """
+    store = GraphStore(path)
+    store.verify()
+    if plan_files(store.parts[0].data):
+        load_plans(store)
+    return store
+
+
+def write_plans(store: GraphStore, limits: Shapes, seed: int) -> dict[str, PackPlan]:
+    """Pack each split of a store and save the plans with it, in place of older ones.
+
+    Errors are those of `pack`; FormatError if another store has replaced this one meanwhile, or is about to.
+    """
+    plans = _pack_splits(store, limits, seed)
+    with locked(store.path, lambda: None):
+        save_plans(store.parts[0].data, plans)
+    return plans
+
+
+def _pack_splits(store: StoredGraphs, limits: Shapes, seed: int) -> dict[str, PackPlan]:
+    return {split: pack(histogram, limits, seed=seed) for split, histogram in split_histograms(store).items()}
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Measure how long a step takes."""
+    begin = time.perf_counter()
+    yield
+    seconds[step] = time.perf_counter() - begin

@@ -1,0 +1,83 @@
+"""Where the rows of the graphs of a batch lie in the parts of a selection, and what the kernel must know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import as_ids, as_integers
+from dgl_tuplepack.graphs.blocks import Array, GraphType
+from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
+from dgl_tuplepack._core.kernels.gather import CODES, OTHER
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.selection import Selection
+
+
+@dataclass
+class GraphRows:
+    """n graphs: their ids in the selection, the parts that hold them, and their rows for each type.
+
+    `parts`, int64 ``[n]``, has the index of a part of the selection for each graph. ``rows[t]``, int64 ``[3, n]``, has
+    the first row in the part, the number of rows, and the first row in the batch of each graph; ``totals[t]`` is the
+    number of rows of all graphs. Types are numbered: node types, edge types, then labels, which have one row for each
+    graph.
+    """
+
+    ids: IntArray
+    parts: IntArray
+    rows: IntArray
+    totals: IntArray
+
+    @property
+    def part_ids(self) -> IntArray:
+        """Index of each graph in its part."""
+        return self.rows[-1, 0]  # type: ignore[no-any-return]
+
+
+class Finder:
+    """Finds the graphs of a batch."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._parts, self._first_ids = selection.parts, selection.first_ids
+        self._is_subset = selection.chosen is not None
+        self._chosen = np.empty(0, np.int64) if selection.chosen is None else selection.chosen
+        self._types: list[GraphType] = [*selection.schema.node_types, *selection.schema.edge_types]
+        self._offsets = np.empty((len(self._types), len(self._parts)), OFFSETS)
+        for of_type, t in zip(self._offsets, self._types, strict=True):
+            of_type["address"] = [address_of(part.offsets(t)) for part in self._parts]
+            of_type["rows"] = [part.rows[t] for part in self._parts]
+
+    def find(self, ids: Sequence[int] | IntArray | Tensor) -> GraphRows:
+        """Look up the graphs `ids` of the selection.
+
+        SizesError for an id outside 0..N-1, FormatError for damaged offsets.
+        """
+        graph_ids = np.ascontiguousarray(as_integers(ids), np.int64)
+        number, types = len(graph_ids), len(self._types) + 1
+        parts, totals = np.empty(number, np.int64), np.empty(types, np.int64)
+        rows = np.empty((types, 3, number), np.int64)
+        wrong = find_graphs(
+            graph_ids, self._chosen, self._first_ids, self._is_subset, self._offsets, parts, rows, totals
+        )
+        if wrong < 0:
+            as_ids(ids, len(self._selection))
+        if wrong > 0:
+            t, i = divmod(wrong - 1, number)
+            self._parts[parts[i]].refuse_offsets(int(rows[-1, 0, i]), self._types[t])
+        return GraphRows(graph_ids, parts, rows, totals)
+
+
+def address_of(array: Array) -> int:
+    """Return the address of the first byte of an array; the caller keeps the array alive."""
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def array_record(array: Array) -> tuple[int, int, int]:
+    """Return the record `ARRAY` of an array in a part, for the kernel; the caller keeps the array alive."""
+    return address_of(array), prod(array.shape[1:]) * array.itemsize, CODES.get(str(array.dtype), OTHER)

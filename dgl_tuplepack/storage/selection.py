@@ -1,0 +1,241 @@
+"""A selection: all graphs of one store or of several, one after the other, or chosen graphs of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from dgl_tuplepack._core.checks import as_ids, true_or_false
+from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
+from dgl_tuplepack.graphs.relations import Column
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
+from dgl_tuplepack.storage.format import PreTransform, other_transform
+from dgl_tuplepack.storage.part import Part
+
+Chosen = TypeVar("Chosen", bound="Selection")
+
+# Of two schemas, what must be equal.
+COMPARED = (
+    "graph_names", "node_types", "edge_types", "idtype", "node_features", "edge_features", "labels", "ties", "indices",
+    "pyg",
+)  # fmt: skip
+_AGREE = "shards of one dataset must agree"
+
+
+class Selection:
+    """Graphs of the stores `parts`, by ids 0..N-1.
+
+    A selection is pickled as its path and ids: another process maps the same files, or refuses them if they changed.
+
+    Attributes
+    ----------
+    path
+        The folder that a subclass opens.
+    parts
+        The opened stores.
+    first_ids
+        int64, the number of graphs before each part, and of all parts.
+    chosen
+        int64 ``[N]``, positions of the graphs in all parts, read-only; None for all graphs.
+    """
+
+    def __init__(self, path: Path, parts: Sequence[Part]) -> None:
+        self.path, self.parts = path, tuple(parts)
+        self.chosen: IntArray | None = None
+        for part in parts[1:]:
+            check_same_schema(self.schema, part.schema, str(parts[0].path), str(part.path))
+        self.first_ids: IntArray = np.cumsum([0, *(part.num_graphs for part in parts)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self.first_ids[-1]) if self.chosen is None else len(self.chosen)
+
+    @property
+    def schema(self) -> Schema:
+        """Types, features and labels of the graphs."""
+        return self.parts[0].schema
+
+    @property
+    def checksum(self) -> str:
+        """Identifies the content of all parts, in their order."""
+        first, *others = (part.checksum for part in self.parts)
+        return hashlib.sha256(" ".join([first, *others]).encode()).hexdigest() if others else first
+
+    @property
+    def pre_transform(self) -> PreTransform | None:
+        """The transform that the graphs had before they were written; None if they had none."""
+        return self.parts[0].metadata.pre_transform
+
+    def check_pre_transform(
+        self, transform: Callable[[Any], Any] | None, seed: int = 0, *, transform_name: str | None = None
+    ) -> None:
+        """Refuse a store whose graphs were not written with this `pre_transform`.
+
+        Parameters
+        ----------
+        transform, seed, transform_name
+            As `pre_transform`, `transform_seed` and `transform_name` of `GraphStore.write`; None: no transform.
+
+        Raises
+        ------
+        FormatError
+            The store was written with another transform, other settings or another seed, or without one.
+        """
+        wanted = None if transform is None else PreTransform.after(None, transform, seed, transform_name)
+        for part in self.parts:
+            found = part.metadata.pre_transform
+            if found != wanted and not (found and wanted and found.is_last(wanted.transform, seed)):
+                raise FormatError(other_transform(part.path, found, wanted))
+
+    @functools.cached_property
+    def stored_schema(self) -> Schema:
+        """The schema with dtypes that hold the stored values of all parts."""
+        schema = self.schema
+        # Indices have room for those of a whole batch.
+        return schema.with_columns(
+            {
+                column: spec if column in schema.index_columns else self.stored_spec(column)
+                for column, spec in schema.columns()
+            }
+        )
+
+    def batch_schema(self, as_stored: bool) -> Schema:
+        """Return the schema of batches: with narrowed integers `as_stored`, or in their own dtypes."""
+        return self.stored_schema if true_or_false("as_stored", as_stored) else self.schema
+
+    def stored_spec(self, column: Column) -> ArraySpec:
+        """How a row of a feature or label looks in the part that narrowed it least."""
+        return max((part.stored_spec(column) for part in self.parts), key=lambda spec: spec.dtype.itemsize)
+
+    @property
+    def original_ids(self) -> IntArray:
+        """int64 ``[N]``, the id in the store of each graph."""
+        return np.arange(len(self)) if self.chosen is None else self.chosen
+
+    def ids_in_store(self, ids: IntArray) -> IntArray:
+        """Return the ids in the store of graphs `ids` of the selection."""
+        return ids if self.chosen is None else self.chosen[ids]
+
+    @functools.cached_property
+    def sizes(self) -> GraphSizes:
+        """Sizes of the graphs, from the offsets alone."""
+        first, *others = (part.sizes for part in self.parts)
+        if others:
+            first = GraphSizes(np.concatenate([first.array, *(sizes.array for sizes in others)]), first.components)
+        return first if self.chosen is None else first.take(self.chosen)
+
+    @functools.cached_property
+    def histogram(self) -> SizeHistogram:
+        """Histogram of the sizes; for a subset it is counted, otherwise it is stored."""
+        if self.chosen is not None:
+            return SizeHistogram.from_sizes(self.sizes).without_ids()
+        return functools.reduce(SizeHistogram.__add__, (part.histogram for part in self.parts))
+
+    @property
+    def splits(self) -> dict[str, IntArray]:
+        """Ids by name of the split, as written, from all parts that have it; none for a subset."""
+        if self.chosen is not None:
+            return {}
+        splits: dict[str, list[IntArray]] = {}
+        for first, part in zip(self.first_ids, self.parts, strict=False):
+            for name, ids in part.splits.items():
+                splits.setdefault(name, []).append(ids + first if first else ids)
+        return {name: np.concatenate(ids) if len(ids) > 1 else ids[0] for name, ids in splits.items()}
+
+    def subset(self: Chosen, ids: Sequence[int] | IntArray | Tensor) -> Chosen:
+        """Select some of the graphs, in the given order; they get the ids 0, 1, ...
+
+        Raises
+        ------
+        SizesError
+            There are no ids, or one is not in 0..N-1.
+        """
+        positions = as_ids(ids, len(self))
+        if not len(positions):
+            raise SizesError("a subset needs at least one id, but got none.")
+        # It shares the opened files; copy.copy would open the path again, where another store may be by now.
+        subset = type(self).__new__(type(self))
+        subset.__dict__.update(self.__dict__)
+        # Cached values belong to the whole.
+        for name in ("sizes", "histogram"):
+            subset.__dict__.pop(name, None)
+        subset._choose(positions if self.chosen is None else self.chosen[positions])
+        return subset
+
+    def _choose(self, positions: IntArray) -> None:
+        """Keep a read-only copy, which neither the caller nor a file can change: compiled code trusts it."""
+        self.chosen = positions.copy()
+        self.chosen.setflags(write=False)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return graph `index` as a DGLGraph, or (DGLGraph, label); features are copies.
+
+        Named graphs are a dict in place of the DGLGraph.
+        """
+        try:
+            index = operator.index(index)
+        except TypeError as error:
+            raise SizesError(
+                f"a store is indexed by one integer, but got {index!r:.200}; use subset(ids) or batch(ids, limits)."
+            ) from error
+        (position,) = as_ids([index + len(self) if -len(self) <= index < 0 else index], len(self))
+        graph_id = int(position if self.chosen is None else self.chosen[position])
+        part = int(np.searchsorted(self.first_ids, graph_id, side="right")) - 1
+        return self.parts[part].item(graph_id - int(self.first_ids[part]))
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def verify(self) -> None:
+        """Compare every byte of the files with their checksums, and the arrays with each other.
+
+        Raises
+        ------
+        FormatError
+            Names the first file that is not as it was written.
+        """
+        for part in self.parts:
+            part.verify()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (type(self), self.path, self.checksum, self.chosen)
+
+    def __repr__(self) -> str:
+        totals = self.sizes.totals()
+        return f"{type(self).__name__}({len(self)} graphs, {', '.join(f'{totals[name]} {name}' for name in totals)})"
+
+
+def _reopened(kind: Any, path: Path, checksum: str, chosen: IntArray | None) -> Any:
+    selection = kind(path)
+    if selection.checksum != checksum:
+        raise FormatError(f"{path} was written again after it was opened; open it again in every process.")
+    if chosen is not None:
+        selection._choose(chosen)
+    return selection
+
+
+def check_same_schema(
+    expected: Schema, found: Schema, where: str, other: str, compared: Sequence[str] = COMPARED, reason: str = _AGREE
+) -> None:
+    """Refuse (SchemaError) the schema `found` of `other`, as messages call it, if it is not the one of `where`."""
+    for what in compared:
+        theirs, ours = getattr(found, what), getattr(expected, what)
+        if theirs != ours:
+            raise SchemaError(
+                f"the graphs of {other} have the {what.replace('_', ' ')} {_shown(theirs)}, but those of {where} have "
+                f"{_shown(ours)}; {reason}."
+            )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(inside)}" for key, inside in value.items()) + "}"
+    return str(value)

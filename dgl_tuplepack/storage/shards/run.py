@@ -1,0 +1,294 @@
+"""Make one dataset of many shards: stores and plans shard by shard, limits for all of them, the manifest last."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.planning.buckets import Shapes
+from dgl_tuplepack.errors import FormatError, InputError, ShardsError
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, timed
+from dgl_tuplepack.planning.search.evaluation import available_cores
+from dgl_tuplepack.storage.shards.shard import as_shards, check_apart
+from dgl_tuplepack.storage.shards.tasks import WrittenShard, plan_shard, verify_shard, write_shard
+from dgl_tuplepack.storage.shards.workers import Failed, Submit, Tasks, submitting
+from dgl_tuplepack.storage.shards.workers import run as run_tasks
+from dgl_tuplepack.storage.multi_store import MultiStore
+from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
+from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
+from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
+from dgl_tuplepack.storage.selection import check_same_schema
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """What `preprocess_shards` made.
+
+    Attributes
+    ----------
+    store
+        All shards, opened.
+    limits
+        Limits of all plans.
+    packs_per_batch
+        Packs of a batch that hold the graphs asked for; 1 if no number was.
+    written, kept
+        Names of the shards that were written now, and of the shards that were there and were verified.
+    planned
+        Names of the shards that got new plans.
+    seconds
+        Time of each step: write, limits, plan.
+    """
+
+    store: MultiStore
+    limits: Any
+    packs_per_batch: int
+    written: tuple[str, ...]
+    kept: tuple[str, ...]
+    planned: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+
+def preprocess_shards(
+    shards: Sequence[Any] | Mapping[str, Any],
+    out: str | os.PathLike[str],
+    *,
+    limits: Shapes | None = None,
+    graphs_per_batch: int | None = None,
+    multiple_of: int = 1,
+    compact: bool = False,
+    overwrite: bool = False,
+    seed: int = 0,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    ogb_settings: Mapping[str, Any] | None = None,
+    pre_transform: Callable[[Any], Any] | None = None,
+    transform_seed: int = 0,
+    transform_name: str | None = None,
+    ties: Ties | None = None,
+    indices: Indices | None = None,
+    levels: Levels | None = None,
+) -> Sharded:
+    """Write a store and plans for each shard, with the same limits for all, and a manifest of them.
+
+    A second run does only what is missing: a finished shard whose files have not changed is verified and kept; objects
+    without files are written again. A shard that fails does not stop the others.
+
+    Parameters
+    ----------
+    shards
+        Paths, fsspec URLs, or objects that can be pickled, of all that `GraphStore.write` takes; graphs in memory are
+        written again in each run. A mapping names them;
+        otherwise their paths do. All hold graphs of the same types and features. Either all have splits, or none; a
+        shard may lack some of the splits.
+    out
+        Folder of the dataset, with a folder for each shard. If several machines work, all of them must see it.
+    limits
+        Limits of the packs; None: limits that are searched for all graphs of all shards.
+    graphs_per_batch
+        Search limits for batches that hold so many graphs on average, >= 1. None: as in `preprocess`.
+    multiple_of, compact, seed
+        As in `preprocess`.
+    overwrite
+        Write every shard again.
+    workers
+        Processes of the pool; None: one for each core. 1: everything happens in this process.
+    executor
+        Where to work instead: any ``concurrent.futures.Executor``, such as ``distributed.Client.get_executor()``.
+        Stores and plans depend neither on it nor on the number of workers.
+    ogb_settings
+        Keywords of `OgbFolder`, for shards that are paths.
+    pre_transform, transform_seed, transform_name
+        As in `GraphStore.write`. It must be picklable where other processes work. A finished shard that was written
+        with another one is refused, unless `overwrite`.
+    ties, indices, levels
+        As in `GraphStore.write`. A finished shard that was written with others is refused, unless `overwrite`.
+
+    Returns
+    -------
+    Sharded
+        The dataset as a `MultiStore`, and what was done.
+
+    Raises
+    ------
+    ShardsError
+        Shards could not be read, written or planned; names each of them and the cause. The other shards stay done. An
+        earlier dataset in the folder opens again after the next run that succeeds, if one of its shards was replaced.
+    FormatError
+        The folder holds a store or other things, cannot be written, or another run writes to it.
+    SizesError
+        There are no shards, two have the same name, or the source of one would be overwritten.
+    LimitsError
+        A graph exceeds the limits, or `limits` is not a `Limits`.
+    InputError
+        Another setting is not allowed (a TransformError for `pre_transform`). Nothing was written.
+
+    Notes
+    -----
+    Each shard is read once: graphs are written and counted at the same time. Processes exchange paths and histograms
+    only.
+    """
+    given, multiple_of, seed = checked_settings(limits, multiple_of, seed, graphs_per_batch)
+    compact, overwrite = true_or_false("compact", compact), true_or_false("overwrite", overwrite)
+    asked = None
+    if pre_transform is not None:
+        GraphTransform(pre_transform, transform_seed)
+        asked = PreTransform.after(None, pre_transform, transform_seed, transform_name)
+    if executor is not None and workers is not None:
+        raise InputError("workers are for a pool of processes; leave them out if an executor is given.")
+    processes = _processes(workers)
+    told = {"ties": ties, "indices": indices, "levels": levels}
+    declared = {name: value for name, value in told.items() if value is not None}
+    named = as_shards(shards, ogb_settings or {})
+    out, seconds = as_path(out).absolute(), dict[str, float]()
+    check_apart(named, out)
+    with _alone(out), submitting(min(processes, len(named)), executor) as submit:
+        with timed(seconds, "write"):
+            done = _all(
+                submit,
+                write_shard,
+                {s.name: (s, out, compact, overwrite, pre_transform, asked, declared) for s in named},
+                "shards",
+            )
+            written = [done[shard.name] for shard in named]
+            _check_alike(written)
+        with timed(seconds, "limits"):
+            histogram = functools.reduce(SizeHistogram.__add__, (shard.histogram for shard in written))
+            chosen, packs = limits_for(histogram, given, graphs_per_batch, multiple_of, histogram)
+            chosen = chosen.aligned(histogram.components)
+            chosen.check(histogram.sizes, histogram.counts)
+        entries = tuple(ShardEntry(s.name, s.histogram.num_graphs, s.checksum) for s in written)
+        manifest = Manifest(histogram.num_graphs, chosen, seed, entries)
+        changed = _manifest(out) != manifest
+        if changed:
+            # After an interrupt, the old manifest would describe other shards or plans than there are.
+            with writing_to(out):
+                (out / MANIFEST).unlink(missing_ok=True)
+        with timed(seconds, "plan"):
+            planned = _all(submit, plan_shard, {s.name: (s.name, out, chosen, seed) for s in written}, "plans")
+        if changed:
+            manifest.save(out)
+        return Sharded(
+            MultiStore(out), chosen, packs,
+            written=tuple(s.name for s in written if not s.kept), kept=tuple(s.name for s in written if s.kept),
+            planned=tuple(name for name, new in planned.items() if new), seconds=seconds,
+        )  # fmt: skip
+
+
+def verify_shards(
+    path: str | os.PathLike[str], *, workers: int | None = 1, executor: Executor | None = None
+) -> MultiStore:
+    """Check every byte of every shard, and that its plans are for its graphs, with the manifest's limits and seed.
+
+    Parameters
+    ----------
+    path
+        Folder that `preprocess_shards` made.
+    workers
+        Processes of the pool; None: one for each core. 1: everything happens in this process.
+    executor
+        Where to work instead.
+
+    Raises
+    ------
+    ShardsError
+        Names each shard that is not as it was written.
+    InputError
+        `workers` is not an integer in 1..4096.
+    FormatError
+        The manifest is not as it was written, or does not describe the shards.
+    """
+    folder, processes = as_path(path).absolute(), _processes(workers)
+    manifest = Manifest.load(folder)
+    tasks = {shard.name: (folder, shard, manifest.limits, manifest.seed) for shard in manifest.shards}
+    with submitting(min(processes, len(tasks)), executor) as submit:
+        _all(submit, verify_shard, tasks, "shards")
+    return MultiStore(folder)
+
+
+def _all(submit: Submit | None, task: Callable[..., Any], tasks: Tasks, unit: str) -> dict[str, Any]:
+    """Return the results of all tasks by name, in the order of the tasks; ShardsError names all that failed."""
+    done = dict(progress_bar(run_tasks(submit, task, tasks), total=len(tasks), desc=unit, unit=f" {unit}"))
+    _refuse({name: done[name].cause for name in tasks if isinstance(done[name], Failed)}, len(tasks))
+    return {name: done[name] for name in tasks}
+
+
+def _check_alike(written: Sequence[WrittenShard]) -> None:
+    """Refuse shards whose schema differs from the first, and shards without splits if others have some."""
+    first, failed = written[0], dict[str, str]()
+    with_splits = next((shard.name for shard in written if shard.has_splits), None)
+    for shard in written:
+        if with_splits is not None and not shard.has_splits:
+            failed[shard.name] = (
+                f"it has no split, but {with_splits} has one; its graphs would be in no split. Give the shard a split "
+                '(GraphStore.write(..., splits={"train": ...}), and the store as the shard), or leave it out.'
+            )
+        try:
+            check_same_schema(first.schema, shard.schema, first.name, shard.name)
+        except InputError as error:
+            failed[shard.name] = str(error)
+    _refuse(failed, len(written))
+
+
+def _refuse(failed: Mapping[str, str], number: int) -> None:
+    if failed:
+        causes = "".join(f"\n- {name}: {cause}" for name, cause in failed.items())
+        raise ShardsError(
+            f"{len(failed)} of {number} shards failed, the others are done; correct the causes and run again, which "
+            f"does only what is missing.{causes}"
+        )
+
+
+def _manifest(out: Path) -> Manifest | None:
+    """Return the manifest; None if there is none, or it cannot be read."""
+    try:
+        return Manifest.load(out)
+    except FormatError:
+        return None
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Make the folder and keep other runs out of it; refuse a folder with other content."""
+    with locked(out, functools.partial(_check_place, out)):
+        with writing_to(out):
+            _check_place(out)
+            for file in out.glob(f".{MANIFEST}.*.partial"):
+                file.unlink(missing_ok=True)
+        yield
+
+
+def _check_place(out: Path) -> None:
+    """Refuse a folder with other content than what a run leaves."""
+    if not out.is_dir():
+        return
+    names = sorted(os.listdir(out))
+    if METADATA in names:
+        raise FormatError(f"{out} holds a store already; choose another folder for the shards.")
+    if _manifest(out) is not None:
+        return
+    # Left by a run that did not finish.
+    others = [name for name in names if not (LOCK in names and _is_ours(out / name))]
+    if others:
+        raise FormatError(f"{out} holds other things ({others[0]} and so on) but no shards; choose an empty folder.")
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name in (LOCK, MANIFEST) or path.name.startswith(f".{MANIFEST}.") or is_begun(path)
+
+
+def _processes(workers: int | None) -> int:
+    """Return the number of processes: `workers`, or one for each core."""
+    return available_cores() if workers is None else whole_number("workers", workers, 1, 4096, InputError)

@@ -1,0 +1,140 @@
+"""The tasks for one shard, in any process: their arguments and results are small."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dgl_tuplepack._core.files import JsonFormat
+from dgl_tuplepack.planning.buckets import Buckets
+from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.storage.preprocessing import write_plans
+from dgl_tuplepack.storage.shards.shard import Shard
+from dgl_tuplepack.graphs.readers.source import resolve
+from dgl_tuplepack.storage.graph_store import GraphStore
+from dgl_tuplepack.storage.format import MANIFEST, PreTransform, other_transform
+from dgl_tuplepack.storage.graph_store import StoredGraphs, write_graphs
+from dgl_tuplepack.storage.manifest import ShardEntry, check_unchanged
+from dgl_tuplepack.storage.plans import load_plans, plan_file
+from dgl_tuplepack.storage.pre_transform import Transformed
+
+SOURCE = "source.json"
+_SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """What a run needs to know about the store of a shard.
+
+    `has_splits`: a split has graphs. `kept`: the store was there already.
+    """
+
+    name: str
+    histogram: SizeHistogram
+    schema: Schema
+    has_splits: bool
+    checksum: str
+    kept: bool
+
+
+def write_shard(
+    shard: Shard,
+    out: Path,
+    compact: bool,
+    overwrite: bool,
+    pre_transform: Any,
+    asked: PreTransform | None,
+    declared: Mapping[str, Any],
+) -> WrittenShard:
+    """Write the store of a shard, unless it is there, intact, and written from the same source.
+
+    `asked` identifies `pre_transform`; `declared` are the ties, indices and levels that are given. Errors are those of
+    `GraphStore.write`; an earlier store stays.
+    """
+    folder, identity = out / shard.name, shard.identity()
+    store = None if overwrite or identity is None else _finished(folder, identity, compact, asked, declared)
+    if store is not None:
+        return _written(shard, store, kept=True)
+    content = {"source": identity, "compact": compact, **declared}
+    if asked is not None:
+        content["pre_transform"] = asdict(asked)
+
+    def finish(_: StoredGraphs, data: Path) -> None:
+        _SOURCE_FILE.write(data / SOURCE, content, indent=1)
+
+    # The transform belongs to the source, whose part of the random numbers is the shard's.
+    relations: dict[str, Any] = {"ties": None, "indices": None, "levels": None, **declared}
+    with shard.opened() as source:
+        if asked is not None:
+            source = Transformed(resolve(source), pre_transform, asked.seed, asked.transform, part=shard.name)
+        write_graphs(folder, source, compact=compact, overwrite=True, prepare=finish, **relations)
+    return _written(shard, GraphStore(folder), kept=False)
+
+
+def _written(shard: Shard, store: GraphStore, kept: bool) -> WrittenShard:
+    has_splits = any(map(len, store.splits.values()))
+    return WrittenShard(shard.name, store.histogram, store.schema, has_splits, store.checksum, kept)
+
+
+def _finished(
+    folder: Path, identity: str | None, compact: bool, asked: PreTransform | None, declared: Mapping[str, Any]
+) -> GraphStore | None:
+    """Return the store in a folder if it was written from the same source in the same way and is intact.
+
+    FormatError if it was written with another transform than is `asked` for, or with other ties, indices or levels than
+    are `declared`: the others would have to be, too.
+    """
+    try:
+        store = GraphStore(folder)
+        with _SOURCE_FILE.reading(store.parts[0].data / SOURCE) as document:
+            found = [document[key] for key in ("source", "compact")]
+            kept = PreTransform.from_dict(document["pre_transform"]) if "pre_transform" in document else None
+            known = {name: document[name] for name in ("ties", "indices", "levels") if name in document}
+        if found != [identity, compact]:
+            return None
+        store.verify()
+    except InputError:
+        # Missing or damaged; it is written again.
+        return None
+    if kept != asked:
+        raise FormatError(other_transform(folder, kept, asked))
+    if known != declared:
+        raise FormatError(
+            f"{folder} was written with {known or 'no ties, indices and levels'!s:.200}, but is wanted with "
+            f"{declared or 'none'!s:.200}; write it again (overwrite=True), or to another folder."
+        )
+    return store
+
+
+def plan_shard(name: str, out: Path, limits: Limits | Buckets, seed: int) -> bool:
+    """Write the plans of a shard; return False if they are there."""
+    store = GraphStore(out / name)
+    try:
+        _check_plans(store, limits, seed)
+    except FormatError:
+        write_plans(store, limits, seed)
+        return True
+    return False
+
+
+def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None:
+    """Refuse plans that are missing, are for other graphs, or were made with other limits or another seed."""
+    for split, plan in load_plans(store).items():
+        if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
+            raise FormatError(
+                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as {MANIFEST} "
+                "says; preprocess the shards again."
+            )
+
+
+def verify_shard(out: Path, shard: ShardEntry, limits: Limits | Buckets, seed: int) -> None:
+    """Check every byte of a shard and its plans, and that the manifest describes both (FormatError)."""
+    store = GraphStore(out / shard.name)
+    store.verify()
+    check_unchanged(store.checksum, out, shard)
+    _check_plans(store, limits, seed)

@@ -1,0 +1,63 @@
+"""The graphs of any source as blocks, which a store is written from."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+import numpy as np
+import torch
+
+from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.blocks import Array, GraphBlock
+from dgl_tuplepack.graphs.graph_blocks import graph_blocks
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
+from dgl_tuplepack.graphs.readers.source import Source
+
+
+def blocks_of(
+    source: Source, ties: Ties | None = None, indices: Indices | None = None
+) -> tuple[Schema, Iterator[GraphBlock]]:
+    """Return the schema and all graphs of a source as blocks; errors may also come while iterating.
+
+    `ties` and `indices` take the place of those that were declared for the source.
+    """
+    ties, indices = source.ties if ties is None else ties, source.indices if indices is None else indices
+    source = copy.copy(source)
+    source.indices = indices
+    blocks = source.blocks()
+    if blocks is None:
+        return graph_blocks(source.items(), ties, indices, source.levels)
+    if source.schema is None or source.schema.pyg is None:
+        refuse_levels(source.levels, source.title)
+    if source.schema is not None:
+        return source.schema.with_relations(ties, {**source.own_indices, **indices}), blocks
+    first = next(blocks, None)
+    if first is None:
+        raise SizesError(f"{source.title} has no graphs; at least one is needed.")
+    return _schema_of(first).with_relations(ties, indices), chain([first], blocks)
+
+
+def _schema_of(block: GraphBlock) -> Schema:
+    """Schema of graphs whose types, features and labels are those of the arrays of a block."""
+    return Schema(
+        node_types=tuple(block.num_nodes),
+        edge_types=tuple(block.num_edges),
+        node_features={t: _specs(arrays) for t, arrays in block.node_features.items()},
+        edge_features={t: _specs(arrays) for t, arrays in block.edge_features.items()},
+        labels=_specs(block.labels),
+        idtype=torch.int64,
+        has_ids=True,
+    )
+
+
+def _specs(arrays: Mapping[str, Array]) -> dict[str, ArraySpec]:
+    try:
+        return {
+            name: ArraySpec(tuple(array.shape[1:]), torch.from_numpy(np.empty(0, array.dtype)).dtype)
+            for name, array in arrays.items()
+        }
+    except TypeError as error:
+        raise SchemaError(f"a feature or label is of a type that torch does not know ({error!s:.200}).") from error

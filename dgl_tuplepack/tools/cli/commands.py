@@ -1,0 +1,64 @@
+"""The Typer application, and the list of its commands.
+
+Every start imports all commands, so a command imports what needs torch or DGL inside its function.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.limits import limits
+from dgl_tuplepack.tools.cli.output import print_json
+from dgl_tuplepack.tools.cli.pictures import plot, report
+from dgl_tuplepack.tools.cli.plan import plan
+from dgl_tuplepack.tools.cli.sizes import sizes
+from dgl_tuplepack.tools.cli.store import info, preprocess, verify
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("demo-output"),
+    graphs: Annotated[int | None, typer.Option(min=1, max=32_901, help="Number of molecules; default: all.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 1,
+    seed: options.Seed = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on standard output, and tables on standard error.")
+    ] = False,
+) -> None:
+    """Go the whole way on synthetic molecules of the real ogbg-molhiv sizes: no network, no data needed."""
+    for package in ("torch", "matplotlib"):
+        load(package)
+    from dgl_tuplepack.tools.demo.run import run_demo
+
+    result = run_demo(Console(stderr=as_json), out, graphs, epochs, seed)
+    if as_json:
+        print_json(result)
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+for command in (demo, limits, report, plot, plan, sizes, preprocess, info, verify):
+    app.command()(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dgl-tuplepack {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Pack many small graphs into full, static-shape batches for DGL."""
+    if context.invoked_subcommand is None:
+        # Typer prints it itself if it uses rich.
+        print(context.get_help(), end="")
+        raise typer.Exit(2)

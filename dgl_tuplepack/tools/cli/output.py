@@ -1,0 +1,99 @@
+"""What commands print: tables for people, JSON or CSV for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dgl_tuplepack._core.text import printable
+from dgl_tuplepack.errors import FormatError
+
+
+def note(text: str) -> None:
+    """Print one line beside the result, on standard error."""
+    typer.echo(f"dgl-tuplepack: {printable(text)}", err=True)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON object."""
+    print(json.dumps(document, indent=2))
+
+
+def print_result(
+    document: Callable[[], Mapping[str, Any]],
+    csv: Callable[[], str],
+    show: Callable[[], None],
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Print a result: `document` as JSON, `csv` as CSV, or what `show` prints for people."""
+    if as_json:
+        print_json(document())
+    elif as_csv:
+        print_csv(csv())
+    else:
+        show()
+
+
+def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
+    """Save a result if a path is given, and say so."""
+    if path is not None:
+        save(path)
+        note(f"wrote {path}")
+
+
+def say(line: str) -> None:
+    """Print one line, whatever names are in it."""
+    print(printable(line))
+
+
+def print_csv(text: str) -> None:
+    """Print CSV: as it is for programs, in UTF-8, and for people with escapes in place of control characters."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        for line in text.removesuffix("\n").split("\n"):
+            say(line)
+        return
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FormatError(f"a name in the table cannot be written in UTF-8 ({error}); use --json.") from error
+    typer.echo(content, nl=False)
+
+
+def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
+    """Print a table, its first column to the left; the row `best` is marked, for those without colours as well."""
+    # Names may look like markup, so everything is plain text.
+    table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
+    for number, heading in enumerate(headings):
+        table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
+    if best is not None:
+        table.add_column("")
+    for number, row in enumerate(rows):
+        mark = [] if best is None else ["best" if number == best else ""]
+        table.add_row(*(_text(shown(cell)) for cell in [*row, *mark]), style="bold green" if number == best else None)
+    Console().print(table)
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
+
+
+def shown(value: Any) -> str:
+    """Return the text of a cell: integers in groups of three digits, floats to two places."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as a percentage."""
+    return f"{fraction:.2%}"

@@ -1,0 +1,137 @@
+"""``dgl-tuplepack report`` and ``dgl-tuplepack plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dgl_tuplepack import plots
+from dgl_tuplepack.planning.bounds import without_oversize
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.output import note, print_json
+from dgl_tuplepack.tools.cli.source import read_histogram
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.packing.heuristics import names_for
+from dgl_tuplepack.tools.plots._drawing import SCALES, columns_of, two_components
+from dgl_tuplepack.tools.plots.saving import ENDINGS
+from dgl_tuplepack.tools.report import write_report
+from dgl_tuplepack.planning.search import search_limits
+
+PICTURES = ("sizes", "distributions", "search", "fill", "methods")
+
+
+def report(
+    source: options.Source,
+    out: Annotated[Path, typer.Option(help="The page to write, .html.")] = Path("report.html"),
+    name: Annotated[
+        str | None, typer.Option(help="What the page calls the dataset; default: the name of SOURCE.")
+    ] = None,
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    graphs: options.Graphs = None,
+    limit: options.Limit = None,
+    graphs_per_batch: Annotated[
+        int, typer.Option(min=1, help="Graphs of a batch on average that limits are advised for.")
+    ] = 64,
+    seed: options.Seed = 0,
+    oversize: options.Oversize = "error",
+    root: options.Root = None,
+    part: options.Part = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write one HTML page, for any browser: what is in SOURCE, which limits to take and why, what packing saves.
+
+    Without limits (--nodes, --edges, --limit), the page takes those that it advises for --graphs-per-batch.
+    """
+    limits = options.given_limits(nodes, edges, graphs, limit)
+    options.check_ending("--out", out, (".html", ".htm"))
+    histogram = read_histogram(source, root, part)
+    write_report(
+        histogram, out, name=name or _name(source), limits=limits, graphs_per_batch=graphs_per_batch,
+        seed=seed, oversize=oversize,
+    )  # fmt: skip
+    _say(out, "report", as_json)
+
+
+def plot(
+    picture: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(PICTURES)}.", show_default=False)],
+    source: options.Source,
+    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")],
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    graphs: options.Graphs = None,
+    limit: options.Limit = None,
+    method: options.Method = "auto",
+    component: Annotated[list[str] | None, typer.Option(help="Component to show; may be given several times.")] = None,
+    scale: Annotated[
+        str, typer.Option(help=f"Scale of sizes: one of {', '.join(SCALES)}.", callback=options.one_of(SCALES))
+    ] = "auto",
+    dpi: Annotated[float, typer.Option(min=10, max=2400, help="Dots per inch.")] = 150,
+    seed: options.Seed = 0,
+    oversize: options.Oversize = "error",
+    root: options.Root = None,
+    part: options.Part = None,
+    as_json: options.Json = False,
+) -> None:
+    """Draw one picture of SOURCE.
+
+    KIND is sizes or distributions; search, of a search for limits; fill, of a plan; or methods, which compares the
+    plans of several. Without limits (--nodes, --edges, --limit), plans take those that a search advises.
+    """
+    if picture not in PICTURES:
+        raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
+    options.check_ending("--out", out, ENDINGS)
+    limits = options.given_limits(nodes, edges, graphs, limit)
+    histogram = read_histogram(source, root, part)
+    if limits is not None:
+        histogram, _ = without_oversize(histogram, limits, oversize)
+    check = two_components if picture in ("sizes", "search") else columns_of
+    with options.usage_errors():
+        check(histogram.components, component or None, source)
+    plots.save_picture(_drawn(picture, histogram, limits, method, component or None, scale, seed), out, dpi)
+    _say(out, picture, as_json)
+
+
+def _drawn(
+    picture: str,
+    histogram: SizeHistogram,
+    given: Limits | None,
+    method: str,
+    components: list[str] | None,
+    scale: str,
+    seed: int,
+) -> Any:
+    """Return the Axes of a picture; limits are searched where it needs some and none are given."""
+    if picture == "distributions":
+        return plots.plot_distributions(histogram, given, components=components, scale=scale)
+    if picture == "sizes":
+        return plots.plot_sizes(histogram, given, components=components, scale=scale)
+    if picture == "search":
+        return plots.plot_search(search_limits(histogram), components=components)
+    limits = search_limits(histogram).best.limits if given is None else given
+    if picture == "fill":
+        return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
+    ways = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
+    ways |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
+    ways["auto"] = ("auto", "product")
+    return plots.plot_methods(
+        {name: pack(histogram, limits, way, heuristic=order, seed=seed) for name, (way, order) in ways.items()}
+    )
+
+
+def _say(out: Path, written: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"kind": written, "path": str(out)})
+    else:
+        note(f"wrote {out}")
+
+
+def _name(source: str) -> str:
+    """Return what the page calls a SOURCE if no name is given."""
+    if source == "-":
+        return "graphs from standard input"
+    return Path(source.removeprefix("example:")).name or source

@@ -1,0 +1,104 @@
+"""``dgl-tuplepack plan``: pack within given limits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from dgl_tuplepack._core.csv import csv_text
+from dgl_tuplepack.planning.bounds import without_oversize
+from dgl_tuplepack.planning.buckets import Buckets, all_of
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, save_to
+from dgl_tuplepack.tools.cli.source import read_histogram
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.metrics import summarise
+from dgl_tuplepack.planning.packing import pack
+
+
+def plan(
+    source: options.Source,
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    graphs: options.Graphs = None,
+    limit: options.Limit = None,
+    given: options.GivenLimits = None,
+    method: options.Method = "auto",
+    heuristic_name: options.HeuristicName = None,
+    seed: options.Seed = 0,
+    effort: Annotated[float, typer.Option(min=0, help="Work that auto may do; 1 is a few seconds' worth.")] = 1.0,
+    oversize: options.Oversize = "error",
+    save: Annotated[
+        Path | None, typer.Option(help="Write the plan here, for PackPlan.load and PackBatchSampler(plan=...).")
+    ] = None,
+    root: options.Root = None,
+    part: options.Part = None,
+    as_json: options.Json = False,
+    as_csv: options.Csv = False,
+) -> None:
+    """Pack the graphs of SOURCE within limits; show packs, the proven bound, the gap and the efficiencies."""
+    options.check_output(as_json, as_csv)
+    limits: Limits | Buckets | None = options.given_limits(nodes, edges, graphs, limit)
+    if given and (limits is not None or graphs is not None):
+        raise typer.BadParameter("--limits names every limit; leave --nodes, --edges, --graphs and --limit out.")
+    limits = options.shapes_of(given) if given else limits
+    heuristic = options.heuristic(heuristic_name) or "product"
+    if limits is None:
+        raise typer.BadParameter("limits are missing; give --nodes and --edges (dgl-tuplepack limits finds some).")
+    histogram = read_histogram(source, root, part)
+    limits = limits.aligned(histogram.components)
+    histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
+    begin = time.perf_counter()
+    # It moves in a terminal only; how long packing takes is not known beforehand.
+    with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
+        packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
+    seconds = time.perf_counter() - begin
+    save_to(save, packed.save)
+    summary = {**summarise(packed), "limits": limits.to_dict(), "dropped": dropped, "seconds": seconds}
+    print_result(
+        lambda: summary, lambda: csv_text([_row(summary)]), lambda: _show(summary), as_json=as_json, as_csv=as_csv
+    )  # fmt: skip
+
+
+def _row(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return a summary whose lists, of several shapes, are numbered columns."""
+    row: dict[str, Any] = {}
+    for name, value in summary.items():
+        row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}
+    return row
+
+
+def _show(summary: dict[str, Any]) -> None:
+    print_table(f"{summary['graphs']:,} graphs, planned by {summary['method']}", ["", ""], _figures(summary))
+    effective, limits = summary["effective_limits"]["maxima"], summary["limits"]
+    shapes = limits if isinstance(limits, list) else [limits]
+    rows = [
+        [name, " | ".join(f"{each['maxima'][name]:,}" for each in shapes), percent(efficiency),
+         summary["empty_slots"][name], effective[name], percent(summary["effective_efficiency"][name])]
+        for name, efficiency in summary["efficiency"].items()
+    ]  # fmt: skip
+    headings = ["component", "limit", "efficiency", "empty slots", "most used", "efficiency of that"]
+    print_table("Slots of one epoch", headings, rows)
+
+
+def _figures(summary: dict[str, Any]) -> list[list[Any]]:
+    packs, gap, limits = summary["packs"], summary["gap"], summary["limits"]
+    proven = "proven optimal" if gap == 0 else f"{gap / summary['lower_bound']:.3%} above"
+    bound = [["lower bound", summary["lower_bound"]], ["gap", f"{gap:,} ({proven})"]]
+    if isinstance(limits, list):
+        of_shapes = " | ".join(f"{number:,}" for number in summary["packs_of_shapes"])
+        bound = [["packs of each shape", of_shapes], ["node and edge slots of an epoch", summary["padded_slots"]]]
+    cap = None if isinstance(limits, list) else limits["graphs"]
+    return [
+        ["packs", packs],
+        *bound,
+        ["harmonic mean of efficiencies", percent(summary["harmonic_mean"])],
+        ["graphs in a pack, mean", summary["graphs"] / packs],
+        ["graphs in a pack, most", f"{summary['max_graphs']:,}" + (f" (cap {cap:,})" if cap is not None else "")],
+        *([["graphs left out", summary["dropped"]]] if summary["dropped"] else []),
+        ["seconds", summary["seconds"]],
+    ]

@@ -1,0 +1,64 @@
+"""The process around a command: errors end in one line and an exit code, a closed pipe in none."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from typing import Any
+
+from dgl_tuplepack._core.optional import EXTRAS, missing
+from dgl_tuplepack.tools.cli.commands import app
+from dgl_tuplepack.tools.cli.output import note
+from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
+
+
+def run() -> int:
+    """Run the command that the arguments of this process name; return the exit code, 130 for an interrupt."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names may have characters that the terminal's encoding lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = lambda message, *_: note(str(message))
+        try:
+            code: int = app(standalone_mode=False) or 0
+            _flush()
+        except BrokenPipeError:
+            return 1
+        except Exception as error:
+            return _explained(error)
+    return code
+
+
+def _flush() -> None:
+    try:
+        print(end="", flush=True)
+    except OSError:
+        # Otherwise Python flushes again when it ends, and complains.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise
+
+
+def _explained(error: Any) -> int:
+    """Note in one line why the command failed; return the exit code. Raise errors that are faults of the program."""
+    code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
+    # Typer's errors are click's or those of its own copy of click, and have no name in Typer.
+    if hasattr(error, "format_message"):
+        advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
+        code, text = error.exit_code, error.format_message() + advice
+    elif isinstance(error, TuplepackError):
+        # Only options raise these two; GraphTooLargeError, a subclass, exits with 1.
+        code, text = 2 if type(error) in (LimitsError, MethodError) else 1, str(error)
+    elif isinstance(error, ImportError) and package in EXTRAS:
+        text = str(missing(package, error))
+    elif isinstance(error, OSError):
+        path = error.filename or "a file"
+        text = f"cannot use {path}: {error.strerror or error}; check the path and the disk."
+    elif isinstance(error, MemoryError):
+        text = "there is not enough memory; use fewer or smaller graphs, or a machine with more memory."
+    else:
+        raise error
+    note(" ".join(text.split()))
+    return code

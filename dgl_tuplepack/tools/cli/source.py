@@ -1,0 +1,72 @@
+"""What SOURCE on the command line stands for: from a name, a path or standard input to a histogram of sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
+from dgl_tuplepack.graphs.readers.source import Source, resolve
+from dgl_tuplepack.graphs.readers.numbers import Counted
+from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
+
+_EXAMPLE = "example:"
+
+
+def read_histogram(source: str, root: Path | None = None, part: str | None = None) -> SizeHistogram:
+    """Return the histogram of a SOURCE, or of its split `part`; histograms take neither `root` nor `part`."""
+    opened = open_source(source, root)
+    if part is None:
+        return opened.histogram()
+    if isinstance(opened, Counted):
+        _refuse_option(source, "--part")
+    sizes, splits = opened.sizes(), opened.splits()
+    if part not in splits:
+        advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
+        raise SizesError(f"{source} has no split {part!r}; {advice}.")
+    # Positions in a split are not ids of the dataset, so the histogram has no ids.
+    return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
+
+
+def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
+    """Return the source that a SOURCE stands for; nothing is read yet. Histograms do not take `root`."""
+    counted = _counted(source)
+    if counted is None:
+        return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
+    if root is not None:
+        _refuse_option(source, "--root")
+    return counted
+
+
+def path_of(source: str, root: Path | None) -> str:
+    """Return the path that a SOURCE with graphs stands for: a name in `root`, or itself."""
+    return source if root is None else str(folder_of(root, source))
+
+
+def _refuse_option(source: str, option: str) -> NoReturn:
+    raise typer.BadParameter(f"{source} is a histogram, which {option} does not apply to; leave it out.")
+
+
+def _counted(source: str) -> Counted | None:
+    """Return the source for a histogram, None for one with graphs."""
+    if source == "-":
+        return Counted("standard input", _standard_input)
+    if source.startswith(_EXAMPLE):
+        return Counted(source, lambda: load_example(source.removeprefix(_EXAMPLE)))
+    if Path(source).suffix.lower() in (".json", ".csv"):
+        return Counted(source, lambda: SizeHistogram.load(source))
+    return None
+
+
+def _standard_input() -> SizeHistogram:
+    try:
+        text = typer.get_binary_stream("stdin").read().decode("utf-8")
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"standard input is closed, or not UTF-8 text ({error}); give lines of nodes,edges,count, or a file."
+        ) from error
+    return SizeHistogram.from_csv(text, "standard input")

@@ -1,0 +1,244 @@
+"""``dgl-tuplepack preprocess``, ``info`` and ``verify``: stores on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.output import percent, print_json, print_table, say
+from dgl_tuplepack.tools.cli.source import open_source, path_of
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.planning.metrics import summarise
+
+if TYPE_CHECKING:
+    from dgl_tuplepack.storage.graph_store import StoredGraphs
+
+StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Folder of a store.", show_default=False)]
+
+
+def preprocess(
+    shards_and_out: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SHARD... OUT",
+            help=f"SHARD: {options.GRAPHS}. Several, or the options --workers and --dask, make a dataset of shards; "
+            "shards may be fsspec URLs. OUT: folder of the new store.",
+            show_default=False,
+        ),
+    ],
+    limits: options.GivenLimits = None,
+    graphs_per_batch: options.GraphsPerBatch = None,
+    multiple_of: options.MultipleOf = 1,
+    compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
+    ] = False,
+    root: options.Root = None,
+    split: Annotated[
+        str | None, typer.Option(help="Scheme of splits of an OGB folder; default: the usual one.")
+    ] = None,
+    add_inverse_edge: Annotated[
+        bool | None, typer.Option(help="Whether each edge of an OGB folder stands for both directions.")
+    ] = None,
+    labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
+    seed: options.Seed = 0,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes for shards; default: one for each core.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://host:8786.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Read SHARDs, write stores and plans for them to OUT, and verify what was written.
+
+    One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
+    is missing or has changed.
+    """
+    # With two arguments, a missing OUT would be reported as a missing SHARD.
+    if len(shards_and_out) < 2:
+        raise typer.BadParameter(
+            f"OUT is missing: {shards_and_out[0]} is the SHARD to read; give the folder to write as well."
+        )
+    shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
+    if limits and (multiple_of != 1 or graphs_per_batch is not None):
+        raise typer.BadParameter("--limits leaves nothing to search; leave --graphs-per-batch and --multiple-of out.")
+    if workers is not None and dask is not None:
+        raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
+    chosen = options.shapes_of(limits) if limits else None
+    # Only the settings that are given: a shard whose settings differ from those of the last run counts as changed.
+    asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
+    ogb = {name: value for name, value in asked.items() if value is not None}
+    settings: dict[str, Any] = {
+        "limits": chosen, "graphs_per_batch": graphs_per_batch, "multiple_of": multiple_of, "compact": compact,
+        "overwrite": overwrite, "seed": seed,
+    }  # fmt: skip
+    if len(shards) > 1 or workers is not None or dask is not None:
+        paths = [path_of(shard, root) for shard in shards]
+        with _cluster(dask) as executor:
+            settings |= {"workers": workers, "executor": executor, "ogb_settings": ogb}
+            _preprocess_shards(paths, out, as_json, settings)
+    else:
+        _preprocess_one(open_source(shards[0], root, ogb), out, as_json, settings)
+
+
+def _preprocess_one(source: Any, out: Path, as_json: bool, settings: dict[str, Any]) -> None:
+    from dgl_tuplepack.storage.preprocessing import preprocess as run
+
+    done = run(source, out, **settings)
+    plans = {split: summarise(plan) for split, plan in done.plans.items()}
+    _show_preprocessed(done, as_json, {"limits": done.limits.to_dict(), "plans": plans})
+
+
+def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: dict[str, Any]) -> None:
+    from dgl_tuplepack.storage.shards.run import preprocess_shards as run
+
+    done = run(shards, out, **settings)
+    _show_preprocessed(done, as_json, {name: list(getattr(done, name)) for name in ("written", "kept", "planned")})
+    if as_json:
+        return
+    if done.written or done.planned:
+        say(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} were there and are intact")
+    else:
+        say(f"{out}: nothing to do, all {len(done.kept):,} shards were there and are intact")
+
+
+def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
+    """Print what was made of one source or of shards, with `more` about it."""
+    packs = done.packs_per_batch
+    summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
+    if as_json:
+        print_json(summary)
+        return
+    _show(summary)
+    if "plans" in summary:
+        names = next(iter(summary["plans"].values()))["efficiency"]
+        # Packs of several shapes are to have few slots; a bound on their number does not tell how good a plan is.
+        bound = [] if isinstance(summary["limits"], list) else ["gap"]
+        rows = [
+            [split or "all", *(f[name] for name in ["graphs", "packs", *bound]),
+             *(percent(f["efficiency"][name]) for name in names)]
+            for split, f in summary["plans"].items()
+        ]  # fmt: skip
+        headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
+        print_table(f"Plans at most {_bounds(summary['limits'])} a pack", headings, rows)
+    if packs > 1:
+        say(f"batches of that many graphs have {packs} packs each")
+    print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """Provide the executor of a Dask cluster, or None without an address."""
+    if address is None:
+        yield None
+        return
+    distributed = load("distributed")
+    try:
+        client = distributed.Client(address, timeout=10)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"no Dask cluster answers at {address}: {error}; give its scheduler's address.") from error
+    with client:
+        yield client.get_executor(pure=False)
+
+
+def info(store: StoreArgument, as_json: options.Json = False) -> None:
+    """Show what is in a store, or in a dataset of shards."""
+    from dgl_tuplepack.storage.kind import open_stored
+
+    summary = _described(open_stored(store))
+    print_json(summary) if as_json else _show(summary)
+
+
+def verify(store: StoreArgument, as_json: options.Json = False) -> None:
+    """Compare every byte of a store with its checksums, and its plans with its graphs.
+
+    In a dataset of shards, verify all of them.
+    """
+    from dgl_tuplepack.storage.preprocessing import verify as run
+    from dgl_tuplepack.storage.shards.run import verify_shards
+    from dgl_tuplepack.storage.kind import is_sharded
+    from dgl_tuplepack.storage.plans import plan_files
+
+    sharded = is_sharded(store)
+    opened: StoredGraphs = verify_shards(store) if sharded else run(store)
+    if as_json:
+        print_json({"store": str(store), "graphs": len(opened), "intact": True})
+    else:
+        # A store may have none, but whoever lost them should know.
+        plans = "" if sharded or plan_files(opened.parts[0].data) else "; it has no plans"
+        say(f"{store}: {len(opened):,} graphs, intact{plans}")
+
+
+def _described(store: StoredGraphs) -> dict[str, Any]:
+    """Return what is in a store, or in shards, as plain data."""
+    from dgl_tuplepack.storage.multi_store import MultiStore
+
+    # Shards may store their integers in different dtypes; the first one stands for all.
+    columns = [
+        {
+            "content": entry.content,
+            "type": entry.type if isinstance(entry.type, str) or entry.type is None else ":".join(entry.type),
+            "name": entry.name,
+            "dtype": entry.dtype,
+            "stored": entry.stored,
+            "shape": list(entry.shape[1:]),
+        }
+        for entry in store.parts[0].metadata.arrays
+        if entry.content in ("node_feature", "edge_feature", "label")
+    ]
+    shards = {}
+    if isinstance(store, MultiStore):
+        numbers = {shard.name: shard.num_graphs for shard in store.manifest.shards}
+        shards = {"shards": numbers, "limits": store.limits.to_dict()}
+    return {
+        "store": str(store.path),
+        "graphs": len(store),
+        "totals": store.sizes.totals(),
+        "maxima": store.histogram.maxima(),
+        "size_classes": len(store.histogram),
+        "columns": columns,
+        "splits": {name: len(ids) for name, ids in store.splits.items()},
+        "pre_transform": None if store.pre_transform is None else asdict(store.pre_transform),
+        "ties": dict(store.schema.ties),
+        "indices": dict(store.schema.indices),
+        "bytes": sum(path.stat().st_size for path in store.path.rglob("*") if path.is_file()),
+        **shards,
+    }
+
+
+def _show(summary: dict[str, Any]) -> None:
+    rows = [
+        ["graphs", summary["graphs"]],
+        *([name, total] for name, total in summary["totals"].items()),
+        *([f"largest graph, {name}", most] for name, most in summary["maxima"].items()),
+        ["distinct sizes", summary["size_classes"]],
+        *([f"split {name}", number] for name, number in summary["splits"].items()),
+        ["MiB on the disk", summary["bytes"] / 2**20],
+    ]
+    if summary["pre_transform"] is not None:
+        rows.append(["transformed by", summary["pre_transform"]["transform"]])
+    rows += [[f"tied to {edges}", nodes] for nodes, edges in summary["ties"].items()]
+    rows += [[f"index {name}", component] for name, component in summary["indices"].items()]
+    if "shards" in summary:
+        rows += [["shards", len(summary["shards"])], ["limits of their plans", _bounds(summary["limits"])]]
+    print_table(summary["store"], ["", ""], rows)
+    if summary["columns"]:
+        headings = ["content", "type", "name", "dtype", "stored", "shape of one"]
+        table = [
+            [c["content"], c["type"] or "", c["name"], c["dtype"], c["stored"], c["shape"]] for c in summary["columns"]
+        ]
+        print_table("Features and labels", headings, table)
+
+
+def _bounds(limits: Any) -> str:
+    """Return limits of one or several shapes, as plain data, as words."""
+    shapes = limits if isinstance(limits, list) else [limits]
+    return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

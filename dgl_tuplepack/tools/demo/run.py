@@ -1,0 +1,210 @@
+"""What `dgl-tuplepack demo` does, step by step."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack._core.text import printable
+from dgl_tuplepack.compiling.function import compile
+from dgl_tuplepack.tools.demo.comparison import Contender, contenders, measure
+from dgl_tuplepack.tools.demo.model import MaskedGIN
+from dgl_tuplepack.errors import MissingDependencyError
+from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.nn import masked_loss
+from dgl_tuplepack.batches.tensors import BatchTensors
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
+from dgl_tuplepack.sampling.batches import PackBatchSampler
+from dgl_tuplepack.planning.sizes import GraphSizes
+from dgl_tuplepack.graphs.readers.molecules import NUM_ATOM_KINDS, NUM_BOND_KINDS, Molecules
+from dgl_tuplepack.storage.graph_store import GraphStore
+from dgl_tuplepack.storage.folder import writing_to
+
+LIMITS = Limits(nodes=222, edges=502)
+# Packs of "auto" hold 8.8 graphs on average, so a batch holds about as many as one of `batch_size=GRAPHS_PER_BATCH`.
+GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
+_WIDTH = 48
+
+
+def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
+    """Go all the way from sizes to training, and return the figures as plain data.
+
+    Tables go to `console`, two pictures to the folder `out`, which is made if it does not exist. `num_graphs` of the
+    32,901 sizes are taken, all if None.
+    """
+    with writing_to(out):
+        out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
+    histogram = SizeHistogram.from_sizes(sizes)
+    console.print(
+        f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs that have exactly the sizes of the "
+        f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes) and nothing else of them.\n"
+        f"Batches of {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes and "
+        f"{LIMITS.edges} edges each."
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = GraphStore.write(Path(folder, "store"), Molecules(sizes, seed))
+        return _compare(console, out, store, _framework(console), epochs, seed)
+
+
+def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
+    """Compare ways to batch the molecules, train on the best one, and draw."""
+    histogram = SizeHistogram.from_sizes(store.sizes)
+    rows = contenders(histogram, LIMITS, seed)
+    # The last of equals: baselines come first.
+    best = min(reversed(rows), key=lambda row: row.plan.num_packs)
+    rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
+    if not _measure(rows, store, framework, seed):
+        # The row would repeat the one above. A warning has said that the compiler fails.
+        rows = [row for row in rows if not row.compiled]
+    losses = _train(best.plan, store, framework, epochs, seed)
+    console.print(_table(rows, best))
+    window = max(1, len(losses) // 10)
+    first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
+    console.print(
+        f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to tell "
+        f"molecules with an N-O bond: {len(losses)} steps, mean loss "
+        f"{first:.3f} over the first {window}, {last:.3f} over the last {window}."
+    )
+    pictures = _draw(histogram, rows, best, out)
+    console.print(Text("Pictures: " + ", ".join(printable(path) for path in pictures)))
+    return {
+        "graphs": len(store),
+        "framework": framework,
+        "limits": LIMITS.to_dict(),
+        "packs_per_batch": PACKS_PER_BATCH,
+        "contenders": [row.to_dict() for row in rows],
+        "training": {"plan": best.name, "steps": len(losses), "first_loss": first, "last_loss": last},
+        "pictures": [str(path) for path in pictures],
+    }
+
+
+def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> GraphSizes:
+    most = histogram.num_graphs
+    rows = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, most))
+    return GraphSizes(histogram.sizes[rows[:number]], histogram.components)
+
+
+def _framework(console: Console) -> str:
+    """Return where the layers of the network come from: DGL, or, if it is absent, torch."""
+    try:
+        load("dgl")
+    except MissingDependencyError as error:
+        why = str(error).partition(";")[0]
+        console.print(f"Batches are plain tensors, and the network is one of torch alone: {why}.", markup=False)
+        return "torch"
+    return "dgl"
+
+
+def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
+    """Return a sampler of the packs of a plan, and the loader of its batches."""
+    sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
+    batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
+    return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
+
+
+class _Trainer:
+    """A small GIN and its optimiser; a call trains on one batch, in compiled code or not, and returns the loss."""
+
+    def __init__(self, framework: str, learning_rate: float = 2e-3) -> None:
+        nodes, bonds = nn.Embedding(NUM_ATOM_KINDS, _WIDTH), (lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH))
+        self.model = MaskedGIN(nodes, bonds, "kind", width=_WIDTH, framework=framework)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=learning_rate)
+        self.losses = nn.BCEWithLogitsLoss(reduction="none")
+        self.compiled_loss = compile(self.loss)
+
+    def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
+        """The loss of a batch; `count` is the mean number of graphs of all batches."""
+        return masked_loss(self.losses, self.model(batch), batch.labels, batch, count=count)
+
+    def __call__(self, batch: PaddedBatch, count: float, compiled: bool = False) -> float:
+        """Train on a batch."""
+        loss = self.compiled_loss(batch.tensors, torch.tensor(count)) if compiled else self.loss(batch, count)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+
+
+def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
+    """Fill in the speed of each row; return whether the compiled one was compiled."""
+
+    def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
+        sampler, loader = _loader(store, plan, seed)
+        for epoch in itertools.count():
+            sampler.set_epoch(epoch)
+            yield from loader
+
+    trainer = _Trainer(framework)
+    measure(rows, batches_of, PACKS_PER_BATCH, lambda batch, compiled: trainer(batch, len(batch.graph_mask), compiled))
+    return bool(trainer.compiled_loss.is_compiled)
+
+
+def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed: int) -> list[float]:
+    (sampler, loader), trainer = _loader(store, plan, seed), _Trainer(framework)
+    losses: list[float] = []
+    for epoch in range(epochs):
+        sampler.set_epoch(epoch)
+        count = sampler.graphs_per_batch
+        bar = progress_bar(loader, desc=f"training, epoch {epoch}", leave=False)
+        losses += [trainer(batch, count) for batch in bar]
+    return losses
+
+
+def _table(rows: list[Contender], best: Contender) -> Table:
+    table = Table(title="One epoch at the same static shape (gap: packs above what is proven necessary)")
+    for heading in ("way to batch", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
+        table.add_column(heading, justify="left" if heading == "way to batch" else "right", no_wrap=True)
+    bound = max(row.plan.lower_bound for row in rows)
+    for row in rows:
+        summary = row.to_dict()
+        efficiency = [f"{value:.2%}" for value in summary["efficiency"].values()]
+        counts = (summary["packs"], summary["packs"] - bound)
+        rest = (summary["empty_slots"]["nodes"], round(row.graphs_per_second or 0))
+        cells = [row.name, *(f"{n:,}" for n in counts), *efficiency, *(f"{n:,}" for n in rest)]
+        table.add_row(*cells, style="bold green" if row is best else None)
+    table.caption = (
+        "plain batching: one graph a pack, because only one is sure to fit; next fit: in random order, as dynamic "
+        "batch samplers do; "
+        "empty: node slots that hold padding; "
+        "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
+        + "; compiled: the same network and packs by tp.compile"
+        * any(row.compiled for row in rows)
+    )
+    return table
+
+
+def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out: Path) -> list[Path]:
+    figures = load("matplotlib.figure")
+    sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
+    sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
+    sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (those of ogbg-molhiv, training)")
+    fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
+    # Titles of parts of the figure stand above the legends; those of the Axes would stand in the same place.
+    left, right = fill_figure.subfigures(1, 2)
+    fill_ax = plot_fill(best.plan, left.add_subplot())
+    left.suptitle(f"Fill of the packs: {best.name}")
+    plot_methods({row.name: row.plan for row in rows}, right.add_subplot())
+    right.suptitle("Packs of each method")
+    pictures = {out / "sizes.png": sizes_ax, out / "fill.png": fill_ax}
+    for path, ax in pictures.items():
+        save_picture(ax, path, dpi=130)
+    return list(pictures)

@@ -1,0 +1,161 @@
+"""What the pictures share: Axes, labels, colours and line styles, scales, cells on whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.text import printable
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.planning.histogram import quantiles
+from dgl_tuplepack.planning.sizes import IntArray
+
+SCALES = ("auto", "linear", "log")
+_MOST_CELLS, _FEWEST_CELLS = 120, 24
+# Longer names lose their middle: they would leave no room for the picture.
+_LONGEST_NAME = 30
+# Characters of a legend's line.
+_LEGEND_WIDTH = 44
+ACCENT = "#b2182b"
+# Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
+_COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+# The legend stands above the picture, one line per entry, so that it covers nothing.
+LEGEND_ABOVE: dict[str, Any] = {
+    "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
+}  # fmt: skip
+# A scale is logarithmic if half of the graphs would share the first twelfth of a linear one.
+_LONG_TAIL = 12
+
+
+def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
+    """Return `ax`, or the Axes of a new figure of so many inches if it is None."""
+    if ax is not None:
+        return ax
+    # A Figure made without pyplot needs neither pyplot's global state nor a display.
+    return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def label(name: str) -> str:
+    """Return a name as text of a picture: on one line, in characters that the font has, never as a formula."""
+    name = printable(name)
+    has = [font.get_char_index for font in _fonts()]
+    name = "".join(c if any(index(ord(c)) for index in has) else c.encode("unicode_escape").decode() for c in name)
+    if len(name) > _LONGEST_NAME:
+        name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
+    # Legends leave out labels that begin with an underscore.
+    return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
+
+
+def wrapped(parts: Sequence[str]) -> str:
+    """Join parts of a label by commas, on as many lines as the legend of a small picture needs."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + len(part) > _LEGEND_WIDTH:
+            lines.append("")
+        lines[-1] += (", " if lines[-1] else "") + part
+    return ",\n".join(lines)
+
+
+def _fonts() -> list[Any]:
+    manager = load("matplotlib.font_manager")
+    families = manager.FontProperties().get_family()
+    return [manager.get_font(manager.findfont(manager.FontProperties(family=[family]))) for family in families]
+
+
+def count_colours() -> Any:
+    """Return the colour map of numbers of graphs or packs: many is dark, and one still stands out on white paper."""
+    viridis = load("matplotlib").colormaps["viridis"]
+    return load("matplotlib.colors").ListedColormap(viridis(np.linspace(0.88, 0.0, 256)), name="viridis_dark")
+
+
+def line_style(number: int) -> dict[str, Any]:
+    """Return the style of line `number`: colour, dashes and marker all differ from those of its neighbours."""
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _LINES[number % len(_LINES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+    }
+
+
+def two_components(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> tuple[int, int]:
+    """Return the columns of the two `wanted` components; None: of the only two."""
+    columns = columns_of(components, wanted, what)
+    if len(columns) != 2 or columns[0] == columns[1]:
+        raise SizesError(
+            f"this picture shows two different components, but {what} has {', '.join(components)}; name two of them."
+        )
+    return columns[0], columns[1]
+
+
+def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> list[int]:
+    """Return the columns of the `wanted` components; None: of all."""
+    if wanted is not None and (isinstance(wanted, str) or not len(wanted)):
+        raise SizesError(f"components is {wanted!r}, but must name some of {components}, or be None.")
+    names = components if wanted is None else wanted
+    for name in names:
+        if name not in components:
+            raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
+    return [list(components).index(name) for name in names]
+
+
+def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
+    """Return whether each axis, up to its `largest`, is logarithmic."""
+    for scale in scales:
+        if scale not in SCALES:
+            raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
+    tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
+    # If one axis is logarithmic, half as long a tail suffices for the other: proportional components stay a line.
+    enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
+    return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
+
+
+def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
+    """Make axis `which` ("x" or "y") of whole numbers logarithmic; 0 has a place of its own if it occurs."""
+    ticker = load("matplotlib.ticker")
+    set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
+    if smallest >= 1:
+        set_scale("log")
+        subs = (1.0,) if largest > 100 * smallest else (1.0, 2.0, 5.0)
+        axis.set_major_locator(ticker.LogLocator(subs=subs, numticks=12))
+    else:
+        set_scale("symlog", linthresh=1, linscale=0.3)
+        axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1))
+    _separate_thousands(axis)
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def whole_cells(values: IntArray, log: bool = False) -> Any:
+    """Return the edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most that hold all values.
+
+    Cells hold whole multiples of the step between values (2 for edges in both directions, say), and logarithmic ones
+    never get narrower, so that the pattern of the cells does not show as stripes.
+    """
+    low, high = int(values.min()), int(values.max())
+    step = max(1, int(np.gcd.reduce(values - low)))
+    # The step of a few values is chance; cells as wide as that would show sizes that do not occur.
+    step = step if high - low >= step * _FEWEST_CELLS else 1
+    if not log:
+        width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
+        return low - 0.5 + width * np.arange((high - low) // width + 2)
+    growth = ((high + 1) / max(low, 1)) ** (1 / _MOST_CELLS) - 1
+    edges = [low]
+    while edges[-1] <= high:
+        edges.append(edges[-1] + step * max(1, int(edges[-1] * growth / step)))
+    return np.array(edges) - 0.5
+
+
+def set_whole(axis: Any) -> None:
+    """Give a linear axis whole numbers, written with separators."""
+    ticker = load("matplotlib.ticker")
+    # With a larger min_n_ticks, fractions could become ticks, and would be written as whole numbers.
+    axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    _separate_thousands(axis)
+
+
+def _separate_thousands(axis: Any) -> None:
+    axis.set_major_formatter(load("matplotlib.ticker").StrMethodFormatter("{x:,.0f}"))

@@ -1,0 +1,71 @@
+"""Picture of a search for limits: how full packs get, the best limits and the Pareto front."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.planning.buckets import all_of
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.tools.plots import _drawing as drawing
+from dgl_tuplepack.planning.search import LimitsSearch
+
+# Largest share of an axis that lies above 100 %.
+_BEYOND = 0.03
+# Harmonic means that the colours span if all candidates have the same one.
+_ALONE = 0.01
+# White with a black edge stands out on light and dark, in colour and in grey.
+_MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
+
+
+def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
+    """Draw a dot for each of the limits tried, coloured by its harmonic mean; mark the best and the Pareto front.
+
+    Parameters
+    ----------
+    search
+        The picture shows two of its components; if several candidates share a point, it shows the best.
+    components
+        Names of the two shown, across and up; needed unless the search has exactly two.
+    """
+    columns = list(drawing.two_components(search.components, components, "the search"))
+    if len(all_of(search.best.limits)) > 1:
+        raise SearchError("this picture is for limits of one shape, but the search is of several; leave shapes= out.")
+    limits = np.array([candidate.limits.values for candidate in search])[:, columns]
+    ax = drawing.axes_or_new(ax, 6.2, 4.8)
+    places, best_of = np.unique(limits, axis=0, return_inverse=True)
+    scores = np.full(len(places), -np.inf)
+    np.maximum.at(scores, best_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
+    # If all are equal, matplotlib would put the mean in the middle of a range that reaches beyond 100 %.
+    low = scores.min() if scores.min() < scores.max() else scores.max() - _ALONE
+    # The best dots lie on top.
+    order = np.argsort(scores, kind="stable")
+    style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
+    shown = ax.scatter(*places[order].T, c=scores[order], s=34, marker="s", **style)
+    _name_means(ax.figure.colorbar(shown, ax=ax).ax)
+    front = limits[search.pareto_indices]
+    ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
+    ax.scatter(*limits[search.best_index], marker="*", s=230, label=_best_label(search), zorder=4, **_MARKER)
+    across, up = (drawing.label(search.components[column]) for column in columns)
+    ax.set(xlabel=f"limit of {across}", ylabel=f"limit of {up}")
+    for axis in (ax.xaxis, ax.yaxis):
+        drawing.set_whole(axis)
+    ax.legend(**drawing.LEGEND_ABOVE)
+    return ax
+
+
+def _name_means(ax: Any) -> None:
+    """Label the vertical axis, without ticks above 100 %, but with room for a whole marker."""
+    low, high = ax.get_ylim()
+    ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
+    ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
+    ax.set_ylabel("harmonic mean of the efficiencies")
+
+
+def _best_label(search: LimitsSearch) -> str:
+    limits = [f"{value:,} {drawing.label(name)}" for name, value in search.best.limits.maxima.items()]
+    limits[-1] += f" ({search.best.harmonic_mean:.2%})"
+    return drawing.wrapped([f"best: {limits[0]}", *limits[1:]])

@@ -1,0 +1,203 @@
+"""Pictures of a histogram: two components with their marginals, and all components as cumulative shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.planning.histogram import SizeHistogram
+from dgl_tuplepack.planning.limits import Limits, as_limits
+from dgl_tuplepack.tools.plots import _drawing as drawing
+
+# Share of each axis that is left free at both ends: about a cell.
+_MARGIN = 0.012
+# Limits beyond so many times the largest size would leave the picture empty; they are only named.
+_FAR = 3
+# Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
+_CORNERS = {
+    "lower right": ((0.55, 1.0), (0.0, 0.25)),
+    "upper left": ((0.0, 0.45), (0.75, 1.0)),
+    "upper right": ((0.55, 1.0), (0.75, 1.0)),
+    "lower left": ((0.0, 0.45), (0.0, 0.25)),
+}
+
+
+def plot_sizes(
+    histogram: SizeHistogram,
+    limits: Limits | None = None,
+    ax: Any = None,
+    *,
+    components: Sequence[str] | None = None,
+    scale: str = "auto",
+) -> Any:
+    """Draw the 2-D histogram of sizes, with both marginals, and the limits if given.
+
+    The marginals and the colour bar stand beside the Axes that it returns, in the same figure.
+
+    Parameters
+    ----------
+    histogram
+        The picture shows two of its components.
+    limits
+        Drawn as lines; limits far beyond the largest size are only named.
+    components
+        Names of the two shown, across and up; needed unless the histogram has exactly two.
+    scale
+        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis).
+        Numbers of graphs always have logarithmic scales.
+    """
+    columns = drawing.two_components(histogram.components, components, "the histogram")
+    names = [drawing.label(histogram.components[column]) for column in columns]
+    sizes = histogram.sizes[:, columns]
+    maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array[list(columns)]
+    largest = _largest_shown(sizes, maxima)
+    logs = drawing.log_axes([scale] * 2, list(sizes.T), histogram.counts, largest.tolist())
+    edges: Any = [drawing.whole_cells(sizes[:, i], logs[i]) for i in range(2)]
+    cells = np.histogramdd(sizes, bins=edges, weights=histogram.counts)[0]
+
+    ax = drawing.axes_or_new(ax, 6.4, 5.6)
+    norm = load("matplotlib.colors").LogNorm(1, max(2, cells.max()))
+    shown = np.where(cells > 0, cells, np.nan).T
+    # One raster image in vector files: thousands of cells would show hairlines between them.
+    mesh = ax.pcolormesh(*edges, shown, norm=norm, cmap=drawing.count_colours(), rasterized=True)
+    # The outermost cells, often of a single graph, stay clear of the frame.
+    mesh.sticky_edges.x.clear()
+    mesh.sticky_edges.y.clear()
+    ax.margins(_MARGIN)
+    ax.set(xlabel=f"{names[0]} per graph", ylabel=f"{names[1]} per graph")
+    top, right = _marginals(ax, cells, edges, mesh)
+    for column, which in enumerate("xy"):
+        if logs[column]:
+            drawing.set_log(ax, which, int(sizes[:, column].min()), int(largest[column]))
+        else:
+            drawing.set_whole(getattr(ax, f"{which}axis"))
+    if maxima is not None:
+        _draw_limits(ax, (top, right), names, maxima, maxima <= largest, cells)
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def plot_distributions(
+    histogram: SizeHistogram,
+    limits: Limits | None = None,
+    ax: Any = None,
+    *,
+    components: Sequence[str] | None = None,
+    scale: str = "auto",
+) -> Any:
+    """Draw, for each component, the share of graphs up to each size; nothing is binned.
+
+    Parameters
+    ----------
+    histogram
+        Any number of components.
+    limits
+        Drawn as vertical lines in the style of their component.
+    components
+        Names of those shown; all if None.
+    scale
+        "linear", "log" or "auto", as in `plot_sizes`.
+    """
+    columns = drawing.columns_of(histogram.components, components, "the histogram")
+    names = [histogram.components[column] for column in columns]
+    maxima = None if limits is None else as_limits(limits).aligned(histogram.components).array
+    largest = max(int(histogram.sizes[:, columns].max()), 0 if maxima is None else int(maxima[columns].max()))
+    values = [histogram.sizes[:, column] for column in columns]
+    log = any(drawing.log_axes([scale] * len(values), values, histogram.counts, [largest] * len(values)))
+    ax = drawing.axes_or_new(ax)
+    for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+        distinct, members = np.unique(histogram.sizes[:, column], return_inverse=True)
+        share = np.cumsum(np.bincount(members, weights=histogram.counts)) / histogram.num_graphs
+        mean = histogram.totals()[name] / histogram.num_graphs
+        style = drawing.line_style(number)
+        label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"
+        if maxima is not None:
+            label += f", limit {maxima[column]:,}"
+        # The markers stand at the quartiles and the 99th percentile.
+        marks = np.unique(np.searchsorted(share, (0.25, 0.5, 0.75, 0.99)) + 1).tolist()
+        steps = np.concatenate([distinct[:1], distinct]), np.concatenate([[0.0], share])
+        ax.plot(*steps, drawstyle="steps-post", label=label, markevery=marks, markersize=6, **style)
+        if maxima is not None:
+            line = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": 1}
+            ax.axvline(int(maxima[column]), **line)
+    ax.set(xlabel="size of a graph", ylabel="share of graphs up to this size", ylim=(0, 1.02))
+    ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))
+    smallest = int(histogram.sizes[:, columns].min())
+    if log:
+        drawing.set_log(ax, "x", smallest, largest)
+        ax.set_xlim(left=0.9 * smallest)
+    else:
+        drawing.set_whole(ax.xaxis)
+    ax.legend(**drawing.LEGEND_ABOVE)
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def _largest_shown(sizes: Any, maxima: Any) -> Any:
+    """Return where each axis ends: at the largest size, or at the limit unless it is far beyond."""
+    largest = sizes.max(axis=0)
+    return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
+
+
+def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
+    """Draw the sums over each axis, and the colour bar; return the Axes above and to the right."""
+    top, right, bar = _axes_beside(ax)
+    ax.figure.colorbar(mesh, cax=bar, label="graphs in a cell")
+    top.stairs(cells.sum(axis=1), edges[0], fill=True, color="0.45")
+    right.stairs(cells.sum(axis=0), edges[1], fill=True, color="0.45", orientation="horizontal")
+    top.margins(x=_MARGIN)
+    right.margins(y=_MARGIN)
+    top.set(yscale="log", ylabel="graphs", ylim=(0.5, 3 * cells.sum(axis=1).max()))
+    right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
+    top.tick_params(labelbottom=False)
+    right.tick_params(labelleft=False)
+    # Few ticks, and none at 1: its number would touch the last one of the central picture.
+    decades = int(np.log10(cells.sum(axis=0).max()))
+    right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
+    right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
+    top.yaxis.set_minor_formatter(load("matplotlib.ticker").NullFormatter())
+    return top, right
+
+
+def _axes_beside(ax: Any) -> tuple[Any, Any, Any]:
+    """Return new Axes above, to the right and further right; if `ax` is part of a grid, they share its place."""
+    spec = ax.get_subplotspec()
+    if spec is None:
+        places: Any = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
+        make = ax.inset_axes
+    else:
+        ratios = {"width_ratios": (1, 0.22, 0.04), "height_ratios": (0.22, 1)}
+        grid = spec.subgridspec(2, 3, wspace=0.05, hspace=0.05, **ratios)
+        ax.set_subplotspec(grid[1, 0])
+        places, make = (grid[0, 0], grid[1, 1], grid[1, 2]), ax.figure.add_subplot
+    return make(places[0], sharex=ax), make(places[1], sharey=ax), make(places[2])
+
+
+def _draw_limits(
+    ax: Any, marginals: tuple[Any, Any], names: Sequence[str], maxima: Any, shown: Any, cells: Any
+) -> None:
+    style: dict[str, Any] = {"color": drawing.ACCENT, "linestyle": "--", "linewidth": 1.3}
+    lines = ((ax.axvline, marginals[0].axvline), (ax.axhline, marginals[1].axhline))
+    for value, inside, draws in zip(maxima.tolist(), shown.tolist(), lines, strict=True):
+        for draw in draws if inside else ():
+            draw(value, **style)
+    texts = [
+        f"{value:,} {name}" + ("" if inside else " (beyond)")
+        for value, name, inside in zip(maxima.tolist(), names, shown.tolist(), strict=True)
+    ]
+    ax.plot([], [], label=drawing.wrapped(texts), **style)
+    ax.legend(loc=_emptiest_corner(cells), title="limits of a pack", fontsize="small", title_fontsize="small")
+
+
+def _emptiest_corner(cells: Any) -> str:
+    def occupied(corner: str) -> int:
+        parts = [
+            slice(round(low * length), max(1, round(high * length)))
+            for (low, high), length in zip(_CORNERS[corner], cells.shape, strict=True)
+        ]
+        return int((cells[tuple(parts)] > 0).sum())
+
+    return min(_CORNERS, key=occupied)

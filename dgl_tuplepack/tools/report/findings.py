@@ -1,0 +1,123 @@
+"""The figures of a report about a histogram; the page puts them into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.errors import SearchError
+from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
+from dgl_tuplepack.planning.limits import Limits
+from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.planning.plan import PackPlan
+from dgl_tuplepack.planning.search import LimitsSearch, search_limits
+from dgl_tuplepack.planning.sizes import components_of_kind
+
+# With more graphs than this, no epoch in random order is simulated.
+_MOST_SIMULATED = 20_000_000
+_PURPOSE = 0x9A7C
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to batch at one static shape, and the slots that it needs in one epoch, by component."""
+
+    name: str
+    note: str
+    slots: Mapping[str, int]
+
+    @property
+    def all_slots(self) -> int:
+        """Slots of all components together."""
+        return sum(self.slots.values())
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All figures of a report; the last of `ways` is packing. Graphs that are left out count in `dropped` only.
+
+    `quantiles` are the median, the 99th percentile and the largest size of each component.
+    """
+
+    histogram: SizeHistogram
+    quantiles: Mapping[str, Sequence[int]]
+    search: LimitsSearch
+    limits: Limits
+    packs_per_batch: int
+    plans: Mapping[str, PackPlan]
+    ways: Sequence[Way]
+    dropped: int
+
+    @property
+    def plan(self) -> PackPlan:
+        """The plan by `auto`."""
+        return self.plans["auto"]
+
+    @property
+    def advised(self) -> bool:
+        """Whether the limits are those that were searched."""
+        return bool(self.limits == self.search.best.limits)
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Padded shape of a batch: that of the loader that the page shows."""
+        graphs = self.limits.graphs or self.plan.max_graphs
+        return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
+
+
+def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
+    """Search limits, pack within them or within those given, and compare with plain batching."""
+    graphs = min(graphs_per_batch, histogram.num_graphs)
+    try:
+        search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
+    except SearchError:
+        # The largest graph rules the number out.
+        search = search_limits(histogram)
+    chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
+    plans = {"no packing": pack(histogram, chosen, "none")}
+    if histogram.num_graphs <= _MOST_SIMULATED:
+        plans["next fit, random order"] = pack(histogram, chosen, "next_fit", seed=seed)
+    plans["best fit, product"] = pack(histogram, chosen, "best_fit")
+    plan = plans["auto"] = pack(histogram, chosen, seed=seed)
+    found = search.way == "graphs_per_batch" and chosen == search.best.limits
+    packs = search.packs_per_batch if found else max(1, round(graphs * plan.num_packs / histogram.num_graphs))
+    sizes = {
+        name: quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
+        for column, name in enumerate(histogram.components)
+    }
+    ways = _ways(histogram, graphs, plan, packs, seed)
+    return Findings(histogram, sizes, search, chosen, packs, plans, ways, dropped)
+
+
+def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
+    """Return component -> slots of a batch: the limits of its packs, and one reserved node of each type."""
+    nodes = components_of_kind(limits.components, "nodes")
+    return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
+
+
+def _ways(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Way]:
+    largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
+    ways = [Way("Every graph padded to the largest", "the usual way to a static shape", largest)]
+    if histogram.num_graphs <= _MOST_SIMULATED:
+        note = "one random epoch; another can need a larger shape"
+        joined = joined_batches(histogram, graphs, seed)
+        ways.append(Way(f"{graphs:,} graphs joined, padded to the fullest such batch", note, joined))
+    batches = -(-plan.num_packs // packs)
+    packed = {name: batches * slots for name, slots in padded_shape(plan.limits, packs).items()}
+    return [*ways, Way("Packing", "with the reserved node of each batch", packed)]
+
+
+def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:
+    """Return the slots of an epoch in random order if every batch is padded to the fullest one.
+
+    Examples
+    --------
+    >>> joined_batches(SizeHistogram.from_counts({(3, 4): 4}), 3, seed=0)
+    {'nodes': 18, 'edges': 24}
+    """
+    order = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(seed, 0, _PURPOSE))
+    contents = np.add.reduceat(histogram.sizes[order], np.arange(0, len(order), batch_size), axis=0)
+    return dict(zip(histogram.components, (len(contents) * contents.max(axis=0)).tolist(), strict=True))

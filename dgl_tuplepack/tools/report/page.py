@@ -1,0 +1,125 @@
+"""The page: findings put into words, pictures and the template."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+from dgl_tuplepack import plots
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack._core.text import printable
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.tools.plots.saving import picture_bytes
+from dgl_tuplepack.tools.report.findings import Findings
+
+# Inches: shown at 96 pixels each on a desk, and still readable at two thirds of that on a phone.
+_WIDTH, _HEIGHT = 5.2, 4.1
+# Lines short enough for a phone.
+_USE = """\
+import dgl_tuplepack as tp
+
+{limits}loader = tp.packed_loader(
+    dataset,
+    {size},
+    seed={seed},{oversize}
+)
+for epoch in range(epochs):
+    loader.set_epoch(epoch)
+    for batch in loader:  # all of one shape
+        ...
+"""
+
+
+def render(findings: Findings, name: str, seed: int) -> str:
+    """Return the HTML of the page."""
+    jinja2, matplotlib = load("jinja2"), load("matplotlib")
+    # Names come from files. Lines of code, in which they are written as Python writes them, are escaped already.
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
+    template = resources.files("dgl_tuplepack").joinpath("report", "page.html.jinja").read_text(encoding="utf-8")
+    # matplotlib's own settings, whatever the user's are, so that equal findings give equal pages.
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        pictures = list(_pictures(findings))
+    page: str = environment.from_string(template).render(
+        name=name,
+        findings=findings,
+        histogram=findings.histogram,
+        plan=findings.plan,
+        search=findings.search,
+        pictures=pictures,
+        use=use(findings, seed),
+        seed=seed,
+        version=__version__,
+    )
+    return page
+
+
+def use(findings: Findings, seed: int) -> str:
+    """Return lines of Python that batch a dataset of these graphs to the shape of the page."""
+    oversize = '\n    oversize="drop",' if findings.dropped else ""
+    search = findings.search
+    if search.way == "graphs_per_batch" and findings.advised:
+        limits, size = "", f"graphs_per_batch={search.aim['graphs_per_batch']}"
+    else:
+        limits = f"limits = tp.{findings.limits!r}\n"
+        size = f"limits=limits,\n    packs_per_batch={findings.packs_per_batch}"
+    return _USE.format(limits=limits, size=size, seed=seed, oversize=oversize)
+
+
+def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
+    histogram, search, plan = findings.histogram, findings.search, findings.plan
+    pair = histogram.components[:2]
+    shares = "; ".join(
+        f"half of the graphs have up to {half:,} {name}, 99 % up to {most:,}, the largest {largest:,}"
+        for name, (half, most, largest) in findings.quantiles.items()
+    )
+    counts = "; ".join(f"{name}: {one.num_packs:,} packs" for name, one in findings.plans.items())
+    if len(pair) == 2:
+        yield _picture(
+            plots.plot_sizes(histogram, findings.limits, _axes(), components=pair),
+            f"Sizes: {pair[0]} and {pair[1]}",
+            "Dark: many graphs. Beside it: the sums over each axis. Dashed: the limits of a pack.",
+            f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
+        )
+        yield _picture(
+            plots.plot_search(search, _axes(), components=pair),
+            "Limits that were tried",
+            "Dark: packs are full. Circles: the fullest limits for their slots. Star: advised.",
+            f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
+        )
+    means = ", ".join(f"{name} {value:.2%}" for name, value in plan.efficiency.items())
+    yield _picture(
+        plots.plot_fill(plan, _axes()),
+        "Fill of the packs",
+        "How many packs have which content, as a part of the limit.",
+        f"Steps for each component; means: {means}.",
+    )
+    yield _picture(
+        plots.plot_methods(findings.plans, _axes()),
+        "Methods against what is possible",
+        "Packs of each method above the lower bound, which no method can stay below.",
+        f"Lower bound {max(one.lower_bound for one in findings.plans.values()):,} packs; {counts}.",
+    )
+
+
+def _axes() -> Any:
+    return load("matplotlib.figure").Figure(figsize=(_WIDTH, _HEIGHT), layout="constrained").add_subplot()
+
+
+def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
+    """Return an image as a data URI, with a text for readers who cannot see it."""
+    content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
+    width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
+    return {
+        "title": title, "caption": caption, "alternative": alternative, "uri": f"data:image/svg+xml;base64,{content}",
+        "width": width, "height": height,
+    }  # fmt: skip

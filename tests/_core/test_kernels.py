@@ -1,0 +1,170 @@
+"""Kernels agree with independent twins in plain Python; and the cache of compiled kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgl_tuplepack import Limits, SizeHistogram, pack
+from dgl_tuplepack._core.kernels import histogram_fit, next_fit, random, slots
+from dgl_tuplepack.planning.sizes import INT64_MAX
+from tests.support import reference
+from tests.support.strategies import Problem, problems
+
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@given(KEYS, KEYS)
+def test_random_bits_equal_the_reference(key: int, number: int) -> None:
+    expected = reference.splitmix64(key, number)
+    assert int(random.random_bits(np.uint64(key), np.uint64(number))) == expected
+
+
+def test_the_reference_is_splitmix64() -> None:
+    # Published outputs for the seed 1234567.
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert [reference.splitmix64(1234567, number) for number in range(4)] == expected
+
+
+def test_every_seed_epoch_and_purpose_has_its_own_stream() -> None:
+    keys = [
+        random.derive_key(np.uint64(s), np.uint64(e), np.uint64(p))
+        for s in range(9)
+        for e in range(9)
+        for p in range(9)
+    ]
+    assert len(set(map(int, keys))) == 9**3
+    # Compared between ranks of different machines: it must never change.
+    assert int(random.derive_key(np.uint64(1), np.uint64(2), np.uint64(3))) == reference.splitmix64(
+        reference.splitmix64(reference.splitmix64(1, 2), 3), 0
+    )
+
+
+@given(st.integers(0, 40), KEYS)
+def test_a_shuffle_equals_the_reference(number: int, key: int) -> None:
+    values = np.arange(number)
+    random.shuffle_segments(values, np.array([0, number]), np.uint64(key))
+    assert values.tolist() == reference.shuffled(range(number), key)
+
+
+def test_a_draw_that_would_favour_small_numbers_is_drawn_again() -> None:
+    # The first output of this stream is 0, the one that must be refused for a number below 3; random keys miss it.
+    key = -0x9E3779B97F4A7C15 % 2**64
+    assert reference.splitmix64(key, 0) == 0
+    values = np.arange(3)
+    random.shuffle_segments(values, np.array([0, 3]), np.uint64(key))
+    assert values.tolist() == reference.shuffled(range(3), key) == [1, 0, 2]
+
+
+def test_a_shuffle_stays_inside_its_segments() -> None:
+    values, offsets = np.arange(60), np.array([0, 0, 1, 20, 20, 60])
+    random.shuffle_segments(values, offsets, np.uint64(7))
+    for first, last in pairwise(offsets.tolist()):
+        assert sorted(values[first:last].tolist()) == list(range(first, last))
+    assert values.tolist() != list(range(60))
+
+
+def test_all_orders_are_equally_likely() -> None:
+    seen: Counter[tuple[int, ...]] = Counter()
+    for key in range(2400):
+        values = np.arange(4)
+        random.shuffle_segments(values, np.array([0, 4]), np.uint64(key))
+        seen[tuple(values.tolist())] += 1
+    # 100 of each of the 24 orders are expected; the keys are fixed, so this is no gamble.
+    assert len(seen) == 24
+    assert all(60 <= times <= 140 for times in seen.values())
+
+
+def next_fit_packs(problem: Problem, items: list[int]) -> list[list[tuple[int, ...]]]:
+    cap = INT64_MAX if problem.cap is None else problem.cap
+    sizes = list(problem.counts)
+    offsets = next_fit.next_fit_offsets(np.array(sizes), np.array(items), np.array(problem.maxima), cap).tolist()
+    assert offsets[0] == 0
+    assert offsets[-1] == len(items)
+    return [[sizes[i] for i in items[first:last]] for first, last in pairwise(offsets)]
+
+
+@given(problems(), st.data())
+def test_next_fit_equals_the_reference(problem: Problem, data: st.DataObject) -> None:
+    items = data.draw(st.lists(st.integers(0, len(problem.counts) - 1), min_size=1, max_size=30))
+    graphs = [list(problem.counts)[i] for i in items]
+    assert next_fit_packs(problem, items) == reference.next_fit(graphs, problem.maxima, problem.cap)
+
+
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
+@pytest.mark.parametrize("heuristic", ["product", "maximum"])
+def test_the_packer_equals_the_reference_where_its_tables_grow(method: str, heuristic: str) -> None:
+    # Enough classes to reach every branch: groups split, caps close, tables of groups grow.
+    sizes = [(n, e) for n in range(40, 0, -1) for e in range(30, 0, -1)]
+    counts = {size: 1 + number % 5 for number, size in enumerate(sizes)}
+    expected = reference.histogram_packs(
+        counts, (90, 70), 6, reference.named_heuristic(heuristic, ("nodes", "edges")),
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
+    )  # fmt: skip
+    plan = pack(SizeHistogram.from_counts(counts), Limits(90, 70, 6), method, heuristic=heuristic)
+    assert reference.patterns_of(plan) == expected
+
+
+def test_patterns_list_each_class_once() -> None:
+    # One pack grew by classes 2, 0, 0; a copy of it stayed behind without the last one; an emptied group is left out.
+    groups = np.array([[-1, 2, 0, 1, 9], [0, 0, 3, 2, 5], [1, 0, 2, 3, 1]])
+    expected = [[0, 2, 4], [0, 2, 0, 2], [1, 1, 2, 1], [3, 2]]
+    assert [array.tolist() for array in histogram_fit.patterns_of(groups)] == expected
+
+
+def test_slots_number_the_graphs_of_each_class_in_turn() -> None:
+    # Two packs of (class 1, 2 x class 0), one of class 0; class 0 has slots 0..4, class 1 has slots 5..6.
+    arrays = [np.array(a) for a in ([0, 2, 3], [1, 0, 0], [1, 2, 1], [2, 1], [0, 5, 7])]
+    offsets, numbers = slots.expand_patterns(*arrays)
+    assert offsets.tolist() == [0, 3, 6, 7]
+    assert numbers.tolist() == [5, 0, 1, 6, 2, 3, 4]
+    assert arrays[-1].tolist() == [0, 5, 7]  # what is only read stays as it is
+
+
+# The cache of numba -----------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import numpy as np
+from dgl_tuplepack._core.kernels import random
+kernels = (random.random_bits, random.derive_key, random.shuffle_segments)
+print(int(random.random_bits(np.uint64(1), np.uint64(2))), sum(sum(k.stats.cache_hits.values()) for k in kernels))
+"""
+FULL_DISK = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+
+
+def hits_and_warnings(folder: Path, program: str = PROGRAM) -> tuple[int, str]:
+    """Run a program with this folder for compiled kernels; return how many of three it found there."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    number, hits = map(int, done.stdout.split())
+    assert number == reference.splitmix64(1, 2)
+    return hits, done.stderr
+
+
+def test_kernels_are_kept_and_a_damaged_file_stops_nobody(tmp_path: Path) -> None:
+    assert hits_and_warnings(tmp_path) == (0, "")
+    assert hits_and_warnings(tmp_path) == (3, "")
+    # One signature each: numba numbers the files of one kernel, and processes may give one number to two signatures.
+    files = sorted(tmp_path.rglob("*.nbc"))
+    assert [path.suffixes[-2:] for path in files] == [[".1", ".nbc"]] * 3
+    files[0].write_bytes(b"")
+    hits, said = hits_and_warnings(tmp_path)
+    assert hits == 2
+    assert said.count("Warning") == said.count("compiled code cannot be kept (EOFError)") == 1
+
+
+def test_on_a_full_disk_kernels_work_and_one_warning_says_what_to_do(tmp_path: Path) -> None:
+    hits, said = hits_and_warnings(tmp_path, FULL_DISK + PROGRAM)
+    assert hits == 0
+    assert said.count("Warning") == said.count("compiled code cannot be kept (File too large)") == 1
+    assert "set NUMBA_CACHE_DIR to an empty folder that can be written" in said

@@ -1,0 +1,196 @@
+"""Batches as a GraphsTuple: values, layout, shared memory, and one compilation for a whole training in JAX."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from tests.support.plain import TWO_TYPES, TYPES, Plain, plain_graphs, plain_sources
+
+LIMITS = tp.Limits(nodes=40, edges=80, graphs=6)
+# JAX compiles something for each new structure.
+FEWER = settings(max_examples=settings().max_examples // 3)
+FIELDS = ("nodes", "edges", "receivers", "senders", "globals", "n_node", "n_edge")
+
+
+def written(source: Plain, path: Path) -> tp.GraphStore:
+    return tp.GraphStore.write(path, source, overwrite=True)
+
+
+def limits_of(store: tp.GraphStore) -> tp.Limits:
+    """Limits that hold six graphs."""
+    return tp.Limits.from_components(dict.fromkeys(store.sizes.components, 90), graphs=6)
+
+
+def assert_same_values(found: Any, expected: Any) -> None:
+    """An array of numpy has the values, shape and dtype of a tensor."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        for key in expected:
+            assert_same_values(found[key], expected[key])
+        return
+    assert isinstance(found, np.ndarray)
+    assert str(found.dtype) == str(expected.dtype).removeprefix("torch.")
+    if expected.dtype == torch.bfloat16:
+        expected, found = expected.float(), found.astype(np.float32)
+    np.testing.assert_array_equal(found, expected.numpy())
+
+
+def assert_layout(found: Any, counts: Any, real: int) -> None:
+    """Counts of real graphs, then of the padding graph, then zeros."""
+    if isinstance(counts, dict):
+        assert found.keys() == counts.keys()
+        for t in counts:
+            assert_layout(found[t], counts[t], real)
+        return
+    expected = counts.tolist()
+    assert found.dtype == np.int32
+    assert found.tolist() == [*expected[:real], expected[-1], *[0] * (len(expected) - real - 1)]
+
+
+def has_bfloat16(*values: Any) -> bool:
+    return any(has_bfloat16(*v.values()) if isinstance(v, dict) else v.dtype == torch.bfloat16 for v in values)
+
+
+@given(plain_sources(), st.integers(0, 6), st.sampled_from([torch.int32, torch.int64]), st.booleans())
+def test_arrays_have_the_values_of_the_batch(
+    tmp_path_factory: pytest.TempPathFactory, source: Plain, number: int, idtype: torch.dtype, sort_edges: bool
+) -> None:
+    store = written(source, tmp_path_factory.mktemp("store"))
+    batch = store.batch(range(min(number, len(store))), limits_of(store), idtype=idtype, sort_edges=sort_edges)
+    labels = {} if batch.labels is None else {"labels": batch.labels}
+    # Without JAX, numpy does not have these numbers.
+    assume(find_spec("ml_dtypes") or not has_bfloat16(batch.node_features, batch.edge_features, labels))
+    found = batch.jraph
+    assert type(found)._fields == FIELDS
+    assert_same_values(found.nodes, batch.node_features)
+    assert_same_values(found.edges, batch.edge_features)
+    assert_same_values(found.senders, batch.src)
+    assert_same_values(found.receivers, batch.dst)
+    assert_same_values(found.globals, {**labels, "graph_ids": batch.graph_ids})
+    assert_layout(found.n_node, batch.nodes_per_graph, batch.num_real_graphs)
+    assert_layout(found.n_edge, batch.edges_per_graph, batch.num_real_graphs)
+
+
+@pytest.mark.parametrize("number", [0, 1, 5, 6])
+@pytest.mark.parametrize("types", [TYPES, TWO_TYPES], ids=["one type", "two types"])
+def test_masks_are_those_of_jraph(number: int, types: Any, tmp_path: Path) -> None:
+    jraph = pytest.importorskip("jraph")
+    store = written(plain_graphs(6, {"x": ((2,), torch.float32)}, {}, {}, types), tmp_path)
+    batch = store.batch(range(number), limits_of(store))
+    found = batch.jraph
+    assert isinstance(found, jraph.GraphsTuple)
+    if types is TYPES:
+        assert jraph.get_graph_padding_mask(found).tolist() == batch.graph_mask.tolist()
+        assert jraph.get_node_padding_mask(found).tolist() == batch.node_mask.tolist()
+        assert jraph.get_edge_padding_mask(found).tolist() == batch.edge_mask.tolist()
+        rest = jraph.unpad_with_graphs(found)
+        assert rest.n_node.tolist() == batch.nodes_per_graph[:number].tolist()
+        assert len(rest.senders) == batch.num_real_edges
+
+
+def test_the_fields_are_there_without_jraph(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "jraph", None)
+    batch = written(plain_graphs(3, {"x": ((), torch.float32)}, {}, {}), tmp_path).batch([0, 2], LIMITS)
+    assert batch.jraph._fields == FIELDS
+    assert isinstance(batch.jraph, tuple)
+    assert np.shares_memory(batch.jraph.nodes["x"], batch.node_features["x"].numpy())
+
+
+def test_written_and_differentiated_features_come_along(tmp_path: Path) -> None:
+    batch = written(plain_graphs(3, {"x": ((2,), torch.float32)}, {}, {}), tmp_path).batch([0, 1], LIMITS)
+    slots = len(batch.node_mask)
+    batch.node_features["h"] = torch.ones(slots, 4, requires_grad=True) * 2
+    batch.node_features["t"] = torch.arange(2.0 * slots).reshape(2, slots).T
+    batch.node_features["c"] = torch.full((slots,), 1j).conj()
+    batch.node_features["n"] = torch.full((slots,), 1 + 1j).conj().imag
+    found = batch.jraph.nodes
+    assert (found["h"] == 2).all()
+    np.testing.assert_array_equal(found["t"], batch.node_features["t"].numpy())
+    assert (found["c"] == -1j).all()
+    assert (found["n"] == -1).all()
+
+
+def network(parameters: dict[str, Any], graphs: Any) -> Any:
+    """A GIN in plain JAX: two layers and a mean over the nodes of each graph, ``[G]``."""
+    import jax
+    import jax.numpy as jnp
+
+    slots, number = len(graphs.nodes["x"]), len(graphs.n_node)
+    x = graphs.nodes["x"] @ parameters["in"]
+    for weight in parameters["layers"]:
+        sums = jax.ops.segment_sum(x[graphs.senders], graphs.receivers, slots)
+        x = x + jax.nn.relu((x + sums) @ weight)
+    of_graph = jnp.repeat(jnp.arange(number), graphs.n_node, total_repeat_length=slots)
+    sums = jax.ops.segment_sum(x, of_graph, number)
+    return (sums / jnp.maximum(graphs.n_node, 1)[:, None]) @ parameters["out"]
+
+
+def parameters_of(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    layers = [rng.normal(size=(8, 8)).astype("f") / 8 for _ in range(2)]
+    return {"in": rng.normal(size=(3, 8)).astype("f"), "layers": layers, "out": rng.normal(size=8).astype("f")}
+
+
+def labelled(number: int) -> Plain:
+    return plain_graphs(number, {"x": ((3,), torch.float32)}, {}, {"": ((), torch.float32)})
+
+
+def test_a_training_step_is_compiled_once(tmp_path: Path) -> None:
+    jax = pytest.importorskip("jax")
+    store = written(labelled(60), tmp_path)
+    sampler = tp.PackBatchSampler(store, tp.Limits(nodes=30, edges=60), content="resample")
+    view = store.padded(sampler.limits)
+    traces = 0
+
+    @jax.jit
+    def loss_of(parameters: Any, graphs: Any, mask: Any) -> Any:
+        nonlocal traces
+        traces += 1
+        errors = (network(parameters, graphs) - graphs.globals["labels"]) ** 2
+        return jax.numpy.where(mask, errors, 0).sum()
+
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        # The last one is of padding alone, as a rank without packs gets it.
+        for ids in [*sampler, []]:
+            batch = view[ids]
+            assert np.isfinite(loss_of(parameters_of(0), batch.jraph, batch.graph_mask.numpy()))
+    assert traces == 1
+
+
+@FEWER
+@given(st.lists(st.integers(0, 11), max_size=6, unique=True))
+def test_padding_changes_no_result(ids: list[int]) -> None:
+    pytest.importorskip("jax")
+    with tempfile.TemporaryDirectory() as folder:
+        store = written(labelled(12), Path(folder) / "store")
+        batch, parameters = store.batch(ids, tp.Limits(nodes=60, edges=120, graphs=8)), parameters_of(1)
+        together = network(parameters, batch.jraph)
+        for slot, i in enumerate(ids):
+            nodes, edges = store.sizes.array[i].tolist()
+            alone = network(parameters, store.batch([i], tp.Limits(nodes, max(edges, 1), 1)).jraph)
+            np.testing.assert_allclose(together[slot], alone[0], rtol=2e-5, atol=1e-5)
+
+
+def test_the_page_of_frameworks_runs() -> None:
+    pytest.importorskip("jax")
+    page = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert np.isfinite(names["loss"])
+    # The same step in torch.
+    assert names["head"].weight.grad.isfinite().all()

@@ -1,0 +1,201 @@
+"""Dataset classes of PyG itself, on raw files that the tests write: TU, MoleculeNet, and their views."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError
+from tests.support.messages import refused
+from tests.support.pyg import assert_same, batch_of
+
+from torch_geometric.data import Data, InMemoryDataset  # isort: skip
+from torch_geometric.datasets import MoleculeNet, TUDataset  # isort: skip
+from torch_geometric.transforms import Compose, Constant, OneHotDegree  # isort: skip
+
+# Nodes and edges (both directions are written) of the graphs of a dataset; the last one has an edge.
+SIZES = [(3, 2), (1, 0), (4, 3), (2, 1), (5, 4), (3, 0), (6, 5), (2, 1)]
+
+
+def tu_dataset(root: Path, contents: tuple[str, ...], **settings: Any) -> Any:
+    """A dataset of TU with these files beside the edges: a path through the nodes of each graph."""
+    generator, folder = np.random.default_rng(0), root / "TINY" / "raw"
+    folder.mkdir(parents=True)
+    firsts = np.cumsum([0, *(n for n, _ in SIZES)])
+    ends = [(first + j, first + j + 1) for first, (_, e) in zip(firsts, SIZES, strict=False) for j in range(e)]
+    edges = np.array([pair for a, b in ends for pair in ((a, b), (b, a))]) + 1
+    rows = {"node": firsts[-1], "edge": len(edges), "graph": len(SIZES)}
+
+    def write(name: str, values: Any, form: str) -> None:
+        np.savetxt(folder / f"TINY_{name}.txt", values, fmt=form, delimiter=", ")
+
+    write("A", edges, "%d")
+    write("graph_indicator", np.repeat(np.arange(len(SIZES)), [n for n, _ in SIZES]) + 1, "%d")
+    for name in contents:
+        level, kind = name.split("_")
+        if kind == "labels":
+            # Every class is there, so that one-hot vectors are as wide as the last class tells.
+            write(name, np.arange(rows[level]) % 3, "%d")
+        else:
+            write(name, generator.random((rows[level], 2)), "%.4f")
+    return TUDataset(str(root), "TINY", **settings)
+
+
+def molecules(root: Path, **settings: Any) -> Any:
+    """A dataset of MoleculeNet; a text of n letters is a path of n atoms."""
+
+    def graph_of(smiles: str) -> Any:
+        ends = torch.arange(len(smiles) - 1)
+        pairs = torch.stack([torch.cat([ends, ends + 1]), torch.cat([ends + 1, ends])])
+        x = torch.tensor([[ord(letter), 1] for letter in smiles])
+        return Data(x=x, edge_index=pairs, edge_attr=torch.ones(pairs.shape[1], 3).long(), smiles=smiles)
+
+    (root / "esol" / "raw").mkdir(parents=True)
+    lines = ["name,y,smiles", *(f"m{i},{'' if i == 2 else 0.5 * i},{'CNO' * (1 + i % 3)}" for i in range(7))]
+    (root / "esol" / "raw" / "delaney-processed.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return MoleculeNet(str(root), "esol", from_smiles=graph_of, **settings)
+
+
+def assert_stored(dataset: Any, path: Path, **settings: Any) -> tp.GraphStore:
+    """The store of a dataset has the graphs that the dataset returns; return it."""
+    sizes = tp.sizes_of(dataset)
+    items = [dataset[i] for i in range(len(dataset))]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        store = tp.GraphStore.write(path, dataset, **settings)
+    assert store.sizes.array.tolist() == sizes.array.tolist() == [[d.num_nodes, d.num_edges] for d in items]
+    for data in items:
+        for name in settings.get("levels", ()):
+            del data[name]
+    view = store.batched(framework="pyg")
+    ids = [*reversed(range(len(items))), 0]
+    assert_same(view[ids], batch_of([items[i] for i in ids]))
+    for i, data in enumerate(items):
+        assert_same(view[i], data)
+    most = store.sizes.array.sum(axis=0)
+    padded = store.batch(ids[:-1], tp.Limits(int(most[0]), int(most[1]), len(items))).pyg
+    for found, i in zip(padded.to_data_list(), ids[:-1], strict=True):
+        assert_same(found, items[i])
+    return store
+
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "all": lambda dataset: dataset,
+    "shuffled": lambda dataset: dataset.shuffle(),
+    "slice": lambda dataset: dataset[2:],
+    "backwards": lambda dataset: dataset[[-1, 0, 3, 2]],
+    "mask": lambda dataset: dataset[torch.arange(len(dataset)) % 2 == 0],
+    "view of a view": lambda dataset: dataset[1:][torch.tensor([3, 0, 1])],
+    "copy": lambda dataset: dataset.copy([0, 2, 3]),
+    "one": lambda dataset: dataset[[2]],
+    "split": lambda dataset: torch.utils.data.random_split(dataset, [4, len(dataset) - 4])[1],
+    "subset of a view": lambda dataset: torch.utils.data.Subset(dataset.shuffle(), [4, -1, 0]),
+    "joined": lambda dataset: torch.utils.data.ConcatDataset([dataset[:3], dataset[[5]]]),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("transform", [None, Constant()], ids=["plain", "transform"])
+def test_views_of_datasets_of_tu_are_the_graphs_that_they_return(view: str, transform: Any, tmp_path: Path) -> None:
+    contents = "node_labels", "edge_labels", "graph_labels"
+    dataset = VIEWS[view](tu_dataset(tmp_path / "raw", contents, transform=transform))
+    store = assert_stored(dataset, tmp_path / "store")
+    assert store.schema.node_features["_N"]["x"].shape == ((3,) if transform is None else (4,))
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        ("graph_labels",),
+        ("graph_attributes",),
+        ("node_attributes", "graph_labels"),
+        ("node_labels", "node_attributes", "edge_attributes", "graph_attributes"),
+        ("edge_labels", "edge_attributes", "graph_labels"),
+    ],
+)
+@pytest.mark.parametrize("use", [False, True])
+def test_datasets_of_tu_with_any_files_are_read(contents: tuple[str, ...], use: bool, tmp_path: Path) -> None:
+    """Also without node features, and with features of no column: what is left of attributes that are not used."""
+    dataset = tu_dataset(tmp_path / "raw", contents, use_node_attr=use, use_edge_attr=use)
+    store = assert_stored(dataset, tmp_path / "store")
+    assert len(store) == len(SIZES)
+    assert set(store.schema.labels) == {""}
+
+
+def test_transforms_and_filters_of_datasets_of_tu_are_seen(tmp_path: Path) -> None:
+    settings = {
+        "pre_transform": Constant(),
+        "pre_filter": lambda data: data.num_nodes > 1,
+        "transform": Compose([Constant(value=2), OneHotDegree(2)]),
+    }
+    dataset = tu_dataset(tmp_path / "raw", ("graph_labels",), **settings)
+    store = assert_stored(dataset, tmp_path / "store")
+    assert len(store) == sum(n > 1 for n, _ in SIZES)
+    assert store.schema.node_features["_N"]["x"].shape == (5,)
+
+
+@pytest.mark.parametrize("view", ["all", "shuffled", "mask", "joined"])
+def test_datasets_of_moleculenet_are_read_without_their_texts(view: str, tmp_path: Path) -> None:
+    dataset = VIEWS[view](molecules(tmp_path / "raw"))
+    with pytest.warns(UserWarning, match="'smiles' is text"):
+        tp.GraphStore.write(tmp_path / "loud", dataset)
+    store = assert_stored(dataset, tmp_path / "store", levels={"smiles": None})
+    assert store.schema.labels[""].shape == (1,)
+    labels = store.batched(framework="pyg")[range(len(store))].y
+    # A label that is not there stays so.
+    assert torch.equal(labels.isnan(), torch.cat([dataset[i].y for i in range(len(dataset))]).isnan())
+
+
+class Saved(InMemoryDataset):
+    """A dataset of one's own, as PyG's guide writes it: `process` saves a list, the constructor loads it."""
+
+    def __init__(self, root: str, graphs: list[Any] | None = None, transform: Any = None) -> None:
+        self.graphs = graphs
+        super().__init__(root, transform)
+        self.load(self.processed_paths[0])
+
+    @property
+    def processed_file_names(self) -> list[str]:
+        return ["data.pt"]
+
+    def process(self) -> None:
+        assert self.graphs is not None
+        self.save(self.graphs, self.processed_paths[0])
+
+
+@pytest.mark.parametrize("number", [1, 2, 6])
+@pytest.mark.parametrize("transform", [None, Constant()], ids=["plain", "transform"])
+def test_datasets_of_ones_own_are_read_from_their_processed_file(number: int, transform: Any, tmp_path: Path) -> None:
+    """Those of one graph, too, which PyG does not collate."""
+    graphs = [
+        Data(
+            x=torch.rand(n, 2),
+            edge_index=torch.randint(n, (2, e)),
+            edge_attr=torch.rand(e),
+            y=torch.tensor(float(n)),
+            id=n,
+        )
+        for n, e in [(4, 7), (2, 3), (5, 0), (1, 4), (3, 2), (6, 6)][:number]
+    ]
+    Saved(str(tmp_path / "saved"), graphs)
+    dataset = Saved(str(tmp_path / "saved"), transform=transform)
+    store = tp.GraphStore.write(tmp_path / "store", dataset)
+    # Numbers become tensors when PyG collates them.
+    expected = batch_of([dataset[i] for i in range(number)])
+    assert_same(store.batched(framework="pyg")[range(number)], expected)
+
+
+def test_a_dataset_whose_slices_do_not_fit_is_refused(tmp_path: Path) -> None:
+    dataset = tu_dataset(tmp_path / "raw", ("node_labels", "graph_labels"))
+    # As PyG's own reader leaves them where the last graphs have no edge.
+    dataset.slices["edge_index"] = dataset.slices["edge_index"][:-1]
+    with refused(SchemaError, "8 numbers of nodes", "has 7 graphs", "list(dataset)"):
+        tp.sizes_of(dataset)
+    assert len(tp.sizes_of(list(dataset))) == 7

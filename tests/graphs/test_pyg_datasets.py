@@ -1,0 +1,95 @@
+"""Dataset objects of OGB for PyG and for DGL give equal stores, on the real molhiv files."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from tests.support.ogb_folder import write_ogb_folder
+from tests.support.pyg import assert_same
+
+# Graphs that are taken of the real files; OGB's reader takes long for all.
+FIRST = 2000
+
+
+def beginning(source: Path, root: Path, number: int) -> Path:
+    """Copy the first graphs of a raw folder of OGB, in the layout that its datasets want."""
+    folder = root / source.name
+    (folder / "raw").mkdir(parents=True)
+    (folder / "RELEASE_v1.txt").touch()
+    counts = {}
+    for kind in ("node", "edge"):
+        with gzip.open(source / "raw" / f"num-{kind}-list.csv.gz", "rt") as file:
+            counts[kind] = sum(int(line) for _, line in zip(range(number), file, strict=False))
+    rows = {
+        "num-node-list": number, "num-edge-list": number, "graph-label": number, "node-feat": counts["node"],
+        "edge": counts["edge"], "edge-feat": counts["edge"],
+    }  # fmt: skip
+    for name, most in rows.items():
+        with (
+            gzip.open(source / "raw" / f"{name}.csv.gz", "rt") as file,
+            gzip.open(folder / "raw" / f"{name}.csv.gz", "wt") as out,
+        ):
+            out.writelines(line for _, line in zip(range(most), file, strict=False))
+    ids = np.split(np.arange(number), [number * 3 // 4, number * 7 // 8])
+    (folder / "split" / "scaffold").mkdir(parents=True)
+    for part, chosen in zip(("train", "valid", "test"), ids, strict=True):
+        np.savetxt(folder / "split" / "scaffold" / f"{part}.csv.gz", chosen, fmt="%d")
+    return root
+
+
+def of_pyg(root: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """OGB's dataset object for PyG; OGB 1.3.6 loads its own files as torch did before 2.6."""
+    ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda *args, **settings: load(*args, **{"weights_only": False, **settings}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ogb.PygGraphPropPredDataset("ogbg-molhiv", root=str(root))
+
+
+def of_dgl(root: Path) -> Any:
+    """OGB's dataset object for DGL."""
+    ogb = pytest.importorskip("ogb.graphproppred", reason="the optional package ogb is not installed")
+    return ogb.DglGraphPropPredDataset("ogbg-molhiv", root=str(root))
+
+
+def by_pyg_name(store: tp.GraphStore) -> dict[Any, str]:
+    """Checksums of all arrays by the names that PyG has for them."""
+    names = {("node_feature", "feat"): "x", ("edge_feature", "feat"): "edge_attr"}
+    return {
+        (e.content, str(e.type), names.get((e.content, str(e.name)), e.name)): e.sha256
+        for e in store.parts[0].metadata.arrays
+    }
+
+
+@pytest.mark.parametrize("real", [False, True], ids=["synthetic", "molhiv"])
+def test_ogb_datasets_of_both_frameworks_give_equal_stores(
+    real: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    number = FIRST if real else 40
+    for name in ("pyg", "dgl"):
+        if real:
+            source = request.getfixturevalue("shared_data") / "ogb" / "ogbg_molhiv"
+            beginning(source, tmp_path / name, number)
+        else:
+            sizes = tp.GraphSizes([[3 + i % 5, 2 * (i % 4)] for i in range(number)])
+            write_ogb_folder(tmp_path / name, sizes)
+    dataset = of_pyg(tmp_path / "pyg", monkeypatch)
+    pyg = tp.GraphStore.write(tmp_path / "pyg_store", dataset)
+    dgl = tp.GraphStore.write(tmp_path / "dgl_store", of_dgl(tmp_path / "dgl"))
+    folder = tp.GraphStore.write(tmp_path / "folder_store", tmp_path / "dgl" / "ogbg_molhiv")
+    assert by_pyg_name(pyg) == by_pyg_name(dgl) == by_pyg_name(folder)
+    assert set(pyg.splits) == {"train", "valid", "test"}
+    assert len(pyg) == number
+    limits = tp.Limits(nodes=200, edges=450, graphs=6)
+    found, expected = (store.batch([0, 5, 3], limits).pyg for store in (pyg, dgl))
+    assert_same(found, expected)
+    assert_same(found[1], dataset[5], {"num_nodes"})

@@ -1,0 +1,322 @@
+"""Graphs of PyG that could give wrong batches silently: classes that shift oddly, and broken datasets in memory."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError, SizesError
+from tests.support.messages import refused
+from tests.support.pyg import InMemory, assert_same, batch_of, ends, molecule, ring, stored
+
+from torch_geometric import EdgeIndex, Index  # isort: skip
+from torch_geometric.data import Data, HeteroData, TemporalData  # isort: skip
+from torch_geometric.transforms import RandomLinkSplit  # isort: skip
+
+GATHERED = pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+SIZES = ((3, 4), (6, 2), (4, 4), (1, 0))
+
+
+@pytest.fixture
+def gen() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def class_of(
+    increment: Callable[[Any, str], Any] | None = None, axis: Callable[[Any, str], Any] | None = None
+) -> type[Any]:
+    """A class of graphs; what the functions return NotImplemented for is as in PyG."""
+
+    class Own(Data):
+        def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+            found = NotImplemented if increment is None else increment(self, key)
+            return super().__inc__(key, value, *args, **kwargs) if found is NotImplemented else found
+
+        def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+            found = NotImplemented if axis is None else axis(self, key)
+            return super().__cat_dim__(key, value, *args, **kwargs) if found is NotImplemented else found
+
+    return Own
+
+
+def thing_by(shift: Callable[[Any], Any]) -> type[Any]:
+    return class_of(lambda data, key: shift(data) if key == "thing" else NotImplemented)
+
+
+def things(kind: type[Any], sizes: Any = SIZES, **more: Any) -> list[Any]:
+    return [kind(**molecule(n, e, n).to_dict(), thing=torch.zeros(1, dtype=torch.long), **more) for n, e in sizes]
+
+
+def test_a_later_graph_whose_class_does_not_shift_an_attribute_is_refused() -> None:
+    shifting, plain = thing_by(lambda data: data.num_nodes), Data
+    graphs = things(shifting, [(3, 4)] * 20) + things(plain, [(5, 4)]) + things(shifting)
+    for given in (graphs, iter(graphs), graphs[:1] + graphs[20:]):
+        with refused(SchemaError, "'thing' of item", "shifted by [0]", "it counts 5"):
+            stored(given)
+    collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), graphs[0])
+    with refused(SchemaError, "'thing' of item 1", "shifted by [0]"):
+        collate([graphs[0], graphs[20]])
+    # A graph without nodes shifts by 0 whatever its class says.
+    empty = shifting(
+        x=torch.zeros(0, 3, dtype=torch.long), edge_index=torch.zeros(2, 0, dtype=torch.long),
+        edge_attr=torch.zeros(0, 2, dtype=torch.long), y=torch.zeros(1, 2), thing=torch.zeros(0, dtype=torch.long),
+    )  # fmt: skip
+    for graph in graphs:
+        graph.thing = torch.arange(graph.num_nodes)
+    assert len(stored([*graphs[:20], empty])) == 21
+
+
+def test_declared_indices_of_a_class_that_does_not_shift_them_are_taken() -> None:
+    graphs = things(Data)
+    store = stored(graphs, indices={"thing": "nodes"})
+    found = store.batched(framework="pyg")[[0, 1]]
+    assert found.thing.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("least", [True, False])
+def test_graphs_in_memory_that_shift_by_their_size_are_refused(least: bool) -> None:
+    # All graphs together have more nodes than each of them.
+    kind = thing_by(lambda data: data.num_nodes if (data.num_nodes >= 5) == least else 0)
+    for gather in (list, InMemory):
+        with refused(SchemaError, "'thing'"):
+            stored(gather(things(kind)))
+
+
+@GATHERED
+@pytest.mark.parametrize("shape", [(2,), (1, 2)])
+def test_increments_of_the_two_ends_must_be_a_column(gather: Any, shape: tuple[int, ...], gen: Any) -> None:
+    # PyG adds them to the columns of an edge_index of two edges.
+    def increment(data: Any, key: str) -> Any:
+        sizes = torch.tensor([len(data.x_s), len(data.x_t)])
+        return sizes.view(shape) if key == "edge_index" else NotImplemented
+
+    kind = class_of(increment)
+    graphs = [kind(x_s=torch.rand(n, 1), x_t=torch.rand(n + 1, 1), edge_index=ends(gen, n, n + 1, 2)) for n in (2, 3)]
+    with refused(SchemaError, "the edge_index of", "a row for each end: [["):
+        stored(gather(graphs))
+
+
+@GATHERED
+def test_methods_that_fail_for_one_graph_are_named(gather: Any) -> None:
+    kind = class_of(lambda data, key: 1 // 0 if key == "edge_index" and data.num_nodes == 4 else NotImplemented)
+    with refused(SchemaError, "the edge_index of item 2", "__inc__ of Own fails: ZeroDivisionError", "correct __inc__"):
+        stored(gather(things(kind)))
+    if gather is not InMemory:
+        for axis, text in ((lambda *_: 1 // 0, "__cat_dim__ of Own fails: ZeroDivisionError"), (lambda *_: True, "")):
+            with refused(SchemaError, "item 0", text):
+                stored(gather(things(class_of(None, axis))))
+
+
+def test_an_increment_that_is_the_value_of_an_attribute_names_what_is_shifted() -> None:
+    with refused(SchemaError, "the attribute 'thing' of item 0", "number of rows", 'levels={"thing": None}'):
+        stored(things(thing_by(lambda data: data.k), k=3))
+
+
+@pytest.mark.parametrize("name", ["x", "num_node_types"])
+def test_a_number_does_not_tell_the_number_of_nodes(name: str) -> None:
+    graphs = [Data(edge_index=torch.zeros(2, 1, dtype=torch.long), **{name: torch.tensor(3.0)}) for _ in range(2)]
+    for read in (stored, tp.sizes_of):
+        with refused(SchemaError, "number of nodes of item 0 is not known", "set num_nodes"):
+            read(graphs)
+
+
+def test_endpoints_beyond_32_bits_are_refused_beside_graphs_of_32_bits() -> None:
+    x = torch.rand(3, 1)
+    graphs = [
+        Data(x=x, edge_index=torch.zeros(2, 2, dtype=torch.int32)),
+        Data(x=x, edge_index=torch.tensor([[2**32 + 1], [1]])),
+    ]
+    for gather in (list, iter):
+        with refused(SchemaError, "item 1 has an edge at node 4294967297", "0..2"):
+            stored(gather(graphs))
+
+
+@GATHERED
+def test_endpoints_of_32_and_64_bits_together_have_64_as_in_pyg(gather: Any) -> None:
+    graphs = [
+        Data(x=torch.rand(n, 1), edge_index=torch.zeros(2, 2 * n, dtype=dtype))
+        for n, dtype in ((2, torch.int32), (3, torch.int64))
+    ]
+    assert_same(stored(gather(graphs)).batched(framework="pyg")[[0, 1]], batch_of(graphs))
+
+
+@GATHERED
+def test_labels_of_links_of_one_number_belong_to_the_links_of_their_name(gather: Any, gen: torch.Generator) -> None:
+    split = RandomLinkSplit(num_val=0.3, num_test=0.0, split_labels=True)
+    graphs = [split(molecule(9, 20 + i, i))[0] for i in range(3)]
+    store = stored(gather(graphs))
+    assert_same(store.batched(framework="pyg")[[2, 0]], batch_of([graphs[2], graphs[0]]))
+    assert {e[1]: [*own] for e, own in store.schema.edge_features.items()} == {
+        "edge_index": ["edge_attr"], "pos_edge_label_index": ["pos_edge_label"],
+        "neg_edge_label_index": ["neg_edge_label"],
+    }  # fmt: skip
+
+
+def test_indices_that_may_count_nodes_or_edges_are_asked_for() -> None:
+    """Graphs with as many edges as nodes do not tell them apart, but sorted edges have other numbers."""
+
+    def rings(kind: type[Any], **more: Any) -> list[Any]:
+        return [kind(**ring(n, **{k: f(n) for k, f in more.items()}).to_dict()) for n in (3, 5)]
+
+    kind = class_of(lambda data, key: data.edge_index.size(1) if key in ("thing", "line") else NotImplemented)
+    graphs = rings(kind, thing=lambda n: torch.tensor([n - 1]))
+    with refused(SchemaError, "may count nodes or edges", "2 graphs", 'indices={"thing": "nodes"}', '"edges"}'):
+        stored(graphs)
+    assert_same(stored(graphs, indices={"thing": "edges"}).batched(framework="pyg")[[0, 1]], batch_of(graphs))
+    lines = rings(kind, line=lambda n: torch.tensor([[0] * 4, [n - 1] * 4]))
+    for graph in lines:
+        graph.edge_index = graph.edge_index.flip(1)
+    kind.__cat_dim__ = lambda self, key, value, *_: -1 if key in ("line", "edge_index") else 0
+    with refused(SchemaError, "may count nodes or the edges of 'edge_index'", 'levels={"line": "node -> node"}'):
+        stored(lines)
+    assert stored(lines, levels={"line": "node -> node"}).sizes.components[1:] == (
+        "edges:_N:edge_index:_N", "edges:_N:line:_N"
+    )  # fmt: skip
+    with refused(SchemaError, "'nodes -> x_s'", "must name what counts the nodes of both ends", "_N"):
+        stored(lines, levels={"line": "nodes -> x_s"})
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_tensors_of_other_classes_are_refused_by_name() -> None:
+    link = torch.tensor([[0], [1]])
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    for key, value, name in (
+        ("edge_index", EdgeIndex(link, sparse_size=(2, 2)), "EdgeIndex"), ("thing", Index([0, 1]), "Index"),
+        ("thing", EdgeIndex(link), "EdgeIndex"), ("thing", nested, "nested_tensor"),
+    ):  # fmt: skip
+        data = Data(x=torch.rand(2, 1), edge_index=link)
+        data[key] = value
+        with refused(SchemaError, key, f"is {name}", "must be a dense tensor", ".as_tensor()"):
+            stored([data, data])
+
+
+def test_endpoints_of_32_bits_are_those_of_pyg() -> None:
+    """PyG keeps them in a Data, and widens them in a HeteroData."""
+    flat, hetero = [Data(x=torch.rand(2, 1), edge_index=torch.tensor([[0], [1]]).int())], [of_hetero()]
+    hetero[0]["a", "to", "b"].edge_index = hetero[0]["a", "to", "b"].edge_index.int()
+    for graphs in (flat * 2, hetero * 2):
+        found = stored(graphs).batched(framework="pyg")[[0, 1]]
+        assert_same(found, batch_of(graphs))
+        assert type(found).__name__ == type(batch_of(graphs)).__name__
+
+
+def test_endpoints_have_no_other_level() -> None:
+    for level in (None, "node", "graph", "x"):
+        with refused(SchemaError, f"levels say {level!r} of 'edge_index'", "endpoints"):
+            stored(things(Data), levels={"edge_index": level})
+    assert len(stored(things(Data), levels={"edge_index": "edge_index"})) == 4
+
+
+def test_what_would_be_lost_of_a_heterodata_is_refused() -> None:
+    data = HeteroData()
+    data["a"].x, data["a", "to", "a"].edge_index = torch.rand(2, 1), torch.zeros(2, 1, dtype=torch.long)
+    for change in (lambda d: setattr(d, "num_nodes", 5), lambda d: setattr(d["a", "to", "a"], "num_nodes", 5)):
+        other = data.clone()
+        change(other)
+        for gather in (list, InMemory):
+            with refused(SchemaError, "the attribute 'num_nodes'", 'levels={"num_nodes": None}'):
+                stored(gather([other, other]))
+            assert len(stored(gather([other, other]), levels={"num_nodes": None})) == 2
+    plain = HeteroData()
+    plain["_N"].x, plain["_N", "_E", "_N"].edge_index = torch.rand(2, 1), torch.zeros(2, 1, dtype=torch.long)
+    with refused(SchemaError, "item 0 is a HeteroData whose types are '_N'", "rename"):
+        stored([plain, plain])
+
+
+def changed(change: Callable[[Any], Any], graphs: Any = None) -> Any:
+    dataset = InMemory(graphs or [molecule(n, e, n) for n, e in SIZES])
+    change(dataset)
+    return dataset
+
+
+def test_a_dataset_in_memory_has_the_attributes_that_its_graphs_have() -> None:
+    # PyG's graphs lack what has no slices.
+    dataset = changed(lambda d: setattr(d._data, "z", torch.rand(14)))
+    assert "z" not in dataset[0]
+    assert_same(stored(dataset).batched(framework="pyg")[range(4)], batch_of([*dataset]))
+    assert "z" in dataset._data
+    dataset = changed(lambda d: delattr(d._data, "edge_attr"))
+    assert_same(stored(dataset).batched(framework="pyg")[range(4)], batch_of([*dataset]))
+
+
+@pytest.mark.parametrize("key", ["x", "y", "edge_index", "edge_attr"])
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda o: o[:-1], lambda o: torch.cat([o, o[-1:]]), lambda o: o.flip(0), lambda o: o + 1, lambda o: o - 1],
+    ids=["short", "long", "falling", "beyond", "negative"],
+)
+def test_slices_that_do_not_divide_the_rows_are_refused(key: str, wrong: Callable[[Any], Any]) -> None:
+    dataset = changed(lambda d: d.slices.update({key: wrong(d.slices[key])}))
+    parts = ("the dataset tells", "numbers of", "graphs") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
+    with refused(SchemaError, *parts):
+        stored(dataset)
+
+
+def test_types_that_some_graphs_in_memory_lack_are_refused() -> None:
+    def graph(types: str) -> Any:
+        data = HeteroData()
+        data["a"].x = torch.rand(2, 1)
+        for t in types:
+            data["a", t, "a"].edge_index = torch.zeros(2, 1, dtype=torch.long)
+        return data
+
+    for read in (stored, tp.sizes_of):
+        with refused(SchemaError, "2 numbers of rows of 'edge_index' of type ('a', 's', 'a')", "has 3 graphs"):
+            read(InMemory([graph("rs"), graph("rs"), graph("r")]))
+
+
+def test_datasets_of_other_things_are_no_collated_graphs() -> None:
+    events = TemporalData(src=torch.arange(3), dst=torch.arange(3), t=torch.arange(3), msg=torch.rand(3, 2))
+    with refused(SchemaError, "is TemporalData"):
+        stored(InMemory([events, events]))
+    with pytest.raises(SizesError, match="no graphs"):
+        stored(changed(lambda d: setattr(d, "slices", {})))
+    found = changed(lambda d: setattr(d, "slices", {k: v.numpy().astype(np.int32) for k, v in d.slices.items()}))
+    assert_same(stored(found).batched(framework="pyg")[range(4)], batch_of([*found]))
+
+
+class Rooted(HeteroData):
+    """A class of its own, whose root is a node of one type."""
+
+    def __inc__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self["a"].num_nodes if key == "root" else super().__inc__(key, value, store, *args, **kwargs)
+
+    def __cat_dim__(self, key: str, value: Any, store: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return 1 if key == "wide" else super().__cat_dim__(key, value, store, *args, **kwargs)
+
+
+def test_graphs_of_a_heterodata_of_its_own_class_are_joined_as_before() -> None:
+    graphs = []
+    for n in (2, 3):
+        data = Rooted()
+        data["a"].x, data["b"].x, data["b"].wide = torch.rand(n, 1), torch.rand(n + 1, 2), torch.rand(4, n + 1)
+        data["a", "to", "a"].edge_index = torch.zeros(2, n, dtype=torch.long)
+        data["a", "to", "b"].edge_index = torch.tensor([[0] * n, [n] * n])
+        data.root = torch.tensor([n - 1])
+        graphs.append(data)
+    # There are as many nodes "a" as edges of each type.
+    with refused(SchemaError, "'root' of item 0 may count nodes or edges", 'indices={"root": "nodes:a"}'):
+        stored(graphs)
+    store = stored(graphs, indices={"root": "nodes:a"})
+    assert_same(store.batched(framework="pyg")[[0, 1]], batch_of(graphs))
+    dataset = store.as_pyg_dataset()
+    found = [dataset[0], copy.copy(dataset[1])]
+    assert_same(batch_of(found), batch_of(graphs))
+    assert_same(batch_of(batch_of(pickle.loads(pickle.dumps(found))).to_data_list()), batch_of(graphs))
+    assert type(stored([of_hetero() for _ in range(2)]).as_pyg_dataset()[0]) is HeteroData
+
+
+def of_hetero() -> HeteroData:
+    """A graph that any `HeteroData` joins rightly."""
+    data = HeteroData()
+    data["a"].x, data["b"].num_nodes = torch.rand(3, 2), 2
+    data["a", "to", "b"].edge_index = torch.tensor([[0, 2], [1, 1]])
+    data["a", "to", "b"].edge_label_index = torch.tensor([[0, 2], [1, 0]])
+    return data

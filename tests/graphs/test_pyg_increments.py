@@ -1,0 +1,315 @@
+"""PyG's guide to mini-batches, beside its own batches: shifted attributes, and several graphs in one `Data`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import LimitsError, SchemaError
+from tests.support.messages import refused
+from tests.support.pyg import InMemory, assert_same, batch_of, bipartites_of, ends, molecule, pair, pairs_of, room_for
+
+from torch_geometric.data import Data, HeteroData  # isort: skip
+from torch_geometric.transforms import RandomLinkSplit  # isort: skip
+
+GATHERED = pytest.mark.parametrize("gather", [list, InMemory, iter], ids=["list", "in memory", "iterator"])
+ORDER = (2, 0, 1)
+
+
+@pytest.fixture
+def gen() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def linked(gen: torch.Generator) -> list[Any]:
+    """Graphs with edges to predict, as PyG's RandomLinkSplit makes them, a root and a pair of nodes."""
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2), (4, 4))]
+    for graph, asked in zip(graphs, (5, 1, 4), strict=True):
+        graph.edge_label_index = ends(gen, graph.num_nodes, graph.num_nodes, asked)
+        graph.edge_label = torch.rand(asked, generator=gen)
+        graph.root_index = torch.tensor([graph.num_nodes - 1])
+        graph.both_index = torch.randint(0, graph.num_nodes, (1, 2), generator=gen)
+        graph.next_index = torch.arange(graph.num_nodes).roll(1)
+    return graphs
+
+
+def hetero(gen: torch.Generator) -> list[Any]:
+    graphs = []
+    for a, b, e, k in ((2, 3, 4, 2), (4, 1, 3, 5), (3, 3, 2, 2)):
+        data = HeteroData()
+        data["a"].x, data["b"].x = torch.rand(a, 2, generator=gen), torch.rand(b, 1, generator=gen)
+        for t, (n, m) in {("a", "to", "b"): (a, b), ("a", "is", "a"): (a, a)}.items():
+            data[t].edge_index, data[t].edge_attr = ends(gen, n, m, e), torch.rand(e, 2, generator=gen)
+            data[t].edge_label_index, data[t].edge_label = ends(gen, n, m, k), torch.rand(k, generator=gen)
+        graphs.append(data)
+    return graphs
+
+
+CASES: dict[str, tuple[Callable[[torch.Generator], list[Any]], list[str], tuple[str, ...]]] = {
+    "pairs": (
+        pairs_of, ["x_s", "x_t"],
+        ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index_s:x_s", "edges:x_t:edge_index_t:x_t"),
+    ),
+    "bipartite": (bipartites_of, ["x_s", "x_t"], ("nodes:x_s", "nodes:x_t", "edges:x_s:edge_index:x_t")),
+    "linked": (linked, [], ("nodes:_N", "edges:_N:edge_index:_N", "edges:_N:edge_label_index:_N")),
+    "hetero": (
+        hetero, [],
+        ("nodes:a", "nodes:b", "edges:a:is:a", "edges:a:is/edge_label_index:a", "edges:a:to:b",
+         "edges:a:to/edge_label_index:b"),
+    ),
+}  # fmt: skip
+EACH = pytest.mark.parametrize(("make", "follow", "components"), CASES.values(), ids=CASES)
+
+
+def guessed(batch: Any) -> set[str]:
+    """What PyG adds to bipartite graphs, since it takes the largest endpoint for a number of nodes."""
+    return {"batch", "ptr"} - set(batch.keys())
+
+
+@GATHERED
+@EACH
+def test_batches_are_those_of_pyg(
+    make: Any, follow: list[str], components: Any, gather: Any, gen: torch.Generator, tmp_path: Path
+) -> None:
+    graphs = make(gen)
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    assert store.sizes.components == components
+    assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist()
+    found = tp.GraphStore(store.path).batched(framework="pyg")[ORDER]
+    expected = batch_of([graphs[i] for i in ORDER], follow_batch=follow)
+    assert_same(found, expected, guessed(found))
+    for one, i in zip(found.to_data_list(), ORDER, strict=True):
+        assert_same(one, graphs[i])
+    # What comes out has no class of its own, but is joined and stored as before; padded, it has the same graphs.
+    out = pickle.loads(pickle.dumps([graph.clone() for graph in tp.GraphStore(store.path).as_pyg_dataset()]))
+    assert_same(batch_of([out[i] for i in ORDER], follow_batch=follow), expected)
+    assert tp.GraphStore.write(tmp_path / "again", out).schema == store.schema
+    limits = room_for(store)
+    padded = pickle.loads(pickle.dumps(store.batch(ORDER, limits, sort_edges=True).pyg))
+    collated = tp.PaddedCollate(limits, graphs[0], sort_edges=True)([graphs[i] for i in ORDER]).pyg
+    for batch in (padded, collated):
+        for one, i in zip(batch.to_data_list(), ORDER, strict=True):
+            assert_same(one, graphs[i])
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [pair(gen, (n, n), (4, 4)) for n in (3, 5)]
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    # Their names tell which edges the features belong to.
+    assert {t: list(own) for t, own in store.schema.edge_features.items()} == {
+        ("x_s", "edge_index_s", "x_s"): ["edge_attr_s"], ("x_t", "edge_index_t", "x_t"): ["edge_attr_t"]
+    }  # fmt: skip
+    for graph in graphs:
+        graph.w = torch.rand(4, generator=gen)
+    with refused(SchemaError, "the attribute 'w'", 'such as "edge_index_s"'):
+        tp.GraphStore.write(tmp_path / "other", gather(graphs))
+    store = tp.GraphStore.write(tmp_path / "other", gather(graphs), levels={"w": "edge_index_t"})
+    assert sorted(store.schema.edge_features["x_t", "edge_index_t", "x_t"]) == ["edge_attr_t", "w"]
+    with refused(SchemaError, "levels say 'x_r' of the attribute 'w'", "'edge_index_s'", "'x_t'", "'graph'"):
+        tp.GraphStore.write(tmp_path / "third", gather(graphs), levels={"w": "x_r"})
+
+
+def test_limits_count_each_graph_of_a_pair(gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [pair(gen, (2 + i % 3, 1 + i % 4), (i % 5, 3)) for i in range(30)]
+    limits = tp.Limits(nodes={"x_s": 12, "x_t": 10}, edges={"edge_index_s": 14, "edge_index_t": 15})
+    store = tp.GraphStore.write(tmp_path / "store", graphs)
+    sampler = tp.PackBatchSampler(graphs, limits, seed=1)
+    seen = []
+    for ids in sampler:
+        batch = store.padded(sampler.limits)[ids].pyg
+        assert (len(batch.x_s), len(batch.x_t), batch.edge_index_s.shape[1], batch.edge_index_t.shape[1]) == (
+            13,
+            11,
+            14,
+            15,
+        )
+        seen += batch.graph_ids[batch.graph_mask].tolist()
+        assert int(batch.x_s_mask.sum()) == sum(len(graphs[i].x_s) for i in ids)
+    assert sorted(seen) == list(range(30))
+
+
+class Mesh(Data):
+    """A graph with rows of indices that PyG shifts by what `shifted` says."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.shift(self) if key == "thing" else super().__inc__(key, value, *args, **kwargs)
+
+    def shift(self, data: Any) -> Any:
+        raise NotImplementedError
+
+
+def shifted_by(shift: Callable[[Any], Any]) -> type[Any]:
+    return type("Shifted", (Mesh,), {"shift": lambda self, data: shift(data)})
+
+
+class Linked(Data):
+    """A graph whose edges are called `links`."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return self.num_nodes if key == "links" else 0
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        return -1 if key == "links" else 0
+
+
+def with_thing(kind: type[Any], things: Sequence[torch.Tensor]) -> list[Any]:
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
+    return [kind(**graph.to_dict(), thing=thing) for graph, thing in zip(graphs, things, strict=True)]
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_indices_of_edges_are_those_of_pyg(gather: Any, gen: torch.Generator, tmp_path: Path) -> None:
+    for number, shift in enumerate((lambda d: d.edge_index.size(1), lambda d: len(d.edge_attr), lambda d: d.num_edges)):
+        graphs = with_thing(shifted_by(shift), [torch.tensor([3]), torch.tensor([1])])
+        store = tp.GraphStore.write(tmp_path / str(number), gather(graphs))
+        assert store.schema.indices == {"thing": "edges"}
+        assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))
+        padded = store.batch([1, 0], room_for(store), sort_edges=True).pyg
+        for found, graph in zip(padded.to_data_list(), graphs[::-1], strict=True):
+            assert_same(found, graph)
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_shifts_that_count_nothing_are_refused(gather: Any, tmp_path: Path) -> None:
+    one = [torch.tensor([1]), torch.tensor([1])]
+
+    def refuses(shift: Callable[[Any], Any], things: Any, *parts: str) -> None:
+        graphs = with_thing(shifted_by(shift), things)
+        with refused(SchemaError, "'thing'", "__inc__", *parts):
+            tp.GraphStore.write(tmp_path / "store", gather(graphs))
+        assert not (tmp_path / "store").exists()
+        assert len(tp.GraphStore.write(tmp_path / "left", gather(graphs), levels={"thing": None}, overwrite=True)) == 2
+
+    refuses(lambda d: 7, one, "which is 7 here", "number of rows", 'levels={"thing": None}')
+    refuses(lambda d: d.num_nodes + d.num_edges, one, "here", "number of rows")
+    refuses(lambda d: int(d.thing.max()) + 1, one, "which is 2 here")
+    refuses(lambda d: d.thing, one, "which is", "here")
+    refuses(lambda d: d.missing, one, "fails: AttributeError")
+    refuses(lambda d: torch.tensor([[d.num_nodes], [d.num_edges]]), [torch.tensor([[0.0], [1.0]])] * 2, "a number, or")
+    floats = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1.0])] * 2)
+    with refused(SchemaError, "indices are int64 or int32", "'thing' is float32"):
+        tp.GraphStore.write(tmp_path / "store", gather(floats))
+    outside = with_thing(shifted_by(lambda d: d.num_nodes), [torch.tensor([1]), torch.tensor([6])])
+    with refused(SchemaError, "has the index 6 in the label 'thing'", "only 6 nodes"):
+        tp.GraphStore.write(tmp_path / "store", gather(outside))
+    # A number is indices as well.
+    numbers = with_thing(shifted_by(lambda d: d.num_nodes), [2, 5])  # type: ignore[list-item]
+    found = tp.GraphStore.write(tmp_path / "numbers", gather(numbers)).batched(framework="pyg")[[0, 1]]
+    assert_same(found, batch_of(numbers))
+
+
+class Seven(Mesh):
+    """A graph with an attribute that is shifted by what counts nothing."""
+
+    def shift(self, data: Any) -> Any:
+        return 7
+
+
+def shortened(graph: Any) -> Any:
+    assert "thing" in graph
+    graph.edge_index, graph.edge_attr = graph.edge_index[:, 1:], graph.edge_attr[1:]
+    return graph
+
+
+def test_transforms_get_what_is_left_out(tmp_path: Path) -> None:
+    graphs = with_thing(Seven, [torch.tensor([1]), torch.tensor([1])])
+    limits, levels = tp.Limits(nodes=20, edges=20, graphs=3), {"thing": None}
+    batch = tp.PaddedCollate(limits, graphs[0], levels=levels, transform=shortened)(graphs).pyg
+    store = tp.GraphStore.write(tmp_path / "store", graphs, levels=levels, pre_transform=shortened)
+    settings: Any = {"limits": limits, "levels": levels, "pre_transform": shortened, "workers": 1}
+    shards = tp.preprocess_shards({"a": graphs}, tmp_path / "shards", **settings).store
+    for found in (batch, store.batch([0, 1], limits).pyg, shards.batch([0, 1], limits).pyg):
+        assert_same(found[1], shortened(graphs[1].clone()), {"thing"})
+
+
+def test_a_graph_that_shifts_in_another_way_is_refused(tmp_path: Path) -> None:
+    one = [torch.tensor([1]), torch.tensor([1])]
+    by_nodes, by_edges = (with_thing(shifted_by(s), one) for s in (lambda d: d.num_nodes, lambda d: d.num_edges))
+    collate = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), by_nodes[0])
+    with refused(SchemaError, "'thing' of item 1", "shifted by [2]", "it counts 6"):
+        collate([by_nodes[0], by_edges[1]])
+    with refused(SchemaError, "'thing' of item 0", "shifted by [4]", "it counts 3"):
+        collate([by_edges[0], by_nodes[1]])
+    unshifted = tp.PaddedCollate(tp.Limits(nodes=20, edges=20, graphs=3), with_thing(Data, one)[0])
+    with refused(SchemaError, "item 0 shifts the attribute 'thing' by 3", "give graphs of one class"):
+        unshifted(by_nodes[:1])
+
+
+@pytest.mark.parametrize("gather", [list, InMemory], ids=["list", "in memory"])
+def test_rows_that_differ_in_number_are_a_component_where_levels_say_so(
+    gather: Any, gen: torch.Generator, tmp_path: Path
+) -> None:
+    graphs = [molecule(n, 3, n) for n in (3, 5, 4)]
+    for graph, faces in zip(graphs, (4, 2, 6), strict=True):
+        graph.face = torch.randint(0, graph.num_nodes, (3, faces), generator=gen)
+        graph.weight = torch.rand(faces, generator=gen)
+    with refused(SchemaError, "'face' has 4 rows in item 0 and 2 in item 1", 'levels={"face": "face"}'):
+        tp.GraphStore.write(tmp_path / "store", gather(graphs))
+    levels = {"face": "face", "weight": "face"}
+    store = tp.GraphStore.write(tmp_path / "store", gather(graphs), levels=levels)
+    assert store.sizes.components == ("nodes:_N", "nodes:face", "edges:_N:edge_index:_N")
+    assert tp.sizes_of(graphs, levels=levels).array[:, 1].tolist() == [4, 2, 6]
+    found = store.batched(framework="pyg")[ORDER]
+    assert_same(found, batch_of([graphs[i] for i in ORDER], follow_batch=["face"]))
+    limits = tp.Limits(nodes={"_N": 15, "face": 14}, edges={"edge_index": 10}, graphs=4)
+    (padded,) = tp.packed_loader(graphs, limits=limits, levels=levels, shuffle=False)
+    assert padded.pyg.face.shape == (3, 15)
+    assert (padded.pyg.face[:, ~padded.pyg.face_mask] == 12).all()  # the first padding node
+    for one, i in zip(padded.pyg.to_data_list(), padded.graph_ids.tolist(), strict=False):
+        assert_same(one, graphs[i])
+
+
+def test_levels_make_other_things_of_edges_to_predict(gen: torch.Generator, tmp_path: Path) -> None:
+    graphs = [molecule(n, e, n) for n, e in ((3, 4), (6, 2))]
+    for graph in graphs:
+        graph.edge_label_index = ends(gen, graph.num_nodes, graph.num_nodes, 2)
+    limits = tp.Limits(nodes=20, edges=20, graphs=3)
+    with refused(LimitsError, "edges:_N:edge_label_index:_N"):
+        tp.PackBatchSampler(graphs, limits)
+    for level, left in (("graph", False), (None, True)):
+        store = tp.GraphStore.write(tmp_path / str(level), graphs, levels={"edge_label_index": level})
+        assert (
+            store.sizes.components
+            == tp.sizes_of(graphs, levels={"edge_label_index": level}).components
+            == ("nodes", "edges")
+        )
+        found, expected = store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1])
+        assert_same(found, expected, {"edge_label_index"} if left else set())
+        (padded,) = tp.packed_loader(graphs, limits=limits, levels={"edge_label_index": level}, shuffle=False)
+        for one, i in zip(padded.pyg.to_data_list(), padded.graph_ids.tolist(), strict=False):
+            assert_same(one, graphs[i], {"edge_label_index"} if left else set())
+
+
+def test_links_that_pyg_splits_off_are_edges_of_their_own(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    split = RandomLinkSplit(num_val=0.2, num_test=0.2, add_negative_train_samples=False)
+    train, _, test = ([split(molecule(n, 3 * n, n))[part] for n in (5, 9, 6)] for part in range(3))
+    for number, graphs in enumerate((train, test)):
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+        assert list(store.schema.edge_features["_N", "edge_label_index", "_N"]) == ["edge_label"]
+        assert_same(store.batched(framework="pyg")[ORDER], batch_of([graphs[i] for i in ORDER]))
+        batch = store.batch(ORDER, room_for(store)).pyg
+        labels = torch.cat([graphs[i].edge_label for i in ORDER])
+        assert torch.equal(batch.edge_label[batch.edge_label_index_mask], labels)
+
+
+def test_one_type_of_nodes_and_of_edges_is_read_whatever_they_are_called(gen: torch.Generator, tmp_path: Path) -> None:
+    for number, name in enumerate(("edge_index", "links")):
+        graphs = []
+        for n in (3, 5):
+            data: Any = HeteroData() if name == "edge_index" else Linked()
+            if name == "edge_index":
+                data["a"].x, data["a", "to", "a"].edge_index = torch.rand(n, 1, generator=gen), ends(gen, n, n, 4)
+            else:
+                data.x, data.links = torch.rand(n, 1, generator=gen), ends(gen, n, n, 4)
+            graphs.append(data)
+        store = tp.GraphStore.write(tmp_path / str(number), graphs)
+        assert tp.sizes_of(graphs).array.tolist() == store.sizes.array.tolist() == [[3, 4], [5, 4]]
+        assert_same(store.batched(framework="pyg")[[1, 0]], batch_of(graphs[::-1]))

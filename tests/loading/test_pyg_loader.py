@@ -1,0 +1,154 @@
+"""`tp.pyg.DataLoader` gives what PyG's loader gives for the same graphs: batches, order and random numbers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, RandomSampler, Subset
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.storage.pyg import PygBatched
+from tests.support.messages import refused
+from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
+
+from torch_geometric.loader import DataLoader  # isort: skip
+
+# A machine with one core makes torch remark on two workers.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
+GRAPHS = [molecule(2 + i % 5, 1 + i % 7, i) for i in range(30)]
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(7)
+
+
+CONFIGURATIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "defaults": dict,
+    "batch_size": lambda: {"batch_size": 7},
+    "whole batches only": lambda: {"batch_size": 7, "drop_last": True},
+    "shuffled": lambda: {"batch_size": 7, "shuffle": True},
+    "generator": lambda: {"batch_size": 7, "shuffle": True, "generator": generator()},
+    "sampler": lambda: {"batch_size": 7, "sampler": RandomSampler(GRAPHS, num_samples=40, replacement=True)},
+    "batch_sampler": lambda: {"batch_sampler": BatchSampler(RandomSampler(GRAPHS, generator=generator()), 7, True)},
+    "list as a batch_sampler": lambda: {"batch_sampler": [[3, 1], [29], [4, 4, 0]]},
+    "follow_batch": lambda: {"batch_size": 7, "follow_batch": ["x", "y", "edge_attr", "edge_index", "absent"]},
+    "exclude_keys": lambda: {"batch_size": 7, "exclude_keys": ["x", "y", "absent"]},
+    "both": lambda: {"batch_size": 7, "follow_batch": ["x", "y"], "exclude_keys": ["y", "edge_index"]},
+    "collate_fn is left out": lambda: {"batch_size": 7, "collate_fn": list},
+    "workers": lambda: {"batch_size": 7, "num_workers": 2, "shuffle": True, "follow_batch": ["y"]},
+    "persistent workers": lambda: {"batch_size": 7, "num_workers": 2, "persistent_workers": True},
+}
+
+
+def epochs_of(loader: Any) -> tuple[list[Any], torch.Tensor]:
+    """Batches of two epochs, and the state of torch's random numbers after them."""
+    torch.manual_seed(3)
+    return [*loader, *loader], torch.get_rng_state()
+
+
+def assert_same_loader(ours: Any, theirs: Any) -> None:
+    assert len(ours) == len(theirs)
+    for name in ("batch_size", "drop_last", "num_workers", "follow_batch", "exclude_keys"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    (found, state), (expected, other) = epochs_of(ours), epochs_of(theirs)
+    assert len(found) == len(expected)
+    for one, right in zip(found, expected, strict=True):
+        assert_same(one, right)
+        assert one.num_graphs == right.num_graphs
+    assert torch.equal(state, other)
+
+
+def test_arguments_have_the_order_and_defaults_of_the_original() -> None:
+    found, expected = (inspect.signature(kind).parameters for kind in (tp.pyg.DataLoader, DataLoader))
+    assert [(p.name, p.default, p.kind) for p in found.values()] == [
+        (p.name, p.default, p.kind) for p in expected.values()
+    ]
+
+
+@pytest.mark.parametrize("kind", ["list", "store"])
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_epochs_are_those_of_the_loader_of_pyg(name: str, kind: str) -> None:
+    of, dataset = CONFIGURATIONS[name], stored(GRAPHS) if kind == "store" else GRAPHS
+    assert_same_loader(tp.pyg.DataLoader(dataset, **of()), DataLoader(GRAPHS, **of()))
+
+
+def test_every_view_of_a_store_is_batched_as_the_list() -> None:
+    store, ids = stored(GRAPHS), [7, 3, 3, 29, 0, 11]
+    chosen = [GRAPHS[i] for i in ids]
+    for dataset, graphs in (
+        (store.subset(ids), chosen), (Subset(store, ids), chosen), (store.batched(framework="pyg"), GRAPHS),
+        (store.as_pyg_dataset(), GRAPHS), (InMemory(GRAPHS), GRAPHS), ([], []), (Subset(store, []), []),
+    ):  # fmt: skip
+        assert_same_loader(tp.pyg.DataLoader(dataset, 4, False, ["x"]), DataLoader(graphs, 4, False, ["x"]))
+
+
+def test_stores_are_fetched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests above would pass graph by graph, too."""
+    store = stored(GRAPHS)
+    asked: list[Any] = []
+    fetch = PygBatched.__getitem__
+    monkeypatch.setattr(PygBatched, "__getitem__", lambda view, ids: asked.append(ids) or fetch(view, ids))
+    for dataset in (store, store.subset(range(20)), Subset(store, range(20)), store.batched(framework="pyg")):
+        next(iter(tp.pyg.DataLoader(dataset, batch_size=16, follow_batch=["y"])))
+    assert asked == [list(range(16))] * 4
+
+
+@few
+@given(LISTS, st.data())
+def test_vectors_of_any_attribute_and_batches_without_it_are_those_of_pyg(
+    graphs: list[Any], data: st.DataObject
+) -> None:
+    names = sorted({key for store in graphs[0].stores for key in store} | {"num_nodes"})
+    follow, exclude = (data.draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) for _ in range(2))
+    settings: Any = {"batch_size": 2, "follow_batch": follow, "exclude_keys": exclude}
+    assert_same_loader(tp.pyg.DataLoader(stored(graphs), **settings), DataLoader(graphs, **settings))
+
+
+def test_labels_of_several_rows_or_a_new_axis_are_counted_as_pyg_counts_them() -> None:
+    rows = [molecule(n, 3, n) for n in (2, 4, 3, 5)]
+    for graph in rows:
+        graph.targets = torch.rand(2, 3)
+    # PyG's own batch of these needs its class.
+    new = [NewAxis(edge_index=torch.tensor([[0], [1]]), foo=torch.rand(16), num_nodes=n) for n in (3, 2, 4)]
+    for graphs, name in ((rows, "targets"), (new, "foo")):
+        settings: Any = {"batch_size": 3, "follow_batch": [name]}
+        assert_same_loader(tp.pyg.DataLoader(stored(graphs), **settings), DataLoader(graphs, **settings))
+
+
+def test_pairs_have_the_batch_vectors_that_follow_batch_adds() -> None:
+    graphs = pairs_of(generator())
+    (found,) = tp.pyg.DataLoader(stored(graphs), batch_size=3, exclude_keys=["y"])
+    (expected,) = DataLoader(graphs, batch_size=3, follow_batch=["x_s", "x_t"], exclude_keys=["y"])
+    assert_same(found, expected, {"batch", "ptr"})
+
+
+def test_batches_of_packs_and_single_graphs_come_too() -> None:
+    store = stored(GRAPHS)
+    sampler = tp.PackBatchSampler(store, tp.Limits(nodes=20, edges=26), content="fixed")
+    batches = list(tp.pyg.DataLoader(store, batch_size=None, sampler=sampler))
+    assert sum(batch.num_graphs for batch in batches) == 30
+    assert all(batch.num_nodes <= 20 and batch.num_edges <= 26 for batch in batches)
+    for found, expected in zip(tp.pyg.DataLoader(store, batch_size=None), GRAPHS, strict=True):
+        assert_same(found, expected)
+
+
+def test_packed_loaders_without_padding_give_batches_of_pyg() -> None:
+    loader = tp.packed_loader(stored(GRAPHS), limits=tp.Limits(nodes=20, edges=26), padded=False, shuffle=False)
+    for found, ids in zip(loader, loader.sampler, strict=True):
+        assert_same(found, batch_of([GRAPHS[i] for i in ids]))
+
+
+def test_other_loaders_and_views_are_refused() -> None:
+    store = stored(GRAPHS)
+    with refused(InputError, "single graphs", "tp.pyg.DataLoader(store, batch_size=64, shuffle=True)"):
+        next(iter(DataLoader(store.batched(framework="pyg"), batch_size=4)))
+    with refused(InputError, "tp.GraphDataLoader(store"):
+        next(iter(tp.pyg.DataLoader(store.batched(), batch_size=4)))

@@ -1,0 +1,204 @@
+"""`masked_loss` and its gradients are those of a loop over the labels that are there."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.nn import masked_loss
+from tests.support.messages import refused
+from tests.support.pyg import stored
+from tests.support.tensors import generator
+
+from torch_geometric.data import Data  # isort: skip
+
+NAN = math.nan
+# Losses by element; of each, one for a single label.
+ELEMENTWISE: dict[str, Any] = {
+    "mse": nn.MSELoss(reduction="none"),
+    "l1": functools.partial(functional.l1_loss, reduction="none"),
+    "huber": functools.partial(functional.huber_loss, reduction="none", delta=0.5),
+    "bce with logits": nn.BCEWithLogitsLoss(reduction="none"),
+    "poisson": nn.PoissonNLLLoss(reduction="none"),
+    # Its derivative at 0 is infinite.
+    "root": lambda outputs, labels: (outputs - labels).abs().sqrt(),
+}
+CROSS_ENTROPY = nn.CrossEntropyLoss(reduction="none")
+
+
+def reference(
+    loss_fn: Callable[[Tensor, Tensor], Tensor],
+    outputs: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    count: float | None,
+    is_missing: Callable[[float], bool],
+) -> Tensor:
+    """The mean over the labels that are there, one by one."""
+    has_classes = outputs.shape != labels.shape
+    total, number = outputs.new_zeros(()), 0
+    for index in torch.cartesian_prod(*(torch.arange(n) for n in labels.shape)).reshape(-1, labels.ndim).tolist():
+        label = labels[tuple(index)]
+        if not mask[tuple(index[: mask.ndim])] or is_missing(label.item()):
+            continue
+        output = outputs[(index[0], slice(None), *index[1:])] if has_classes else outputs[tuple(index)]
+        total, number = total + loss_fn(output[None], label[None]).sum(), number + 1
+    return total / (max(number, 1) if count is None else count)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Any, Tensor, Tensor, Tensor, float | None]:
+    """A loss, outputs, labels, a mask and a count; some labels are missing, and padding holds anything."""
+    gen = generator(draw(st.integers(0, 2**31)))
+    shape = draw(st.sampled_from([(), (1,), (3,), (2, 2)]))
+    graphs = draw(st.integers(0, 5))
+    rows = (graphs, *shape)
+    mask = torch.rand(rows[: draw(st.integers(1, len(rows)))], generator=gen) < 0.7
+    name = draw(st.sampled_from([*ELEMENTWISE, "cross entropy"]))
+    if name == "cross entropy":
+        outputs = torch.randn(graphs, 4, *shape, generator=gen, dtype=torch.float64)
+        labels = torch.randint(0, 4, rows, generator=gen)
+        # Torch refuses or crashes on classes that are not there.
+        labels[torch.rand(rows, generator=gen) < 0.3] = -1
+        padding = ~mask.reshape(mask.shape + (1,) * (len(rows) - mask.ndim)).expand(rows)
+        labels, padding = labels.masked_fill(padding, 99), padding.unsqueeze(1)
+    else:
+        outputs = torch.randn(rows, generator=gen, dtype=torch.float64)
+        labels = torch.rand(rows, generator=gen, dtype=torch.float64)
+        labels[torch.rand(rows, generator=gen) < 0.3] = NAN
+        padding = ~mask.reshape(mask.shape + (1,) * (len(rows) - mask.ndim)).expand(rows)
+        labels = torch.where(padding, draw(st.sampled_from([NAN, math.inf, 7.0])), labels)
+    outputs = torch.where(padding, draw(st.sampled_from([0.0, NAN, math.inf, -math.inf])), outputs)
+    loss_fn = CROSS_ENTROPY if name == "cross entropy" else ELEMENTWISE[name]
+    return loss_fn, outputs, labels, mask, draw(st.none() | st.floats(0.5, 20))
+
+
+@given(cases())
+def test_the_loss_and_its_gradients_are_those_of_the_labels_that_are_there(case: Any) -> None:
+    loss_fn, outputs, labels, mask, count = case
+    missing = NAN if labels.is_floating_point() else -1
+    is_missing = math.isnan if labels.is_floating_point() else lambda value: value == -1
+    one, other = (outputs.clone().requires_grad_() for _ in range(2))
+    found = masked_loss(loss_fn, one, labels, mask, count=count, missing=missing)
+    expected = reference(loss_fn, other, labels, mask, count, is_missing)
+    torch.testing.assert_close(found, expected)
+    found.backward()
+    assert one.grad is not None
+    if expected.requires_grad:
+        expected.backward()
+    gradient = torch.zeros_like(one) if other.grad is None else other.grad
+    torch.testing.assert_close(one.grad, gradient)
+
+
+@pytest.mark.parametrize("missing", [NAN, -1.0, None])
+def test_what_counts_as_missing(missing: float | None) -> None:
+    labels = torch.tensor([1.0, -1.0, NAN, 2.0]).nan_to_num(5.0) if missing is None else torch.tensor([1.0, -1.0, 0, 2])
+    labels = torch.where(labels == -1, NAN, labels) if missing is NAN else labels
+    there = labels if missing is None else labels[[0, 2, 3]]
+    found = masked_loss(ELEMENTWISE["mse"], torch.zeros(4), labels, torch.ones(4, dtype=torch.bool), missing=missing)
+    assert found == there.square().mean()
+
+
+def test_probabilities_of_classes_are_one_label() -> None:
+    outputs, labels = torch.randn(2, 3, 4, generator=generator(0)).unbind()
+    labels = labels.softmax(1)
+    labels[1, 2] = NAN
+    found = masked_loss(CROSS_ENTROPY, outputs, labels, torch.tensor([True, True, False]))
+    assert found == CROSS_ENTROPY(outputs, labels)[0]
+
+
+def test_any_form_of_the_batch() -> None:
+    graphs = [Data(x=torch.ones(n, 1), edge_index=torch.zeros(2, n).long(), y=torch.tensor([[n, NAN]])) for n in (2, 3)]
+    batch = stored(graphs).padded(tp.Limits(nodes=9, edges=9, graphs=4))[[0, 1]]
+    labels = batch.pyg.y
+    assert labels.shape == (5, 2)
+    outputs = torch.ones(labels.shape)
+    for each in (batch, batch.tensors, batch.pyg, batch.graph_mask):
+        assert masked_loss(ELEMENTWISE["mse"], outputs, labels, each) == (1 + 4) / 2
+        # The count is one of labels.
+        assert masked_loss(ELEMENTWISE["mse"], outputs, labels, each, count=torch.tensor(4.0)) == (1 + 4) / 4
+
+
+def test_compiled_code_is_one_graph_for_all_labels() -> None:
+    loss_fn, graphs = ELEMENTWISE["bce with logits"], 0
+
+    def counting(module: Any, example: Any) -> Any:
+        nonlocal graphs
+        graphs += 1
+        return module.forward
+
+    def loss_of(outputs: Tensor, labels: Tensor, mask: Tensor, count: Tensor) -> Tensor:
+        return masked_loss(loss_fn, outputs, labels, mask, count=count)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(loss_of, backend=counting, fullgraph=True, dynamic=False)
+    for seed in range(4):
+        gen = generator(seed)
+        labels = torch.rand(5, 2, generator=gen)
+        labels[torch.rand(5, 2, generator=gen) < 0.2 * seed] = NAN
+        mask, count = torch.arange(5) < seed, torch.tensor(1.0 + seed)
+        one, other = (torch.randn(5, 2, generator=generator(seed)).requires_grad_() for _ in range(2))
+        found, expected = compiled(one, labels, mask, count), loss_of(other, labels, mask, count)
+        torch.testing.assert_close(found, expected)
+        for loss in (found, expected):
+            loss.backward()
+        torch.testing.assert_close(one.grad, other.grad)
+    assert graphs == 1
+    torch._dynamo.reset()
+
+
+def test_a_loss_that_is_reduced_is_refused() -> None:
+    mask = torch.ones(3, dtype=torch.bool)
+    for loss_fn in (nn.MSELoss(), functional.l1_loss, nn.KLDivLoss(reduction="batchmean")):
+        with refused(SchemaError, 'reduction="none"'):
+            masked_loss(loss_fn, torch.zeros(3), torch.zeros(3), mask)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels"),
+    [
+        (torch.zeros(3, 1), torch.zeros(3)),
+        (torch.zeros(3), torch.zeros(3, 1)),
+        (torch.zeros(1, 1), torch.zeros(1)),
+        (torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64)),
+        (torch.zeros(1, 1), torch.zeros(1, dtype=torch.int64)),
+        (torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)),
+    ],
+)
+def test_shapes_that_torch_would_broadcast_are_refused(outputs: Tensor, labels: Tensor) -> None:
+    mask = torch.ones(len(labels), dtype=torch.bool)
+    with refused(SchemaError, str(tuple(outputs.shape)), str(tuple(labels.shape))):
+        masked_loss(lambda out, real: (out - real).square(), outputs, labels, mask)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"outputs": [1.0]}, ("the outputs must be a tensor", "list")),
+        ({"labels": None}, ("the labels must be a tensor", "NoneType")),
+        ({"batch_or_mask": "x"}, ("masked_loss() takes", "str")),
+        ({"batch_or_mask": torch.ones(3)}, ("the mask must be bool", "float32")),
+        ({"batch_or_mask": torch.ones(2, dtype=torch.bool)}, ("leading part of the shape (3,)", "(2,)")),
+        ({"missing": "none"}, ("missing must be", "'none'")),
+        ({"count": -1.0}, ("count", "-1.0")),
+        ({"loss_fn": lambda out, labels: None}, ('reduction="none"',)),
+    ],
+)
+def test_other_arguments_are_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    arguments: dict[str, Any] = {
+        "loss_fn": ELEMENTWISE["mse"], "outputs": torch.zeros(3), "labels": torch.zeros(3),
+        "batch_or_mask": torch.ones(3, dtype=torch.bool),
+    }  # fmt: skip
+    with refused(SchemaError, *parts):
+        masked_loss(**(arguments | changes))

@@ -1,0 +1,169 @@
+"""Each thread has masks of its own: threads that train at the same time get what they would get one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SchemaError
+from tests.batches.test_compiled_batches import GRAPHS, homogeneous
+from tests.support.threads import Run, at_the_same_time
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def batches(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
+    """Batches of two threads: of one shape, with other graphs and other numbers of graphs in every step."""
+    store = tp.GraphStore.write(tmp_path_factory.mktemp("threads") / "store", homogeneous())
+    view = store.padded(tp.Limits.from_components(store.sizes.totals(), graphs=GRAPHS))
+    return [
+        [view[list(range(step + 1))] for step in range(STEPS)],
+        [view[list(range(9, 19 - step))] for step in range(STEPS)],
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+class Counting:
+    """A backend that runs the traced graph, and counts them."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, module: Any, example: Any) -> Any:
+        self.graphs += 1
+        return module.forward
+
+
+def compiled(function: Any) -> tuple[Any, Counting]:
+    backend = Counting()
+    return torch.compile(function, backend=backend, fullgraph=True, dynamic=False), backend
+
+
+def norm(tracked: bool = True) -> nn.Module:
+    return tp.nn.convert(nn.Sequential(nn.BatchNorm1d(3, track_running_stats=tracked)), verbose=False)
+
+
+def assert_threads_agree(make: Callable[[], Run], arguments: list[Any]) -> None:
+    """Threads give what calls one after the other give; `make` gives fresh models each time."""
+    run = make()
+    alone = [run(number, argument, threading.Barrier(1)) for number, argument in enumerate(arguments)]
+    torch.testing.assert_close(at_the_same_time(make(), arguments), alone)
+
+
+def x_of(batch: Any) -> Tensor:
+    x: Tensor = batch.node_features["x"].clone().requires_grad_()
+    return x
+
+
+def scoped(model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
+    """A function of a batch, or its tensors, with the scope inside."""
+
+    def function(t: Any, x: Tensor) -> Tensor:
+        with tp.nn.masked(t):
+            out: Tensor = model(x)
+        return out
+
+    return function
+
+
+def loss_of(out: Tensor) -> Tensor:
+    return (out.square() * torch.arange(1.0, 4.0)).sum()
+
+
+@pytest.mark.parametrize("way", ["eager", "compiled"])
+def test_scopes_inside_of_a_function(way: str, batches: list[list[Any]]) -> None:
+    """Outputs, gradients and statistics of a model for each thread."""
+
+    def make() -> Run:
+        models = [norm(), norm()]
+        calls = [scoped(model) if way == "eager" else compiled(scoped(model))[0] for model in models]
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            inputs, outputs = [x_of(batch) for batch in steps], []
+            for batch, x in zip(steps, inputs, strict=True):
+                barrier.wait()
+                outputs.append(calls[number](batch.tensors, x))
+            for out in outputs:
+                loss_of(out).backward()
+            return outputs, [x.grad for x in inputs], list(models[number].state_dict().values())
+
+        return run
+
+    assert_threads_agree(make, batches)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside", "around"])
+def test_threads_share_one_compiled_function(inside: bool, batches: list[list[Any]]) -> None:
+    """It is compiled once for all batches of both."""
+    counts = []
+
+    def make() -> Run:
+        # Statistics of a shared norm depend on who comes first.
+        model = norm(tracked=False)
+        step, count = compiled(scoped(model) if inside else model)
+        counts.append(count)
+        # Of threads whose first calls meet, torch compiles for each.
+        first = batches[0][0]
+        with contextlib.nullcontext() if inside else tp.nn.masked(first):
+            step(*([first.tensors] if inside else []), first.node_features["x"])
+
+        def run(number: int, steps: Any, barrier: threading.Barrier) -> Any:
+            outputs = []
+            for batch in steps:
+                x = x_of(batch).detach()
+                with contextlib.nullcontext() if inside else tp.nn.masked(batch):
+                    barrier.wait()
+                    outputs.append(step(*([batch.tensors] if inside else []), x))
+                    barrier.wait()
+            return outputs
+
+        return run
+
+    assert_threads_agree(make, batches)
+    assert [count.graphs for count in counts] == [1, 1]
+
+
+def test_a_thread_does_not_see_the_scope_of_another(batches: list[list[Any]]) -> None:
+    def run(number: int, batch: Any, barrier: threading.Barrier) -> None:
+        with pytest.raises(SchemaError, match="has no mask"):
+            norm()(x_of(batch))
+
+    with tp.nn.masked(batches[0][0]):
+        at_the_same_time(run, [batches[0][0]])
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_run_again_in_the_backward_pass(reentrant: bool, batches: list[list[Any]]) -> None:
+    """With the scope inside the checkpointed function, in any thread; around it, in this one, as on the CPU."""
+    batch, model = batches[0][2], norm(tracked=False)
+    x, again = x_of(batch), x_of(batch)
+    loss_of(scoped(model)(batch, x)).backward()
+    # Another thread runs the layers again.
+    loss = loss_of(checkpoint(scoped(model), batch, again, use_reentrant=reentrant))
+    at_the_same_time(lambda *_: loss.backward(), [None])
+    torch.testing.assert_close(again.grad, x.grad)
+
+    again = x_of(batch)
+    with tp.nn.masked(batch):
+        loss_of(checkpoint(model, again, use_reentrant=reentrant)).backward()
+    torch.testing.assert_close(again.grad, x.grad)
+
+    with tp.nn.masked(batch):
+        loss = loss_of(checkpoint(model, x_of(batch), use_reentrant=reentrant))
+        with pytest.raises(SchemaError, match="has no mask"):
+            at_the_same_time(lambda *_: loss.backward(), [None])

@@ -1,0 +1,123 @@
+"""Every Python example in the README and in docs/ runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.storage import format as store_format
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run_blocks(page: Path) -> dict[str, Any]:
+    """Run the blocks of a page one after another, as a reader would; return what they define.
+
+    Those of JAX are left out where it is absent; without DGL, `tests/batches/test_jraph.py` runs them.
+    """
+    namespace: dict[str, Any] = {}
+    for block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if "import jax" in block and find_spec("jax") is None:
+            continue
+        exec(compile(block, str(page), "exec"), namespace)
+    return namespace
+
+
+def of_smiles(text: str) -> dict[str, Any]:
+    """A chain of the atoms in a text, in the form of OGB's `smiles2graph`, which needs RDKit."""
+    number = sum(map(str.isalpha, text))
+    one_way = np.stack([np.arange(number - 1), np.arange(1, number)])
+    ends = np.concatenate([one_way, one_way[::-1]], axis=1)
+    of_edges, of_nodes = np.zeros((ends.shape[1], 3), np.int64), np.zeros((number, 9), np.int64)
+    return {"edge_index": ends, "edge_feat": of_edges, "node_feat": of_nodes, "num_nodes": number}
+
+
+# torchdata 0.11 calls what torch 2.13 deprecates.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
+)
+def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if page.name == "pyg.md":
+        # Skips where PyG is absent.
+        import tests.support.pyg  # noqa: F401
+    if find_spec("rdkit") is None:
+        monkeypatch.setattr("ogb.utils.smiles2graph", of_smiles, raising=False)
+    assert "tp" in run_blocks(page)
+
+
+def test_the_readme_says_the_true_shape() -> None:
+    names = run_blocks(ROOT / "README.md")
+    loader = names["loader"]
+    loader.set_epoch(2)
+    shapes = {(len(b.node_mask), len(b.edge_mask), len(b.graph_mask)) for b in loader}
+    packs, limits = loader.packs_per_batch, loader.limits
+    assert shapes == {(packs * limits.nodes + 1, packs * limits.edges, packs * limits.graphs + 1)}
+    assert abs(loader.graphs_per_batch / 8 - 1) < 0.13, "35 graphs make four or five batches"
+    assert names["layer"].weight.grad.isfinite().all()
+
+
+def test_no_placeholder_is_left() -> None:
+    for page in PAGES:
+        assert not re.search(r"^[A-Z]{4,}$", page.read_text(encoding="utf-8"), re.MULTILINE), page.name
+
+
+def test_local_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def keys_in(section: str) -> set[str]:
+    """Names in the first column of the tables of a section."""
+    return set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
+
+
+def test_the_format_page_names_every_key(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    sections = dict(part.split("\n", 1) for part in page.split("\n## ")[1:])
+    histogram, plan = (tmp_path / f"{name}.json" for name in ("histogram", "plan"))
+    tp.SizeHistogram.from_counts({(1, 2): 3}).save(histogram)
+    tp.pack(tp.SizeHistogram.load(histogram), tp.Limits(5, 6)).save(plan)
+    for title, file in zip(("Histogram, `.json`", "Plan, `.json`"), (histogram, plan), strict=True):
+        assert keys_in(sections[title]) == set(json.loads(file.read_text()))
+    of_one = set(json.loads(plan.read_text()))
+    tp.pack([[1, 1], [9, 9]], [tp.Limits(2, 2), tp.Limits(9, 9)]).save(plan)
+    assert set(json.loads(plan.read_text())) == of_one | {"buckets"}
+
+
+def test_the_format_page_tells_all_of_a_store(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    section = page.partition("## Store")[2].partition("\n## ")[0]
+    of_file, of_array, of_content = re.split(r"^Each array|^\| content", section, flags=re.MULTILINE)
+    tp.GraphStore.write(tmp_path / "store", [dgl.graph(([0], [1]))])
+    metadata = json.loads((tmp_path / "store" / "metadata.json").read_text())
+    assert keys_in(of_file) == set(metadata)
+    assert keys_in(of_array) == set(metadata["arrays"][0])
+    assert keys_in(of_content) == set(store_format.CONTENTS)
+    assert set(store_format.DTYPES) <= set(re.findall(r"\w+", of_content))
+
+
+def test_the_format_page_tells_all_of_shards(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
+    of_manifest, of_shard, of_source = re.split(
+        r"^The object|^`source", page.partition("## Shards")[2], flags=re.MULTILINE
+    )
+    graphs = [dgl.graph(([0], [1]))]
+    tp.preprocess_shards({"one": graphs}, tmp_path, limits=tp.Limits(9, 9), workers=1)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    (file,) = (tmp_path / "one").glob("data-*/source.json")
+    assert keys_in(of_manifest) == set(manifest)
+    assert keys_in(of_shard) == set(manifest["shards"][0])
+    assert keys_in(of_source) == set(json.loads(file.read_text()))
+    assert manifest["shards"][0]["store"] == json.loads((tmp_path / "one" / "metadata.json").read_text())["checksum"]

@@ -1,0 +1,65 @@
+"""The hierarchy of exceptions, and how an optional package is asked for."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from dgl_tuplepack import _optional, errors
+from tests.support.messages import refused
+
+EVERY = [e for _, e in inspect.getmembers(errors, inspect.isclass) if e.__module__ == errors.__name__]
+
+
+def test_every_exception_has_the_same_base() -> None:
+    assert len(EVERY) >= 10
+    assert all(issubclass(error, errors.TuplepackError) for error in EVERY)
+
+
+@pytest.mark.parametrize("error", [e for e in EVERY if e.__name__.endswith("Error") and e is not errors.TuplepackError])
+def test_bad_input_is_a_value_error_and_an_absent_package_an_import_error(error: type[Exception]) -> None:
+    expected = ImportError if error is errors.MissingDependencyError else ValueError
+    assert issubclass(error, expected)
+
+
+def test_a_graph_that_is_too_large_is_a_matter_of_limits() -> None:
+    assert issubclass(errors.GraphTooLargeError, errors.LimitsError)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra"), [("torch", "torch"), ("dgl", "dgl"), ("ogb", "ogb"), ("matplotlib", "plots")]
+)
+def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, package: str, extra: str) -> None:
+    def absent(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(_optional.importlib, "import_module", absent)
+    says = (f"{package} is not installed", f"dgl_tuplepack[{extra}]", _optional.KNOWN_GOOD, "constraints.txt")
+    with refused(errors.MissingDependencyError, *says):
+        _optional.load(package)
+
+
+@pytest.mark.parametrize(
+    "reason", [OSError("libcusparse.so.11 not found"), RuntimeError("no graphbolt"), ImportError("x")]
+)
+def test_a_package_that_does_not_load_is_not_called_absent(monkeypatch: pytest.MonkeyPatch, reason: Exception) -> None:
+    def broken(name: str) -> None:
+        raise reason
+
+    monkeypatch.setattr(_optional.importlib, "import_module", broken)
+    with refused(errors.MissingDependencyError, "dgl is installed but cannot be loaded", str(reason)):
+        _optional.load("dgl.dataloading")
+
+
+def test_a_missing_part_of_a_present_package_is_not_called_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def partly(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'torchdata'", name="torchdata")
+
+    monkeypatch.setattr(_optional.importlib, "import_module", partly)
+    with refused(errors.MissingDependencyError, "cannot be loaded", "torchdata"):
+        _optional.load("dgl")
+
+
+def test_a_present_package_is_handed_over() -> None:
+    assert _optional.load("matplotlib").__name__ == "matplotlib"

@@ -1,0 +1,359 @@
+"""One table of hostile values, for each kind of argument: a public function refuses them by an error of ours."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import InputError, LimitsError, SchemaError, TuplepackError
+from tests.support.messages import refused
+
+# By name, since some fail to show themselves.
+HOSTILE: dict[str, Any] = {
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "minus infinity": float("-inf"),
+    "huge": 10**400,
+    "beyond int64": 2**63,
+    "negative": -1,
+    "zero": 0,
+    "half": 0.5,
+    "whole float": 2.0,
+    "true": True,
+    "numpy true": np.True_,
+    "fraction": Fraction(1, 3),
+    "decimal": Decimal(2),
+    "decimal nan": Decimal("sNaN"),
+    "complex": 1j,
+    "text": "text",
+    "null character": "a\0b",
+    "surrogate": "\udcff",
+    "bytes": b"bytes",
+    "none": None,
+    "empty list": [],
+    "empty dict": {},
+    "set": {1, 2},
+    "list": [1, 2],
+    "ragged": [[1, 2], [3]],
+    "huge in a list": [[1, 10**400]],
+    "list of nan": [[float("nan"), 1.0]],
+    "dict of numbers": {5: 5},
+    "dict of lists": {"a": [1]},
+    "nested": [[[[1]]]],
+    "list of text": ["a", "b"],
+    "list of none": [None, None],
+    "iterator": range(3),
+    "object": object(),
+    "class": int,
+    "callable": lambda *_: None,
+    "path": Path("nowhere/at all"),
+    "0-d array": np.array(3),
+    "0-d bool array": np.array(True),
+    "0-d tensor": torch.tensor(3),
+    "0-d bool tensor": torch.tensor(True),
+    "big-endian": np.array([[1, 2], [3, 4]], ">i4"),
+    "object array": np.array([[1, None]], dtype=object),
+    "text array": np.array([["a", "b"]]),
+    "time array": np.array([["2020-01-01"]], "datetime64[D]"),
+    "structured": np.zeros(2, [("a", int), ("b", int)]),
+    "complex array": np.ones((1, 2), complex),
+    "strided": np.arange(12).reshape(3, 4)[::-1, ::2],
+    "no columns": np.empty((3, 0), int),
+    "three dimensions": np.ones((1, 1, 2), int),
+    "sparse": torch.eye(2, dtype=torch.int64).to_sparse(),
+    "meta": torch.ones((2, 2), dtype=torch.int64, device="meta"),
+    "requires grad": torch.ones((2, 2), requires_grad=True),
+    "bfloat16": torch.ones((2, 2), dtype=torch.bfloat16),
+    "dtype": torch.float32,
+    "graph": dgl.graph(([0], [0])),
+    "limits": tp.Limits(9, 9, graphs=4),
+    "sizes": tp.GraphSizes([[1, 2, 3]], ("a", "b", "c")),
+}  # fmt: skip
+
+SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]])
+HISTOGRAM = tp.SizeHistogram.from_sizes(SIZES).without_ids()
+LIMITS = tp.Limits(9, 9, graphs=4)
+GRAPHS = [dgl.graph(([0, 1], [1, 0])) for _ in range(3)]
+ITEMS = [(graph, 1.0) for graph in GRAPHS]
+COLLATE = tp.PaddedCollate(LIMITS, ITEMS[0])
+PLAN = tp.pack(HISTOGRAM, LIMITS)
+
+
+def under(key: Any, value: Any) -> dict[Any, Any]:
+    """A dict of one entry; what cannot be a key is no argument of ours."""
+    try:
+        return {key: value}
+    except TypeError as error:
+        raise InputError("no key") from error
+
+
+# Each call with valid arguments; every one of them is replaced in turn.
+CALLS: dict[str, tuple[Callable[..., object], dict[str, Any]]] = {
+    "sizes_of": (tp.sizes_of, {"source": GRAPHS}),
+    "sizes_of items": (lambda item: tp.sizes_of([item]), {"item": ITEMS[0]}),
+    "sizes_of columns": (lambda nodes, edges: tp.sizes_of((nodes, edges)), {"nodes": [1, 2], "edges": [0, 1]}),
+    "GraphSizes": (tp.GraphSizes, {"array": [[1, 2]], "components": ("nodes", "edges")}),
+    "GraphSizes.take": (SIZES.take, {"ids": [0, 1]}),
+    "SizeHistogram": (
+        tp.SizeHistogram,
+        {"sizes": [[1, 2], [3, 4]], "counts": [1, 2], "components": ("nodes", "edges")},
+    ),
+    "SizeHistogram.from_sizes": (tp.SizeHistogram.from_sizes, {"sizes": SIZES}),
+    "SizeHistogram.from_counts": (tp.SizeHistogram.from_counts, {"counts": {(1, 2): 3}, "components": ()}),
+    "SizeHistogram.from_counts values": (
+        lambda size, count: tp.SizeHistogram.from_counts(under(size, count)), {"size": (1, 2), "count": 3},
+    ),
+    "SizeHistogram.load": (tp.SizeHistogram.load, {"path": "nowhere"}),
+    "load_example": (tp.load_example, {"name": "ogbg-molhiv"}),
+    "Limits": (tp.Limits, {"nodes": 3, "edges": 4, "graphs": 5}),
+    "Limits of types": (
+        lambda node_type, nodes, edge_type, edges: tp.Limits(under(node_type, nodes), under(edge_type, edges)),
+        {"node_type": "user", "nodes": 3, "edge_type": ("user", "buys", "item"), "edges": 4},
+    ),
+    "Limits.from_components": (tp.Limits.from_components, {"maxima": {"nodes": 3}, "graphs": 5}),
+    "Limits.from_components names": (
+        lambda name, value: tp.Limits.from_components(under(name, value)), {"name": "nodes", "value": 3},
+    ),
+    "Limits.from_padded_shape": (tp.Limits.from_padded_shape, {"nodes": 4, "edges": 4, "graphs": 5}),
+    "Limits.fits": (LIMITS.fits, {"sizes": SIZES}),
+    "Limits.check": (LIMITS.check, {"sizes": SIZES}),
+    "Limits.aligned": (LIMITS.aligned, {"components": ("nodes", "edges")}),
+    "Limits.replace_graphs": (LIMITS.replace_graphs, {"graphs": 4}),
+    "pack": (
+        tp.pack,
+        {
+            "sizes": HISTOGRAM, "limits": LIMITS, "method": "auto", "heuristic": "product", "seed": 0,
+            "random_ties": False, "effort": 0.001, "time_limit": 1.0,
+        },
+    ),
+    "pack by best fit": (
+        tp.pack,
+        {"sizes": HISTOGRAM, "limits": LIMITS, "method": "best_fit", "heuristic": "product", "random_ties": False},
+    ),
+    "weights": (
+        lambda first, second: tp.pack(HISTOGRAM, LIMITS, "best_fit", heuristic=(first, second)),
+        {"first": 1, "second": 2.5},
+    ),
+    "PackPlan.load": (tp.PackPlan.load, {"path": "nowhere"}),
+    "lower_bound": (tp.lower_bound, {"histogram": HISTOGRAM, "limits": LIMITS}),
+    "search_limits": (
+        tp.search_limits,
+        {
+            "histogram": HISTOGRAM, "graphs_per_batch": 2, "packs_per_batch": 1, "graphs": 4, "multiple_of": 1,
+            "oversize": "error", "holding": HISTOGRAM, "shapes": None,
+        },
+    ),
+    "search_limits for a budget": (tp.search_limits, {"histogram": HISTOGRAM, "budget": 90, "cost": None}),
+    "search_limits for a target": (tp.search_limits, {"histogram": HISTOGRAM, "target": 0.5}),
+    "PackBatchSampler": (
+        tp.PackBatchSampler,
+        {
+            "sizes": SIZES, "limits": LIMITS, "plan": None, "content": "fixed", "packs_per_batch": 1, "shuffle": True,
+            "seed": 0, "num_replicas": 1, "rank": 0, "drop_last": False, "oversize": "error",
+        },
+    ),
+    "PackBatchSampler of a plan": (tp.PackBatchSampler, {"sizes": SIZES, "limits": LIMITS, "plan": PLAN}),
+    "packed_loader": (
+        tp.packed_loader,
+        {"source": GRAPHS, "graphs_per_batch": 2, "shuffle": True, "padded": True, "multiple_of": 1, "seed": 0},
+    ),
+    "packed_loader within limits": (
+        tp.packed_loader,
+        {"source": GRAPHS, "limits": LIMITS, "packs_per_batch": 1, "plan": None, "oversize": "error"},
+    ),
+    "packed_loaders": (
+        tp.packed_loaders,
+        {"source": GRAPHS, "graphs_per_batch": 1, "splits": {"train": [0]}, "shuffle": ("train",), "plans": {}},
+    ),
+    "PackBatchSampler.set_epoch": (tp.PackBatchSampler(SIZES, LIMITS).set_epoch, {"epoch": 1, "skip": 0}),
+    "PackedLoader.load_state_dict": (tp.packed_loader(GRAPHS, 2).load_state_dict, {"state": {}}),
+    "StreamPacker": (
+        lambda **settings: list(tp.StreamPacker(**settings)), {"source": GRAPHS, "limits": LIMITS, "lookahead": 4},
+    ),
+    "PaddedCollate": (
+        tp.PaddedCollate,
+        {
+            "limits": LIMITS, "example": ITEMS[0], "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0,
+            "cover_padding": False, "idtype": torch.int64, "sort_edges": False,
+        },
+    ),
+    "PaddedCollate()": (COLLATE, {"items": ITEMS}),
+    "PaddedCollate of items": (
+        lambda item, label: COLLATE([item, (GRAPHS[0], label)]), {"item": ITEMS[0], "label": 1.0},
+    ),
+    "PaddedCollate of an example": (
+        lambda label, graph_id: tp.PaddedCollate(LIMITS, (GRAPHS[0], label, graph_id)), {"label": 1.0, "graph_id": 0},
+    ),
+    "unpad": (tp.unpad, {"batch": COLLATE(ITEMS), "with_labels": False}),
+    "with_ids": (lambda index: tp.with_ids(ITEMS)[index], {"index": 0}),
+    "OgbFolder": (tp.OgbFolder, {"path": "nowhere"}),
+    "GraphStore": (tp.GraphStore, {"path": "nowhere"}),
+    "MultiStore": (tp.MultiStore, {"path": "nowhere"}),
+}  # fmt: skip
+
+# Kind of argument -> hostile values that may be right; all others must be refused. A "?" allows None as well.
+NUMBERS = {"0-d array", "0-d tensor"}
+ALLOWED: dict[str, set[str]] = {
+    "whole": NUMBERS,
+    "from 0": {"zero", "beyond int64", *NUMBERS},
+    "real": {"beyond int64", "zero", "half", "whole float", "fraction"},
+    "truth": {"true", "numpy true"},
+    "choice": set(),
+    "path": set(),
+    "limits": {"limits"},
+    "plan": set(),
+    "sizes": {"list", "big-endian", "strided", "sizes"},
+    "ids": {"empty list", "list", "iterator", "no columns"},
+    "names": {"empty list", "list of text"},
+    "type": {"text", "null character", "surrogate"},
+    "graphs": {"empty list", "empty dict", "graph"},
+    "heuristic": {"list"},
+    "counts": {"dict of numbers", "list"},
+    "splits": {"empty list", "empty dict", "dict of lists"},
+    # What only DGL, torch or the data can judge: refused by us, or right.
+    "any": set(HOSTILE),
+}
+KINDS = {
+    "source": "graphs", "splits": "splits?", "shuffle": "truth", "plans": "splits?", "sizes": "sizes", "array": "sizes",
+    "components": "names", "ids": "ids", "counts": "counts", "path": "path", "name": "choice", "limits": "limits",
+    "nodes": "whole", "edges": "whole?", "graphs": "whole?", "node_type": "type", "edge_type": "type",
+    "maxima": "choice", "value": "whole", "method": "choice?", "heuristic": "heuristic?", "seed": "from 0",
+    "random_ties": "truth", "effort": "real", "time_limit": "real?", "first": "real", "second": "real",
+    "histogram": "sizes", "multiple_of": "whole", "oversize": "choice", "holding": "sizes?",
+    "shapes": "whole?", "budget": "real?", "cost": "choice?", "target": "real?", "skip": "from 0",
+    "plan": "plan?", "content": "choice?", "packs_per_batch": "whole?", "num_replicas": "whole",
+    "rank": "from 0", "drop_last": "truth", "graphs_per_batch": "whole", "padded": "truth", "epoch": "from 0",
+    "delivered": "from 0?", "state": "choice", "lookahead": "whole", "example": "graphs", "label_fill": "any",
+    "feature_fill": "any", "cover_padding": "truth", "idtype": "choice", "sort_edges": "truth", "items": "graphs",
+    "item": "any", "label": "any", "batch": "choice", "with_labels": "truth", "index": "any", "graph_id": "from 0",
+    "size": "from 0", "count": "whole", "as_stored": "truth", "separate": "truth",
+    "compact": "truth", "overwrite": "truth",
+}  # fmt: skip
+# Arguments of the same name, of another kind.
+OTHERS = {
+    "sizes_of.source": "sizes", "sizes_of columns.nodes": "counts", "sizes_of columns.edges": "counts",
+    "Limits.nodes": "any", "Limits.edges": "any", "Limits.from_components names.name": "type",
+    "Limits.from_padded_shape.edges": "whole", "Limits.aligned.components": "choice",
+    "packed_loaders.shuffle": "splits?", "pack.heuristic": "any",
+    "write.name": "any", "write.ids": "ids", "padded.ids": "ids",
+}  # fmt: skip
+
+
+def wrong_outcomes(function: str, call: Callable[..., object], given: dict[str, Any]) -> list[str]:
+    """What is not refused although it must be, or fails otherwise, for every argument and every hostile value."""
+    wrong = []
+    for argument in given:
+        kind = OTHERS.get(f"{function}.{argument}", KINDS.get(argument, ""))
+        allowed = ALLOWED[kind.rstrip("?")] | ({"none"} if kind.endswith("?") else set())
+        for name, value in HOSTILE.items():
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(**{**given, argument: value})
+                problem = "" if name in allowed else "accepted"
+            except TuplepackError as error:
+                problem = f"a message of {len(str(error))} characters" if len(str(error)) > 1500 else ""
+            except Exception as error:
+                # An index beyond a list is Python's own.
+                own = argument == "index" and isinstance(error, IndexError)
+                problem = "" if own else f"{type(error).__name__}: {error!s:.200}"
+            if problem:
+                wrong.append(f"{argument} = {name}: {problem}")
+    return wrong
+
+
+@pytest.mark.parametrize("function", CALLS)
+def test_every_hostile_argument_is_refused_by_us(
+    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = wrong_outcomes(function, *CALLS[function])
+    assert not wrong, "\n" + "\n".join(wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_every_hostile_argument_of_a_store_is_refused_by_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = tp.GraphStore.write("store", ITEMS)
+    calls: list[tuple[str, Callable[..., object], dict[str, Any]]] = [
+        ("item", lambda index: store[index], {"index": 0}),
+        ("subset", store.subset, {"ids": [0, 1]}),
+        ("padded", store.padded(LIMITS).__getitem__, {"ids": [0, 1]}),
+        (
+            "padded",
+            store.padded,
+            {
+                "limits": LIMITS, "packs_per_batch": 1, "label_fill": 0, "feature_fill": 0, "cover_padding": False,
+                "idtype": torch.int64, "sort_edges": False, "as_stored": False, "separate": False,
+            },
+        ),
+        (
+            "write",
+            lambda source, **settings: tp.GraphStore.write("new", source, overwrite=True, **settings),
+            {"source": ITEMS, "splits": {}, "compact": False},
+        ),
+        (
+            "write", lambda label: tp.GraphStore.write("new", [(GRAPHS[0], label)], overwrite=True), {"label": 1.0},
+        ),
+        ("write", lambda overwrite: tp.GraphStore.write("store", ITEMS, overwrite=overwrite), {"overwrite": True}),
+        (
+            "write",
+            lambda name, ids: tp.GraphStore.write("new", ITEMS, splits=under(name, ids), overwrite=True),
+            {"name": "a", "ids": [0]},
+        ),
+    ]  # fmt: skip
+    wrong = [line for call in calls for line in wrong_outcomes(*call)]
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+def test_arrays_of_any_layout_are_sizes() -> None:
+    wanted = [[3, 4], [2, 2], [1, 0]]
+    rows = np.array(wanted)
+    layouts: list[Any] = [
+        rows.astype(">i4"), rows[::-1][::-1], np.repeat(rows, 2, axis=1)[:, ::2], np.asfortranarray(rows),
+        np.ma.array(rows), rows.astype(object), torch.tensor(wanted), torch.tensor(wanted).T.contiguous().T,
+        [tuple(row) for row in wanted],
+    ]  # fmt: skip
+    rows.setflags(write=False)
+    for layout in [*layouts, rows]:
+        assert tp.sizes_of(layout).array.tolist() == wanted
+        assert tp.sizes_of(layout).array.dtype == np.int64
+
+
+class Unprintable:
+    """Its repr fails as no one can foresee."""
+
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (10**5000, "a number of 16610 bits"),
+        (10**300, "1" + 96 * "0" + "..."),
+        (np.array(True), "array(True)"),
+        (Unprintable(), "a Unprintable"),
+    ],
+    ids=["huge", "long", "truth", "unprintable"],
+)
+def test_a_number_that_is_refused_is_shown_as_far_as_it_can_be(value: Any, text: str) -> None:
+    with refused(LimitsError, f"the limit of nodes must be an integer in 1..2**63-1, but is {text}; give"):
+        tp.Limits(value)
+
+
+def test_a_batch_of_what_is_no_list() -> None:
+    with refused(SchemaError, "a batch needs a list of items, but got None", "[] for a batch of padding"):
+        COLLATE(None)
+    assert COLLATE(iter([])).num_real_graphs == 0
+    assert COLLATE(iter(ITEMS)).num_real_graphs == len(ITEMS)

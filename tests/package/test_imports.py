@@ -1,0 +1,201 @@
+"""Planning runs where neither torch nor DGL is installed, and importing the package costs nothing.
+
+Each test runs a program of its own, since this process may have loaded everything already.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack import _optional
+from tests.support.ogb_folder import write_ogb_folder
+
+BLOCK = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "dgl", "ogb", "matplotlib"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def output_of(program: str) -> list[str]:
+    """Lines that a program prints; it must end well and say nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_the_package_alone_loads_none_of_the_heavy_modules() -> None:
+    heavy = ("numpy", "numba", "scipy", "torch", "dgl", "ogb", "matplotlib")
+    loaded = output_of(f"import sys, dgl_tuplepack; print([m for m in {heavy!r} if m in sys.modules])")
+    assert loaded == ["[]"]
+
+
+def test_planning_from_end_to_end_without_torch_and_dgl() -> None:
+    lines = output_of(
+        BLOCK
+        + """
+import os, tempfile
+import dgl_tuplepack as tp
+import dgl_tuplepack.planning.metrics
+
+sizes = tp.sizes_of(([3, 2, 3], [4, 2, 4]))
+histogram = tp.SizeHistogram.from_sizes(sizes) + tp.load_example("ogbg-molhiv")
+limits = tp.Limits(nodes=222, edges=502, graphs=256)
+plan = tp.pack(histogram, limits, method="best_fit")
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "plan.json")
+    plan.save(path)
+    assert tp.PackPlan.load(path).fingerprint == plan.fingerprint
+assert plan.num_packs >= tp.lower_bound(histogram, limits) > 0
+assert tp.search_limits(histogram, target=0.9).best.harmonic_mean >= 0.9
+print(histogram.num_graphs, dgl_tuplepack.planning.metrics.summarise(plan)["graphs"])
+print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
+"""
+    )
+    assert lines == ["32904 32904", "[]"]
+
+
+def test_folders_of_graphs_are_planned_without_torch_and_dgl(tmp_path: Path) -> None:
+    root = write_ogb_folder(tmp_path / "ogb", tp.GraphSizes(np.array([[3, 4], [2, 2]])))
+    lines = output_of(
+        BLOCK
+        + f"""
+import dgl_tuplepack as tp
+
+path = {str(root / "ogbg_molhiv")!r}
+print(tp.sizes_of(path).array.tolist(), tp.pack(path, tp.Limits(5, 6)).num_packs)
+print([m for m in ("torch", "dgl", "ogb", "matplotlib") if m in sys.modules])
+"""
+    )
+    assert lines == ["[[3, 4], [2, 2]] 1", "[]"]
+
+
+def test_a_store_without_torch_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "metadata.json").touch()
+    lines = output_of(
+        BLOCK
+        + f"""
+import dgl_tuplepack as tp
+try:
+    tp.sizes_of({str(tmp_path)!r})
+except tp.errors.MissingDependencyError as error:
+    print(error)
+"""
+    )
+    assert lines[0].startswith("torch is not installed")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PackBatchSampler",
+        "StreamPacker",
+        "in_step",
+        "PaddedCollate",
+        "PaddedBatch",
+        "unpad",
+        "nn",
+        "tensor_graph",
+        "transforms",
+    ],
+)
+def test_what_needs_torch_says_so(name: str) -> None:
+    lines = output_of(
+        BLOCK
+        + f"""
+import dgl_tuplepack as tp
+try:
+    tp.{name}
+except tp.errors.MissingDependencyError as error:
+    print(isinstance(error, ImportError), error)
+"""
+    )
+    (message,) = lines
+    assert message.startswith("True torch is not installed")
+    assert "dgl_tuplepack[torch]" in message
+    assert _optional.KNOWN_GOOD in message
+    assert "dgl 1.1.3" in message
+    assert "torch 2.13.0" in message
+
+
+@pytest.mark.dgl
+def test_every_public_name_can_be_had() -> None:
+    # A star import leaves subclasses of DGL's and PyG's classes out if nothing has imported these.
+    importlib.import_module("dgl")
+    assert {*dir(tp)} - {*tp.__all__} <= {"pyg"}
+    assert {*tp.__all__} <= {*dir(tp)}
+    for name in tp.__all__:
+        assert getattr(tp, name) is not None
+
+
+@pytest.mark.parametrize(("name", "package"), [("GraphDataLoader", "dgl"), ("pyg", "torch_geometric")])
+def test_loaders_name_the_package_that_is_missing(name: str, package: str) -> None:
+    program = (
+        BLOCK.replace('"torch", "dgl"', f'"{package}"')
+        + f"""
+import dgl_tuplepack as tp
+print({name!r} in dir(tp), {name!r} in tp.__all__)
+try:
+    tp.{name}
+except tp.errors.MissingDependencyError as error:
+    print(error)
+"""
+    )
+    offered, message = output_of(program)
+    assert offered == "True False"
+    assert message.startswith(f"{package} is not installed")
+
+
+def test_preprocessing_is_public_for_one_source_and_for_shards() -> None:
+    from dgl_tuplepack.storage.preprocessing import preprocess
+
+    assert tp.preprocess is preprocess
+    assert {"preprocess", "preprocess_shards"} <= set(tp.__all__)
+
+
+def test_an_unknown_name_is_an_ordinary_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'dgl_tuplepack' has no attribute 'pakc'"):
+        tp.pakc  # noqa: B018
+
+
+def test_a_star_import_offers_what_the_environment_can_give() -> None:
+    program = "from dgl_tuplepack import *\nprint('pack' in globals(), 'PackBatchSampler' in globals())"
+    assert output_of(BLOCK + program) == ["True False"]
+    # With torch it comes along; DGL is not needed for the names alone.
+    assert output_of(program) == ["True True"]
+
+
+def test_every_module_can_be_imported() -> None:
+    """Examples in docstrings are left out where an import fails, so it may fail for a package that is absent only."""
+    program = """
+        import importlib, pkgutil, warnings, dgl_tuplepack
+        # PyG itself.
+        warnings.filterwarnings("ignore", ".*torch.jit", DeprecationWarning)
+        for module in pkgutil.walk_packages(dgl_tuplepack.__path__, "dgl_tuplepack."):
+            if module.name.endswith("__main__"):
+                continue
+            try:
+                importlib.import_module(module.name)
+            except ImportError as error:
+                print(module.name, error.name)
+    """
+    absent = dict.fromkeys(
+        ("dgl_tuplepack.batches.pyg_batch", "dgl_tuplepack.loading.pyg", "dgl_tuplepack.storage.pyg"), "torch_geometric"
+    )
+    assert dict(line.split() for line in output_of(program)).items() <= absent.items()

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgl_tuplepack import Limits, SizeHistogram, load_example, lower_bound, pack
+from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.packing.heuristics import names_for
+from tests.support.engine_helpers import NAMES as NAMES_OF_COMPONENTS
+from tests.support.engine_helpers import exact_optimum, random_histogram, small_instances
+
+
+def best_of_best_fit(histogram: SizeHistogram, limits: Limits) -> int:
+    packs = []
+    for heuristic in names_for(histogram.components):
+        with contextlib.suppress(MethodError):
+            packs.append(pack(histogram, limits, "best_fit", heuristic=heuristic).num_packs)
+    return min(packs)
+
+
+@given(small_instances())
+def test_auto_finds_the_optimum_of_few_graphs(case):
+    histogram, limits = case
+    plan = pack(histogram, limits)
+    optimum = exact_optimum(histogram, limits)
+    assert plan.lower_bound <= optimum == plan.num_packs
+    assert pack(histogram, limits, effort=0.02).num_packs <= best_of_best_fit(histogram, limits)
+    assert lower_bound(histogram, limits, effort=0.02) <= optimum
+
+
+@st.composite
+def loose_instances(draw):
+    """Few classes with large counts, of which some components never bind, and some graphs have no size at all."""
+    k = draw(st.integers(2, 3))
+    size = st.tuples(*[st.integers(0, 20)] * k)
+    counts = draw(st.dictionaries(size, st.sampled_from([1, 84, 1000, 33_482, 10**6]), min_size=2, max_size=6))
+    histogram = SizeHistogram.from_counts(counts, NAMES_OF_COMPONENTS[:k])
+    maxima = {name: draw(st.integers(max(1, most), 60)) for name, most in histogram.maxima().items()}
+    loose = draw(st.sets(st.sampled_from(histogram.components), max_size=k - 1))
+    maxima |= {name: draw(st.sampled_from([100, 10_000, 2**62])) for name in loose}
+    return histogram, Limits.from_components(maxima, draw(st.none() | st.integers(1, 40)))
+
+
+@given(loose_instances())
+@settings(max_examples=60)
+def test_limits_that_do_not_bind_never_spoil_a_plan(case):
+    histogram, limits = case
+    plan = pack(histogram, limits, effort=0.3)
+    plan.validate()
+    assert plan.lower_bound <= plan.num_packs <= best_of_best_fit(histogram, limits)
+
+
+@pytest.mark.parametrize(("limits", "packs"), [((222, 502, 256), 3744), ((256, 550), 3249), ((1024, 2200), 813)])
+def test_molhiv_is_packed_as_tightly_as_can_be(limits, packs):
+    plan = pack(load_example("ogbg-molhiv"), Limits(*limits))
+    assert plan.num_packs <= packs
+    assert plan.gap <= 3
+    if packs == 3744:
+        assert plan.is_optimal
+        assert plan.lower_bound == 3744
+
+
+def test_more_effort_never_gives_a_worse_plan():
+    histogram = random_histogram(5, 300, 2, most_size=400, most_count=3)
+    limits = Limits.from_components({"a": 500, "b": 600})
+    plans = [pack(histogram, limits, effort=effort) for effort in (0, 0.01, 0.1, 0.5)]
+    packs = [plan.num_packs for plan in plans]
+    bounds = [plan.lower_bound for plan in plans]
+    assert packs == sorted(packs, reverse=True)
+    assert bounds == sorted(bounds)
+
+
+def test_equal_seeds_give_equal_plans():
+    histogram = random_histogram(6, 100, 2, most_size=100, most_count=20)
+    limits = Limits.from_components({"a": 300, "b": 280}, graphs=9)
+    plans = [pack(histogram, limits, seed=seed, effort=0.1) for seed in (7, 7, 8)]
+    assert plans[0].fingerprint == plans[1].fingerprint
+    assert abs(plans[0].num_packs - plans[2].num_packs) <= 2
+
+
+def test_no_time_at_all_still_gives_a_valid_plan_and_the_plan_says_so():
+    plan = pack(load_example("ogbg-molhiv"), Limits(256, 550), time_limit=0)
+    plan.validate()
+    assert plan.method.startswith("auto:")
+    assert "time limit" in plan.method
+    assert plan.num_packs < 3300
+    assert "time limit" not in pack(load_example("ogbg-molhiv"), Limits(256, 550), effort=0).method
+
+
+@pytest.mark.parametrize("count", [2**40, 2**40 - 1])
+@pytest.mark.parametrize("limits", [Limits(222, 502, 256), Limits(10**6, 10**6), Limits(2**62, 2**62)])
+def test_counts_near_two_to_the_forty_do_not_overflow(count, limits):
+    example = load_example("ogbg-molhiv")
+    histogram = SizeHistogram(example.sizes[::40], np.full(len(example.sizes[::40]), count))
+    plan = pack(histogram, limits, effort=0.05)
+    plan.validate()
+    assert plan.num_patterns < 10**6
+    assert plan.num_packs <= 1.02 * plan.lower_bound + 1
+
+
+def test_a_large_count_of_a_small_size_does_not_open_a_pack_for_each_graph():
+    histogram = SizeHistogram.from_counts({(100, 200): 5, (1, 1): 100_000})
+    assert pack(histogram, Limits(200, 400)).num_packs == 503
+
+
+def test_a_million_size_classes_stay_within_bounded_memory():
+    import resource
+
+    rng = np.random.default_rng(0)
+    keys = rng.choice(10**8, 10**6, replace=False)
+    sizes = np.stack([1 + keys // 10**4, 1 + keys % 10**4], axis=1)
+    histogram = SizeHistogram(sizes, np.ones(10**6, dtype=np.int64))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    plan = pack(histogram, Limits(100_000, 100_000), effort=0)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert plan.gap <= 0.1 * plan.lower_bound
+    assert grown < 2 << 20  # KiB

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dgl_tuplepack import Limits, SizeHistogram, lower_bound
+from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
+from dgl_tuplepack.planning.bounds.quick import large_bound, quick_bound
+from dgl_tuplepack.errors import GraphTooLargeError
+from dgl_tuplepack.planning.sizes import INT64_MAX
+from tests.support.engine_helpers import exact_optimum, small_instances
+from tests.support.messages import refused
+
+
+def literal_large_bound(sizes, counts, limit):
+    """Martello & Toth's L2, threshold by threshold, as the book states it."""
+    items = np.repeat(sizes, counts).tolist()
+    best = -(-sum(items) // limit)
+    for threshold in range(limit // 2 + 1):
+        first = [s for s in items if s > limit - threshold]
+        second = [s for s in items if limit // 2 < s <= limit - threshold]
+        third = [s for s in items if threshold <= s <= limit // 2]
+        rest = sum(third) - sum(limit - s for s in second)
+        best = max(best, len(first) + len(second) + max(0, -(-rest // limit)))
+    return best
+
+
+@given(small_instances())
+def test_large_bound_is_the_literal_formula(case):
+    histogram, limits = case
+    for column, limit in enumerate(limits.values):
+        sizes = histogram.sizes[:, column]
+        assert large_bound(sizes, histogram.counts, limit) == literal_large_bound(sizes, histogram.counts, limit)
+
+
+def literal_quick_bound(instance):
+    """The best L2 of every component and of the even mixture of each pair, in Python's integers."""
+    sizes, limits = instance.sizes.tolist(), instance.limits.tolist()
+    ways = [([row[i] for row in sizes], limit) for i, limit in enumerate(limits)]
+    for i, j in itertools.combinations(range(len(limits)), 2):
+        mixed = [row[i] * limits[j] + row[j] * limits[i] for row in sizes]
+        ways.append((mixed, 2 * limits[i] * limits[j]))
+    counts = instance.counts.tolist()
+    return max(1, *(literal_large_bound(np.array(column), counts, limit) for column, limit in ways))
+
+
+@given(small_instances())
+def test_quick_bound_takes_every_component_and_every_mixture(case):
+    histogram, limits = case
+    instance = as_instance(histogram, limits)
+    assert quick_bound(instance) == literal_quick_bound(instance)
+
+
+def test_a_mixture_bounds_what_no_component_does():
+    # Each graph takes more than half of both limits together, though not of each.
+    instance = Instance(np.array([[8, 3], [3, 8]]), np.array([4, 4]), np.array([10, 10]))
+    alone = max(large_bound(instance.sizes[:, i], instance.counts, 10) for i in range(2))
+    assert alone < quick_bound(instance) == literal_quick_bound(instance) == 8
+
+
+@pytest.mark.parametrize("limit", [2**31, 2**32, 2**62])
+def test_limits_far_above_all_content_do_not_overflow_a_mixture(limit):
+    assert quick_bound(Instance(np.array([[1, 2], [2, 1]]), np.array([1, 1]), np.array([limit, limit]))) == 1
+
+
+@given(small_instances(), st.integers(1, 2**57))
+def test_sizes_of_any_unit_give_a_bound_that_holds(case, unit):
+    histogram, limits = case
+    instance = as_instance(histogram, limits)
+    assume(unit * max(*instance.totals(), *instance.limits.tolist()) < 2**62)
+    large = Instance(instance.sizes * unit, instance.counts, instance.limits * unit)
+    components = max(large_bound(column, large.counts, limit) for column, limit in
+                     zip(large.sizes.T, large.limits.tolist(), strict=True))  # fmt: skip
+    assert components <= quick_bound(large) <= quick_bound(instance)
+
+
+@given(small_instances())
+def test_instances_keep_the_optimum(case):
+    histogram, limits = case
+    instance = as_instance(histogram, limits)
+    names = [f"component {i}" for i in range(len(instance.limits))]
+    sizes, members = np.unique(instance.sizes, axis=0, return_inverse=True)
+    counts = np.bincount(members.reshape(-1), weights=instance.counts).astype(np.int64)
+    same = SizeHistogram(sizes, counts, tuple(names))
+    free = Limits.from_components(dict(zip(names, instance.limits.tolist(), strict=True)))
+    assert exact_optimum(same, free) == exact_optimum(histogram, limits)
+
+
+def test_a_cap_that_never_binds_and_an_implied_component_are_left_out():
+    trees = SizeHistogram.from_counts({(n, n - 1): 3 for n in range(5, 30)})
+    instance = as_instance(trees, Limits(100, 99, graphs=14))
+    assert instance.limits.tolist() == [100]
+    assert as_instance(trees, Limits(100, 99, graphs=13)).limits.tolist() == [100, 13]
+
+
+def test_projection_merges_equal_sizes_and_divides_by_the_common_divisor():
+    histogram = SizeHistogram.from_counts({(2, 4): 1, (3, 4): 2, (3, 8): 5, (1, 0): 9})
+    relaxation = projected(as_instance(histogram, Limits(7, 13)), [1])
+    relaxed = relaxation.instance
+    assert relaxed.sizes.tolist() == [[1], [2]]
+    assert relaxed.counts.tolist() == [3, 5]
+    assert relaxed.limits.tolist() == [3]
+    rows = dict(zip(histogram.to_counts(), relaxation.rows.tolist(), strict=True))
+    assert rows == {(1, 0): -1, (2, 4): 0, (3, 4): 0, (3, 8): 1}
+    assert not relaxation.whole
+
+
+def test_bounds_of_huge_limits_do_not_overflow():
+    histogram = SizeHistogram.from_counts({(2**61, 2**60): 2, (2**60 + 1, 5): 1})
+    assert lower_bound(histogram, Limits(2**62, 2**63 - 1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "limits", "expected"),
+    [
+        ({(0, 0): 7}, Limits(9, 9, 3), 3),  # graphs / cap
+        ({(0, 0): 7}, Limits(9, 9), 1),  # nothing to hold is still one pack
+        ({(3, 0): 5, (1, 0): 1}, Limits(5, 9), 5),  # more than half of an odd limit: one a pack
+        ({(2, 0): 4, (1, 0): 1}, Limits(4, 9), 3),  # exactly half: two a pack
+        ({(INT64_MAX, 0): 1}, Limits(INT64_MAX, 1), 1),
+        ({(1, 0): INT64_MAX}, Limits(2, 1), 2**62),
+    ],
+)
+def test_bounds_by_hand(counts, limits, expected):
+    assert lower_bound(SizeHistogram.from_counts(counts), limits) == expected
+
+
+def test_without_ids_graphs_are_counted_and_not_size_classes():
+    with refused(GraphTooLargeError, "5 of 7 graphs", "5 of 9 nodes, 2 edges"):
+        lower_bound(SizeHistogram.from_counts({(1, 1): 2, (9, 2): 5}), Limits(5, 5))

@@ -1,0 +1,140 @@
+"""One contract for every registered packing method, and exact agreement with the pure-Python twin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, event, given
+from hypothesis import strategies as st
+
+from dgl_tuplepack import PackPlan, lower_bound, pack
+from dgl_tuplepack.planning.packing import METHODS
+from tests.support import reference
+from tests.support.strategies import Problem, caps, heuristics, methods, named_heuristics, problems, tiny_problems, usable
+
+SEEDS = st.integers(0, 2**64 - 1)
+
+
+def assert_sound(plan: PackPlan, problem: Problem) -> None:
+    """Every graph is packed once and no limit of the plan is exceeded; counted anew, without `validate`."""
+    packed: Counter[reference.Size] = Counter()
+    maxima, cap = plan.limits.values, plan.limits.graphs
+    for (pattern, packs), times in reference.patterns_of(plan).items():
+        assert packs >= 1
+        content = [size for size, number in pattern for _ in range(number)]
+        assert content
+        for component, maximum in zip(zip(*content, strict=True), maxima, strict=True):
+            assert sum(component) <= maximum
+        assert cap is None or len(content) <= cap
+        for size in content:
+            packed[size] += packs * times
+    assert packed == problem.counts
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("random_ties", [False, True])
+@given(problem=problems(), seed=SEEDS, data=st.data())
+def test_every_method_keeps_the_contract(
+    method: str, random_ties: bool, problem: Problem, seed: int, data: st.DataObject
+) -> None:
+    assume(usable(method, problem))
+    rule = data.draw(heuristics(of=problem))
+    plan = pack(problem.histogram, problem.limits, method, heuristic=rule.given, seed=seed, random_ties=random_ties)
+    event(f"{len(problem.maxima)} components, cap {'no' if problem.cap is None else min(problem.cap, 2)}")
+    assert_sound(plan, problem)
+    assert plan.method.partition(":")[0] == method
+    assert plan.limits.graphs == problem.cap
+    if method.endswith("_only"):
+        # Limits that it heeds stay; the others are raised to what the packs hold, and no further.
+        heeded = method.removesuffix("_only") + "s"
+        for name, asked, has, used in zip(
+            problem.components, problem.maxima, plan.limits.values, plan.effective_limits.values, strict=True
+        ):
+            assert has == (asked if name.split(":")[0] == heeded else max(asked, used))
+    else:
+        assert plan.limits.values == problem.maxima
+    quick = lower_bound(problem.histogram, plan.limits, effort=0)
+    assert plan.lower_bound >= quick if method == "auto" else plan.lower_bound == quick
+    assert plan.num_packs >= lower_bound(problem.histogram, plan.limits)
+    assert plan.num_packs >= plan.lower_bound
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@given(problem=tiny_problems(), data=st.data())
+def test_no_method_beats_the_optimum_and_the_bound_never_exceeds_it(
+    method: str, problem: Problem, data: st.DataObject
+) -> None:
+    assume(usable(method, problem))
+    plan = pack(problem.histogram, problem.limits, method, heuristic=data.draw(heuristics(of=problem)).given)
+    optimum = reference.fewest_packs(problem.graphs, plan.limits.values, problem.cap)
+    assert plan.lower_bound <= optimum <= plan.num_packs
+    alone = problem.cap == 1 or method == "none"
+    assert not alone or plan.num_packs == len(problem.graphs)
+
+
+@given(problem=problems(), seed=SEEDS, random_ties=st.booleans(), data=st.data())
+def test_the_same_seed_gives_the_same_plan(problem: Problem, seed: int, random_ties: bool, data: st.DataObject) -> None:
+    method = data.draw(methods(of=problem))
+    rule = data.draw(heuristics(of=problem))
+    one, two = (
+        pack(problem.histogram, problem.limits, method, heuristic=rule.given, seed=seed, random_ties=random_ties)
+        for _ in range(2)
+    )
+    assert one.fingerprint == two.fingerprint
+    assert one.seed == two.seed == seed
+
+
+@pytest.mark.parametrize("method", ["best_fit", "first_fit"])
+@pytest.mark.parametrize("heuristic", ["product", "sum", "maximum", "minimum"])
+@given(problem=problems(), factor=st.integers(2, 12))
+def test_the_unit_of_sizes_does_not_matter(method: str, heuristic: str, problem: Problem, factor: int) -> None:
+    # A factor of 12 is the largest for which a product of six components still fits 64 bits.
+    larger = problem.scaled(factor)
+    one = pack(problem.histogram, problem.limits, method, heuristic=heuristic)
+    two = pack(larger.histogram, larger.limits, method, heuristic=heuristic)
+    for name in ("offsets", "classes", "multiplicities", "repeats"):
+        assert getattr(one, name).tolist() == getattr(two, name).tolist(), name
+    assert one.lower_bound == two.lower_bound
+
+
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
+@given(problem=problems(most_classes=14), data=st.data())
+def test_histogram_packers_equal_the_reference(method: str, problem: Problem, data: st.DataObject) -> None:
+    rule = data.draw(heuristics(of=problem))
+    expected = reference.histogram_packs(
+        problem.counts, problem.maxima, problem.cap, rule.obvious,
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
+    )  # fmt: skip
+    event(f"heuristic {rule!r}", f"{len(problem.maxima)} components")
+    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, heuristic=rule.given)) == expected
+
+
+@pytest.mark.parametrize("components", range(1, 7))
+@pytest.mark.parametrize("method", ["best_fit", "first_fit", "first_fit_by_text"])
+@given(data=st.data())
+def test_histogram_packers_equal_the_reference_where_groups_are_many(
+    method: str, components: int, data: st.DataObject
+) -> None:
+    # Every number of components gets its share, with counts that split groups.
+    problem = data.draw(problems(components=st.just(components), cap=caps(most=5), most_classes=20, most_graphs=40))
+    name = data.draw(named_heuristics(of=problem))
+    expected = reference.histogram_packs(
+        problem.counts, problem.maxima, problem.cap, reference.named_heuristic(name, problem.components),
+        fullest_first=method == "best_fit", by_the_text=method == "first_fit_by_text",
+    )  # fmt: skip
+    assert reference.patterns_of(pack(problem.histogram, problem.limits, method, heuristic=name)) == expected
+
+
+@given(problem=problems(), seed=SEEDS)
+def test_next_fit_leaves_a_pack_only_when_the_next_graph_does_not_fit(problem: Problem, seed: int) -> None:
+    plan = pack(problem.histogram, problem.limits, "next_fit", seed=seed)
+    assert plan.repeats.tolist() == [1] * plan.num_packs
+    sizes = [tuple(row) for row in plan.histogram.sizes.tolist()]
+    entries = list(zip(plan.classes.tolist(), plan.multiplicities.tolist(), strict=True))
+    offsets = plan.offsets.tolist()
+    packs = [[sizes[c] for c, m in entries[a:b] for _ in range(m)] for a, b in pairwise(offsets)]
+    for here, following in pairwise(packs):
+        room = tuple(m - sum(column) for m, column in zip(problem.maxima, zip(*here, strict=True), strict=True))
+        assert len(here) == problem.cap or any(not reference.fits(graph, room) for graph in following)

@@ -1,0 +1,108 @@
+"""The one function in front of all methods, and plans that can be followed by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dgl_tuplepack import GraphSizes, Limits, SizeHistogram, pack
+from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, MethodError, SizesError
+from dgl_tuplepack.planning.packing import METHODS
+from tests.support.messages import refused
+
+
+def test_the_baselines_ignore_other_limits_and_carry_raised_ones() -> None:
+    histogram = SizeHistogram.from_counts({(5, 9): 1, (4, 9): 1, (1, 1): 1})
+    plan = pack(histogram, Limits(10, 10, 8), method="node_only")
+    assert plan.num_packs == 1
+    assert plan.limits == Limits(10, 19, 8)
+    assert (plan.lower_bound, plan.method, plan.heuristic) == (1, "node_only", None)
+    flipped = SizeHistogram.from_counts({(9, 5): 1, (9, 4): 1, (1, 1): 1})
+    assert pack(flipped, Limits(10, 10, 8), method="edge_only").limits == Limits(19, 10, 8)
+    # Where nothing is exceeded the limits stay as they were asked for.
+    assert pack(histogram, Limits(10, 30), method="node_only").limits == Limits(10, 30)
+    # The cap on graphs is heeded by every method.
+    assert pack(histogram, Limits(10, 10, 1), method="node_only").num_packs == 3
+
+
+def test_next_fit_takes_single_graphs_in_random_order() -> None:
+    histogram = SizeHistogram.from_counts({(1, 1): 40, (2, 2): 20})
+    plans = [pack(histogram, Limits(8, 8), method="next_fit", seed=seed) for seed in range(3)]
+    assert len({plan.fingerprint for plan in plans}) == 3
+
+
+def test_anything_that_sizes_are_made_of_is_taken() -> None:
+    rows = [[3, 4], [1, 2], [3, 4]]
+    pair = np.array([3, 1, 3]), np.array([4, 2, 4])
+    forms = [rows, np.array(rows, dtype=np.int32), pair, GraphSizes(rows), SizeHistogram.from_sizes(rows)]
+    assert len({pack(form, Limits(5, 6)).fingerprint for form in forms}) == 1
+
+
+def test_random_ties_vary_with_the_seed_and_only_when_asked_for() -> None:
+    rows = np.random.default_rng(0).integers(1, 9, (200, 2))
+    for ties, different in ((False, 1), (True, 5)):
+        plans = [
+            pack(rows, Limits(30, 30), "best_fit", heuristic="maximum", seed=s, random_ties=ties) for s in range(5)
+        ]
+        assert len({plan.fingerprint for plan in plans}) == different
+        assert plans[0].random_ties is ties
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_refuses_what_cannot_be_packed(method: str) -> None:
+    # A typo must not go unnoticed just because the method has no use for it.
+    with refused(MethodError, "unknown heuristic 'produkt'", "product"):
+        pack([[1, 1]], Limits(5, 5), method=method, heuristic="produkt")
+    with refused(SizesError, "no graphs"):
+        pack(np.zeros((0, 2), dtype=np.int64), Limits(5, 5), method=method)
+    with refused(GraphTooLargeError, "1 of 3 graphs", "graph 2 (3 nodes, 6 edges)", "5 nodes, 6 edges"):
+        pack([[1, 1], [5, 5], [3, 6]], Limits(5, 5), method=method)
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']"):
+        pack([[1, 1]], Limits.from_components({"edges": 5}), method=method)
+    plan = pack([[1, 1], [4, 50], [3, 7]], Limits(5), method=method)
+    assert plan.effective_limits.nodes <= (8 if method == "edge_only" else 5)
+    assert plan.histogram.num_graphs == 3
+
+
+@pytest.mark.parametrize(("method", "component"), [("edge_only", "nodes"), ("node_only", "edges")])
+def test_a_baseline_needs_its_component(method: str, component: str) -> None:
+    histogram = SizeHistogram.from_counts({(1,): 1}, (component,))
+    with refused(MethodError, repr(method), str([component]), "another method"):
+        pack(histogram, Limits.from_components({component: 5}), method=method)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ((np.array([3, 2]), np.array([4, 2])), "tuple of ndarray"),
+        (["graph"], "list of str"),
+        ((), "but are tuple"),
+        ("molhiv", "but are str"),
+        (object(), "but are object"),
+    ],
+)
+def test_what_sizes_of_reads_is_not_taken_for_rows(given: Any, shown: str) -> None:
+    # A pair of arrays (num_nodes, num_edges) would otherwise be counted as two graphs of other sizes.
+    with refused(SizesError, shown, "call sizes_of(source) first"):
+        SizeHistogram.from_sizes(given)
+
+
+GIANT = SizeHistogram([[1, 3], [4, 2], [5, 5]], [2**40, 2**39 + 1, 2**41])
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "next_fit"])
+@pytest.mark.parametrize("limits", [Limits(9, 9), Limits(9, 9, 2), Limits(10**9, 10**9), Limits(2**62, 2**62)])
+def test_giant_counts_are_packed_or_refused_at_once(method: str, limits: Limits) -> None:
+    # Best and first fit add one graph at a time to all packs of a group: many graphs in a pack take long.
+    if method in ("best_fit", "first_fit", "first_fit_by_text", "node_only", "edge_only") and limits.values[0] > 9:
+        return
+    plan = pack(GIANT, limits, method)
+    plan.validate()
+    assert plan.num_patterns < 1000
+
+
+def test_next_fit_refuses_more_graphs_than_memory_may_hold() -> None:
+    with refused(MethodError, "33,554,432", "33,554,433", "'auto'"):
+        pack(SizeHistogram.from_counts({(1, 1): 2**25 + 1}), Limits(5, 5), "next_fit")

@@ -1,0 +1,151 @@
+"""Plans: figures, fingerprint, and that no damaged plan passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dgl_tuplepack import Limits, PackPlan, SizeHistogram
+from dgl_tuplepack.errors import LimitsError, PlanError
+from dgl_tuplepack.planning.sizes import INT64_MAX
+from tests.support.messages import refused
+
+# Two packs of (3, 4) + 2 x (1, 2), and one pack of a single (1, 2).
+FIELDS: dict[str, Any] = {
+    "histogram": SizeHistogram.from_counts({(1, 2): 5, (3, 4): 2}),
+    "limits": Limits(6, 10, 4),
+    "offsets": [0, 2, 3],
+    "classes": [1, 0, 0],
+    "multiplicities": [1, 2, 1],
+    "repeats": [2, 1],
+    "lower_bound": 2,
+    "method": "by hand",
+}
+
+
+def plan_with(**changes: Any) -> PackPlan:
+    return PackPlan(**{**FIELDS, **changes})
+
+
+def test_figures() -> None:
+    plan = plan_with()
+    assert (plan.num_packs, plan.num_patterns, plan.lower_bound, plan.gap, plan.max_graphs) == (3, 2, 2, 1, 3)
+    assert plan.pattern_contents.tolist() == [[5, 8], [1, 2]]
+    assert plan.pattern_graphs.tolist() == [3, 1]
+    assert plan.efficiency == {"nodes": 11 / 18, "edges": 18 / 30}
+    assert plan.effective_limits == Limits(5, 8, 3)
+    assert plan.effective_efficiency == {"nodes": 11 / 15, "edges": 18 / 24}
+    assert "7 graphs in 3 packs: 3 of Limits(" in repr(plan)
+    assert "lower bound 2" in repr(plan)
+    assert "nodes 61.11%, edges 60.00%" in repr(plan)
+
+
+def test_a_plan_keeps_its_own_read_only_arrays_and_no_ids() -> None:
+    plan = plan_with(histogram=SizeHistogram.from_sizes([[3, 4]] * 2 + [[1, 2]] * 5))
+    assert plan.histogram.graph_classes is None
+    with pytest.raises(ValueError, match="read-only"):
+        plan.repeats[0] = 5
+
+
+def test_limits_take_the_order_of_the_components() -> None:
+    plan = plan_with(limits=Limits.from_components({"edges": 10, "nodes": 6}, 4))
+    assert plan.limits == Limits(6, 10, 4)
+    assert plan.fingerprint == plan_with().fingerprint
+    with refused(LimitsError, "one limit for each"):
+        plan_with(limits=Limits.from_components({"edges": 10}))
+
+
+@pytest.mark.parametrize(
+    ("limits", "beyond"), [(Limits(4, 8, 3), "nodes=4"), (Limits(5, 7, 3), "edges=7"), (Limits(5, 8, 2), "graphs=2")]
+)
+def test_a_pack_beyond_a_limit_is_named(limits: Limits, beyond: str) -> None:
+    with refused(PlanError, "pattern 0", "{'nodes': 5, 'edges': 8} in 3 graphs", beyond, "again"):
+        plan_with(limits=limits)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"offsets": [0, 2]},
+        {"offsets": [0, 3, 2]},
+        {"offsets": [1, 2, 3]},
+        {"offsets": [0, 2, 4]},
+        {"offsets": []},
+        {"classes": [1, 0]},
+        {"classes": 0},
+        {"multiplicities": [1, 2]},
+        {"repeats": [2]},
+        {"repeats": [[2, 1]]},
+        {"offsets": [0], "classes": [], "multiplicities": [], "repeats": []},
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(changes: dict[str, Any]) -> None:
+    with refused(PlanError, "do not fit together", "make it again"):
+        plan_with(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"classes": [1, 0, 2]}, ("size class 2", "histogram has 2")),
+        ({"multiplicities": [1, 2, 0]}, ("multiplicity or repeat of 0",)),
+        ({"repeats": [2, 0]}, ("multiplicity or repeat of 0",)),
+        ({"multiplicities": [1, 1, 1]}, ("packs 3 graphs of size (1, 2)", "has 5", "exactly once")),
+        ({"classes": [0, 0, 0]}, ("graphs of size",)),
+        ({"repeats": [1, 1]}, ("graphs of size (1, 2)", "exactly once")),
+        ({"histogram": SizeHistogram.from_counts({(1, 2): 6, (3, 4): 2})}, ("packs 5 graphs", "has 6")),
+        ({"lower_bound": 4}, ("3 packs", "1..3, but is 4")),
+        ({"lower_bound": -1}, ("lower bound", "but is -1")),
+    ],
+)
+def test_a_damaged_plan_is_refused(changes: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with refused(PlanError, *parts):
+        plan_with(**changes)
+
+
+def test_huge_entries_are_refused_and_do_not_wrap_around() -> None:
+    with refused(PlanError, "graphs of size (1, 2)", "has 5"):
+        plan_with(repeats=[INT64_MAX, INT64_MAX])
+
+
+def test_validate_notices_a_later_change() -> None:
+    plan = plan_with()
+    object.__setattr__(plan, "repeats", plan.repeats + 1)
+    with refused(PlanError, "graphs of size (1, 2)", "has 5"):
+        plan.validate()
+
+
+def test_equal_plans_have_equal_fingerprints_however_they_were_made() -> None:
+    plain = plan_with().fingerprint
+    assert len(plain) == 64
+    assert int(plain, 16) >= 0
+    made_otherwise = {"method": "x", "heuristic": "sum", "seed": 5, "lower_bound": 1, "versions": {}}
+    assert plan_with(**made_otherwise).fingerprint == plain
+    assert set(plan_with().versions) == {"dgl_tuplepack", "python", "numpy", "numba"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"limits": Limits(7, 10, 4)},
+        {"limits": Limits(6, 10, 5)},
+        {"limits": Limits(6, 10)},
+        {"histogram": SizeHistogram.from_counts({(1, 1): 5, (3, 4): 2})},
+        {"histogram": SizeHistogram.from_counts({(1, 2): 6, (3, 4): 2}), "repeats": [2, 2]},
+        {
+            "histogram": SizeHistogram.from_counts({(1, 2): 5, (3, 4): 2}, ("nodes", "angles")),
+            "limits": Limits.from_components({"nodes": 6, "angles": 10}, 4),
+        },
+        {"classes": [0, 1, 0], "multiplicities": [2, 1, 1]},
+        {"offsets": [0, 1, 3], "classes": [0, 1, 0], "multiplicities": [1, 1, 2], "repeats": [1, 2]},
+        {"offsets": [0, 2, 4], "classes": [1, 0, 1, 0], "multiplicities": [1, 2, 1, 3], "repeats": [1, 1]},
+    ],
+)
+def test_the_fingerprint_depends_on_each_ingredient(changes: dict[str, Any]) -> None:
+    assert plan_with(**changes).fingerprint != plan_with().fingerprint
+
+
+def test_the_fingerprint_is_the_same_in_every_release() -> None:
+    # Ranks and saved plans compare it; a change of this value is a change of the format.
+    assert plan_with().fingerprint == "6825be193784e578b730e784e76c93d97314d265ad3e3b817aa5c74e87b95b1a"

@@ -1,0 +1,291 @@
+"""What a search says and refuses, and results that the eye can check."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
+from dgl_tuplepack.planning.metrics import harmonic_mean
+from dgl_tuplepack.planning.search import evaluation, way_of
+from dgl_tuplepack.planning.search.budget import Budget
+from dgl_tuplepack.planning.search.reach import Target
+from dgl_tuplepack.planning.search.way import Way
+from scripts.benchmarks import shapes
+from tests.support.messages import refused
+
+MOLHIV = tp.load_example("ogbg-molhiv")
+SMALL = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 4, (6, 10): 1})
+MORE = SizeHistogram.from_counts({(3, 4): 40, (5, 8): 30, (10, 20): 5})
+LIMITS = Limits(6, 10)
+
+
+def every(histogram: SizeHistogram, ranges: list[range]) -> dict[tuple[int, ...], float]:
+    """The harmonic mean of a plan for every combination of limits."""
+    plans = {row: pack(histogram, Limits(*row), effort=0) for row in itertools.product(*ranges)}
+    return {row: harmonic_mean(plan.efficiency) for row, plan in plans.items()}
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    [SMALL, SizeHistogram.from_counts({(4, 7): 50, (9, 11): 20, (7, 16): 9, (5, 2): 33})],
+    ids=["small", "few classes"],
+)
+def test_a_search_of_few_finds_what_a_search_of_all_finds(histogram: SizeHistogram) -> None:
+    found = search_limits(histogram)
+    last = [max(c.limits.values[i] for c in found) for i in range(2)]
+    grid = every(histogram, [range(a, b + 1) for a, b in zip(histogram.maxima().values(), last, strict=True)])
+    assert len(found) < len(grid) / 4
+    least = 0.995 * max(grid.values())
+    assert found.best.slots == min(sum(row) for row, mean in grid.items() if mean >= least)
+    for wanted in (0.7, 0.8, 0.9, 0.95):
+        smallest = min(sum(row) for row, mean in grid.items() if mean >= wanted)
+        assert search_limits(histogram, target=wanted).best.slots == smallest
+
+
+@pytest.mark.parametrize("number", [16, 32, 100, 1000])
+def test_a_batch_size_is_met(number: int) -> None:
+    search = search_limits(MOLHIV, graphs_per_batch=number)
+    near = [c for c in search if abs(c.graphs_per_pack / number - 1) <= 0.05]
+    assert search.best in near
+    assert search.best.harmonic_mean == max(c.harmonic_mean for c in near) > 0.99
+    assert search.packs_per_batch == 1
+
+
+def test_a_batch_size_comes_before_full_packs() -> None:
+    # The fullest limits hold 4.2 graphs; those that hold 3.8 to 4.2 must be found among less full ones.
+    histogram = SizeHistogram.from_counts({(4, 10): 27, (10, 18): 32})
+    best = search_limits(histogram, graphs_per_batch=4).best
+    grid = every(histogram, [range(10, 80), range(18, 160, 2)])
+    packs = {row: pack(histogram, Limits(*row), effort=0).num_packs for row in grid}
+    near = [mean for row, mean in grid.items() if abs(59 / packs[row] / 4 - 1) <= 0.05]
+    assert abs(best.graphs_per_pack / 4 - 1) <= 0.05
+    assert best.harmonic_mean == pytest.approx(max(near))
+
+
+@pytest.mark.parametrize(
+    ("graphs", "cap", "packs"),
+    [(9, None, 1), (16, None, 1), (33, None, 2), (64, None, 2), (64, 20, 4), (32_901, None, 1)],
+)
+def test_two_packs_make_a_batch_if_half_of_it_holds_every_graph(graphs: int, cap: int | None, packs: int) -> None:
+    search = search_limits(MOLHIV, graphs_per_batch=graphs, packs_per_batch="auto", graphs=cap)
+    assert search.packs_per_batch == search.aim["packs_per_batch"] == packs
+    assert search.graphs_per_batch == MOLHIV.num_graphs / -(-search.best.packs // packs)
+    assert abs(search.graphs_per_batch / graphs - 1) <= 0.05
+    assert search.best.limits.graphs == cap
+
+
+def test_a_cap_holds_for_all_candidates_and_may_be_a_little_below_the_batch_size() -> None:
+    best = search_limits(MOLHIV, graphs_per_batch=32, graphs=31).best
+    assert best.limits.graphs == 31
+    assert abs(best.graphs_per_pack / 32 - 1) <= 0.05
+    assert all(c.limits.graphs == 2 and c.packs >= 5 for c in search_limits(SMALL, graphs=2))
+
+
+def test_a_budget_is_spent() -> None:
+    search = search_limits(MOLHIV, budget=2**20, cost={"nodes": 1000, "edges": 100})
+    spent = [1000 * (c.limits.nodes + 1) + 100 * c.limits.edges for c in search]
+    assert max(spent) <= 2**20
+    assert spent[search.best_index] > 0.99 * 2**20
+    assert search.best.packs == min(c.packs for c in search)
+
+
+def test_of_two_components_all_that_spend_a_small_budget_are_tried() -> None:
+    histogram = SizeHistogram.from_counts({(7, 14): 3, (4, 9): 11, (5, 3): 20, (2, 1): 9})
+    for multiple_of, budget in ((1, 52), (4, 120)):
+        search = search_limits(histogram, budget=budget, multiple_of=multiple_of)
+        least, totals = histogram.maxima(), histogram.totals()
+        rows = {
+            (padded - 1, spent)
+            for padded in range(least["nodes"] + 1, budget)
+            for spent in [(budget - padded) // multiple_of * multiple_of]
+            if padded % multiple_of == 0 and least["edges"] <= spent <= totals["edges"] and padded <= totals["nodes"]
+        }
+        assert len(rows) > 10
+        assert rows <= {c.limits.values for c in search}
+
+
+def test_a_budget_of_three_components_is_spent_around_the_leaders_too() -> None:
+    counts = {(2, 12, 8): 11, (11, 3, 2): 18, (12, 4, 12): 15, (4, 11, 11): 12, (8, 8, 2): 19}
+    histogram = SizeHistogram.from_counts(counts, ("nodes", "edges", "triplets"))
+    assert search_limits(histogram, budget=65).best.packs == 35
+
+
+def test_one_pack_is_enough_for_a_budget_of_everything_and_a_cost_of_nothing_is_no_limit() -> None:
+    best = search_limits(SMALL, budget=10**9).best
+    assert (best.packs, best.limits) == (1, Limits(29, 38))
+    best = search_limits(SMALL, budget=13, cost={"nodes": 1, "edges": 0}).best
+    assert (best.packs, best.limits.nodes <= 12) == (3, True)
+
+
+def test_padded_shapes_are_multiples_and_limits_that_sizes_cannot_reach_are_not_tried() -> None:
+    search = search_limits(MOLHIV, multiple_of=64)
+    assert all((c.limits.nodes + 1) % 64 == 0 and c.limits.edges % 64 == 0 for c in search)
+    assert search.best.harmonic_mean > 0.99
+    # All molecules have an even number of edges.
+    assert all(c.limits.edges % 2 == 0 for c in search_limits(MOLHIV))
+
+
+def test_graphs_without_edges_or_without_any_size() -> None:
+    best = search_limits(SizeHistogram.from_counts({(3, 0): 60, (7, 0): 30})).best
+    assert best.harmonic_mean == best.efficiency["nodes"] == 1.0
+    assert best.limits.values == (13, 1)
+    best = search_limits(SizeHistogram.from_counts({(0, 0): 5})).best
+    assert (best.limits, best.packs, best.harmonic_mean) == (Limits(1, 1), 1, 0)
+
+
+def test_several_graphs_of_nearly_equal_sizes_share_a_pack() -> None:
+    # One 75-node graph fills its own pack; with the reserved node that is worse than no packing.
+    best = search_limits(SizeHistogram.from_counts({(75, 1380 + more): 50 for more in range(20)})).best
+    assert best.graphs_per_pack >= 7.9
+    assert best.harmonic_mean > 0.995
+    # The largest graph is just 1.5 times as large as the mean one; a pack of it is full.
+    assert search_limits(SizeHistogram.from_counts({(10, 10): 100, (20, 20): 50})).best.limits == Limits(20, 20)
+
+
+@pytest.mark.parametrize(
+    ("settings", "limits"),
+    [({}, (40, 160)), ({"graphs": 3}, (15, 60)), ({"graphs": 1}, (5, 20)), ({"multiple_of": 64}, (127, 512))],
+)
+def test_several_graphs_as_far_as_the_cap_allows(settings: dict[str, int], limits: tuple[int, int]) -> None:
+    assert search_limits(SizeHistogram.from_counts({(5, 20): 960}), **settings).best.limits.values == limits
+
+
+def test_huge_sizes_do_not_overflow() -> None:
+    search = search_limits(SizeHistogram.from_counts({(2**60, 2**59): 3, (1, 0): 4}))
+    assert search.best.limits.nodes >= 2**60
+    assert sum(search.best.empty_slots.values()) >= 0
+    with refused(SearchError, "slots in all", "64-bit"):
+        search_limits(SizeHistogram.from_counts({(2**62, 2**62): 1}))
+
+
+@pytest.mark.parametrize("asked", [{}, {"graphs_per_batch": 20}, {"target": 0.5}, {"budget": 300}, {"multiple_of": 8}])
+def test_every_candidate_holds_the_other_graphs_too(asked: dict[str, Any]) -> None:
+    others = SizeHistogram.from_counts({(50, 60): 1, (1, 90): 2})
+    search = search_limits(MORE, holding=others, **asked)
+    assert all(c.limits.nodes >= 50 and c.limits.edges >= 90 for c in search)
+    assert search.best.num_graphs == MORE.num_graphs
+    assert search_limits(MORE, holding=MORE, **asked).best == search_limits(MORE, **asked).best
+
+
+@pytest.mark.parametrize("asked", [{"graphs_per_batch": 6}, {"budget": 120}], ids=str)
+def test_oversize_graphs_are_left_out(asked: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match="^1 of 76 graphs exceed .* left out"):
+        search = search_limits(MORE + SizeHistogram.from_counts({(99, 300): 1}), oversize="drop", **asked)
+    assert (search.dropped, search.best) == (1, search_limits(MORE, **asked).best)
+    assert "1 graphs dropped" in repr(search)
+    # Those among the other graphs neither stop the search nor raise its limits; the others still do.
+    fits = {(4, 5): 2, (11, 6): 1}
+    others = SizeHistogram.from_counts({**fits, (99, 300): 1})
+    with pytest.warns(UserWarning, match="^1 of 4 graphs exceed .* left out"):
+        search = search_limits(MORE, holding=others, oversize="drop", **asked)
+    assert all(c.limits.nodes >= 11 and c.limits.edges < 300 for c in search)
+    assert search.dropped == 0
+    assert search.best == search_limits(MORE, holding=SizeHistogram.from_counts(fits), **asked).best
+    with refused(SearchError, "3"):
+        search_limits(MORE, holding=others, **asked)
+
+
+def test_dropping_every_graph_is_refused() -> None:
+    with refused(GraphTooLargeError, "3 of 3 graphs"):
+        search_limits(SizeHistogram.from_counts({(50, 90): 2, (51, 91): 1}), budget=20, oversize="drop")
+
+
+def test_the_table_as_csv_and_a_place_that_cannot_be_written(tmp_path: Any) -> None:
+    search = search_limits(SMALL)
+    rows = list(csv.DictReader(io.StringIO(search.to_csv())))
+    for row, candidate in zip(rows, search, strict=True):
+        assert (int(row["limit_nodes"]), int(row["limit_edges"])) == candidate.limits.values
+        assert int(row["packs"]) == candidate.packs
+        assert float(row["efficiency_edges"]) == candidate.efficiency["edges"]
+        assert float(row["harmonic_mean"]) == candidate.harmonic_mean
+        assert float(row["graphs_per_pack"]) == 10 / candidate.packs
+        assert int(row["empty_slots_nodes"]) == candidate.packs * candidate.limits.nodes - 29
+        assert (row["best"] == "1") == (candidate == search.best)
+        assert (row["pareto"] == "1") == (candidate in search.pareto)
+    search.to_csv(tmp_path / "table.csv")
+    assert (tmp_path / "table.csv").read_text() == search.to_csv()
+    with refused(FormatError, "cannot write", str(tmp_path / "none")):
+        search.to_csv(tmp_path / "none" / "file")
+
+
+def test_a_search_is_a_sequence_that_says_what_it_found() -> None:
+    search = search_limits(SMALL)
+    rows = [c.limits.values for c in search]
+    assert rows == sorted(set(rows))
+    assert [c.limits.values for c in search[1:3]] == rows[1:3]
+    assert search[-1].limits.values == rows[-1]
+    assert search.components == ("nodes", "edges")
+    with pytest.raises(IndexError):
+        search[len(search)]
+    for part in ("'smallest'", f"{len(search)} candidates", "Limits(nodes=", "packs", "harmonic mean", "%"):
+        assert part in repr(search)
+    document = json.loads(json.dumps(search.to_dict()))
+    assert document["best"]["limits"] == search.best.limits.to_dict()
+    assert len(document["candidates"]) == len(search)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "parts"),
+    [
+        ({"target": 1.5}, SearchError, ("target", "1.5", "0.95 for 95 %")),
+        ({"target": {"nodes": 95}}, SearchError, ("target of nodes", "95")),
+        ({"target": {"atoms": 0.9}}, SearchError, ("targets", "atoms", "nodes, edges")),
+        ({"target": 1.0}, SearchError, ("out of reach", "the best is nodes 0.", "harmonic mean 0.", "Limits(")),
+        ({"graphs_per_batch": 11}, SearchError, ("graphs_per_batch", "1..10", "11")),
+        ({"graphs_per_batch": 1}, SearchError, ("graphs_per_batch=1 is out of reach", "hold 2.0 graphs", "drop")),
+        ({"graphs_per_batch": 5, "graphs": 4}, SearchError, ("graphs_per_batch=5 is out of reach", "4 graphs")),
+        ({"packs_per_batch": 2}, SearchError, ("packs_per_batch", "'smallest'", "none of them")),
+        ({"graphs_per_batch": 8, "packs_per_batch": "many"}, SearchError, ("packs_per_batch", "'auto'", "'many'")),
+        (
+            {"graphs_per_batch": 2, "packs_per_batch": 2},
+            SearchError,
+            ("graphs_per_batch=2 in 2 packs is out of reach",),
+        ),
+        ({"graphs_per_batch": 9, "packs_per_batch": 2, "graphs": 3}, SearchError, ("at most 3 graphs", "graphs= to 5")),
+        ({"holding": SizeHistogram.from_counts({3: 1}, ("nodes",))}, SearchError, ("['nodes']", "['nodes', 'edges']")),
+        ({"budget": -3}, SearchError, ("budget", "above 0", "-3", "slots, or bytes")),
+        ({"budget": 16}, SearchError, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
+        ({"budget": 90, "cost": {"nodes": 1}}, SearchError, ("costs", "edges is missing", "nodes, edges")),
+        ({"budget": 90, "cost": {}}, SearchError, ("costs", "they are {}", "write {'nodes'")),
+        ({"budget": 90, "cost": {"nodes": 1, "edges": "1"}}, SearchError, ("cost of edges", ">= 0", "'1'")),
+        ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, SearchError, ("at least one cost",)),
+        ({"target": 0.9, "budget": 90}, SearchError, ("budget", "'target'", "only target")),
+        ({"oversize": "ignore"}, SearchError, ("oversize", "'error' or 'drop'")),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[InputError], parts: tuple[str, ...]) -> None:
+    with refused(error, *parts):
+        search_limits(SMALL, **settings)
+
+
+def test_settings_are_kept_as_plain_data_in_the_order_and_under_the_names_of_the_components() -> None:
+    way = way_of(budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)}, target=None)
+    assert repr(way.aim) == "{'budget': 90.5, 'cost': {'nodes': 1, 'edges': 2.0}}"
+    typed = SizeHistogram(np.array([[1, 2], [3, 4]]), np.array([4, 5]), ("nodes:u", "edges:u:likes:u"))
+    given = {"edges:likes": 0.5, "nodes:u": 0.4}
+    assert list(Target(target=given).for_histogram(typed).aim["target"]) == list(typed.components)
+    assert list(Budget(budget=9, cost=given).for_histogram(typed).aim["cost"]) == list(typed.components)
+    assert search_limits(typed, budget=90, cost=given).aim["cost"] == {"nodes:u": 0.4, "edges:u:likes:u": 0.5}
+
+
+def test_an_interrupt_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = []
+
+    def interrupted(self: evaluation.Evaluation, row: tuple[int, ...]) -> list[int]:
+        planned.append(row)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evaluation.Evaluation, "_planned", interrupted)
+    monkeypatch.setattr(evaluation, "available_cores", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        search_limits(shapes.pcqm4mv2())
+    assert len(planned) < Way.plans / 4

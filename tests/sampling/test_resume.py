@@ -1,0 +1,79 @@
+"""Stopping and resuming loaders at random places, against a list of all batches."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+
+import dgl_tuplepack as tp
+from tests.support.samplers import Ids, SamplerCase, bucket_cases, sampler_cases
+
+Batches = list[list[int]]
+
+
+class Resuming(RuleBasedStateMachine):
+    """A loader that is stopped, saved and restored, and the batches that it must deliver next.
+
+    `expected` holds what is left of the epoch under way; `iterator` is None until a batch is asked for.
+    """
+
+    states = Bundle("states")
+
+    @initialize(case=sampler_cases(most_ranks=3) | bucket_cases(most_ranks=3), rank=st.integers(0, 2))
+    def start(self, case: SamplerCase, rank: int) -> None:
+        self.case, self.rank = case, rank % case.num_replicas
+        self.loader, self.iterator = self.fresh(), None
+        self.expected = self.batches(0)
+
+    def fresh(self) -> tp.PackedLoader:
+        settings = self.case.settings(rank=self.rank)
+        return tp.PackedLoader(Ids(), tp.PackBatchSampler(self.case.sizes, self.case.limits, **settings))
+
+    def batches(self, epoch: int) -> Batches:
+        sampler = self.fresh().sampler
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    @rule(number=st.integers(1, 4))
+    def take(self, number: int) -> None:
+        """Take some batches, perhaps to the end."""
+        self.iterator = iter(self.loader) if self.iterator is None else self.iterator
+        with warnings.catch_warnings():
+            # Iterating an epoch twice warns, which is not the matter here.
+            warnings.simplefilter("ignore", UserWarning)
+            for _ in range(number):
+                right = self.expected.pop(0) if self.expected else None
+                assert next(self.iterator, None) == right
+
+    @rule(epoch=st.integers(0, 3))
+    def go_to(self, epoch: int) -> None:
+        """Start an epoch; what was left of the one under way is given up."""
+        self.take(1)
+        self.loader.set_epoch(epoch)
+        self.iterator, self.expected = None, self.batches(epoch)
+
+    @rule(target=states)
+    def save(self) -> tuple[dict[str, Any], Batches]:
+        return json.loads(json.dumps(self.loader.state_dict())), list(self.expected)
+
+    @rule(saved=states, new=st.booleans(), unused=st.integers(0, 2))
+    def restore(self, saved: tuple[dict[str, Any], Batches], new: bool, unused: int) -> None:
+        state, left = saved
+        self.loader = self.fresh() if new else self.loader
+        self.loader.load_state_dict(state)
+        for _ in range(unused):
+            iter(self.loader)
+        self.iterator, self.expected = None, list(left)
+
+    @invariant()
+    def length_is_that_of_the_epoch(self) -> None:
+        assert len(self.loader) == len(self.batches(self.loader.sampler.epoch))
+
+
+TestResuming = Resuming.TestCase
+TestResuming.settings = settings(max_examples=25, stateful_step_count=12)

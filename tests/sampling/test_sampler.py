@@ -1,0 +1,422 @@
+"""The sampler: exact batches, uniform order, ranks, epochs, warnings, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import (
+    GraphTooLargeError,
+    LimitsError,
+    PlanError,
+    SamplerError,
+    SizesError,
+)
+from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
+from tests.support.graphs import flat, generator, random_graph
+from tests.support.messages import refused
+from tests.support.reference import shuffled
+
+# 3 size classes, 12 graphs; under LIMITS every pack holds several.
+SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0]] * 4)
+LIMITS = tp.Limits(nodes=6, edges=7)
+
+
+@pytest.fixture(autouse=True)
+def _no_world_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher's environment must not decide these tests."""
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+def sampler(**settings: Any) -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(SIZES, LIMITS, **settings)
+
+
+# Exact batches ------------------------------------------------------------------------------------------------
+
+GOLDEN_SIZES = tp.GraphSizes([[3, 4], [2, 2], [1, 0], [4, 3], [2, 3]] * 3)
+GOLDEN_LIMITS = tp.Limits(nodes=7, edges=8)
+GOLDEN = {
+    ("fixed", 0): [[5, 8], [7, 11, 4], [0, 3], [2, 6, 14], [10, 13], [12, 1, 9]],
+    ("fixed", 1): [[10, 13], [0, 3], [7, 11, 4], [2, 6, 14], [12, 1, 9], [5, 8]],
+    ("resample", 0): [[5, 8], [7, 11, 4], [0, 3], [2, 6, 14], [10, 13], [12, 1, 9]],
+    ("resample", 1): [[10, 8], [5, 3], [2, 6, 9], [12, 11, 14], [7, 1, 4], [0, 13]],
+    ("repack", 0): [[8, 5], [14, 11, 6, 7], [3, 0], [2], [13, 10], [9, 4, 1, 12]],
+    ("repack", 1): [[8, 10], [3, 5], [14, 6, 11, 2], [12], [4, 9, 1, 7], [13, 0]],
+}
+
+
+@pytest.mark.parametrize(("content", "epoch"), GOLDEN)
+def test_batches_of_one_seed_never_change(content: str, epoch: int) -> None:
+    """Written down, so that neither our generator nor a library's new version changes an experiment silently."""
+    # Where a plan may be given, a new default method does not matter; "repack" follows the default.
+    plan = None if content == "repack" else tp.pack(GOLDEN_SIZES, GOLDEN_LIMITS, method="best_fit")
+    s = tp.PackBatchSampler(GOLDEN_SIZES, GOLDEN_LIMITS, plan=plan, content=content, seed=20240229)
+    s.set_epoch(epoch)
+    assert list(s) == GOLDEN[content, epoch]
+
+
+# Order and content --------------------------------------------------------------------------------------------
+
+
+def chi_square(counts: Counter[Any], outcomes: int) -> float:
+    """Pearson's statistic against the uniform distribution; its mean is outcomes - 1."""
+    expected = sum(counts.values()) / outcomes
+    unseen = outcomes - len(counts)
+    return sum((count - expected) ** 2 / expected for count in counts.values()) + unseen * expected
+
+
+def loose_bound(outcomes: int) -> float:
+    """Six standard deviations above the mean: a right kernel passes with any seed that a person would try."""
+    freedom = outcomes - 1
+    return freedom + 6 * (2 * freedom) ** 0.5
+
+
+def test_shuffle_kernel_is_uniform() -> None:
+    """Keys are those of successive epochs, as a sampler uses them; two segments, each over all its orders."""
+    counts: tuple[Counter[tuple[int, ...]], ...] = (Counter(), Counter())
+    joint: Counter[tuple[int, int]] = Counter()
+    for epoch in range(24_000):
+        values = np.array([0, 1, 2, 3, 10, 11, 12, 13, 14])
+        shuffle_segments(values, np.array([0, 4, 9]), derive_key(np.uint64(7), np.uint64(epoch), np.uint64(1)))
+        counts[0][tuple(values[:4].tolist())] += 1
+        counts[1][tuple(values[4:].tolist())] += 1
+        joint[int(values[0]), int(values[4])] += 1
+    assert chi_square(counts[0], 24) < loose_bound(24)
+    assert chi_square(counts[1], 120) < loose_bound(120)
+    # The segments do not follow each other.
+    assert chi_square(joint, 20) < loose_bound(20)
+
+
+def test_long_shuffles_are_those_of_the_papers() -> None:
+    """Short ones reject too seldom for any statistic to tell what would bias them."""
+    values = np.arange(300_000)
+    shuffle_segments(values, np.array([0, len(values)]), np.uint64(12_345))
+    assert values.tolist() == shuffled(range(len(values)), 12_345)
+
+
+@pytest.mark.parametrize(("ranks", "packs_per_batch"), [(2, 1), (2, 2), (8, 1)])
+def test_a_light_step_may_come_at_any_time(ranks: int, packs_per_batch: int) -> None:
+    """The one step of light packs among heavy ones is as likely in each place; the last step is not full."""
+    packs = ranks * packs_per_batch
+    sizes = tp.GraphSizes([[100, 100]] * (9 * packs) + [[60, 0]] * packs + [[51, 0]])
+    s = tp.PackBatchSampler(
+        sizes, tp.Limits(100, 100), packs_per_batch=packs_per_batch, num_replicas=ranks, rank=0
+    )  # fmt: skip
+    counts: Counter[int] = Counter()
+    for epoch in range(1_000):
+        s.set_epoch(epoch)
+        counts[int(s.balance().work[:-1].sum(axis=1).argmin())] += 1
+    assert chi_square(counts, 10) < loose_bound(10)
+
+
+def test_graphs_of_a_pack_are_uniform() -> None:
+    """Which two of six equal graphs join the large one is any of the 15 pairs."""
+    sizes = tp.GraphSizes([[6, 0], [4, 0], *[[1, 0]] * 6])
+    s = tp.PackBatchSampler(sizes, tp.Limits(8, 1))
+    counts: Counter[frozenset[int]] = Counter()
+    for epoch in range(6_000):
+        s.set_epoch(epoch)
+        (pack,) = (pack for pack in s if 0 in pack)
+        counts[frozenset(pack)] += 1
+    assert chi_square(counts, 15) < loose_bound(15)
+
+
+@pytest.mark.parametrize("content", ["fixed", "resample", "repack"])
+def test_far_epochs_are_epochs_of_their_own(content: str) -> None:
+    """Epochs that agree in their low bits share neither order, content nor plan."""
+    sizes = tp.GraphSizes(np.random.default_rng(4).integers(1, 12, (300, 2)))
+    s = tp.PackBatchSampler(sizes, tp.Limits(80, 90), content=content)
+    found, plans = [], []
+    for epoch in (1, 1 + 2**8, 1 + 2**16, 1 + 2**32, 1 + 2**53, 1 + 2**63, 2**64 - 1):
+        s.set_epoch(epoch)
+        found.append(list(s))
+        plans.append(s.plan.fingerprint)
+    assert all(a != b for a, b in itertools.combinations(found, 2))
+    assert len(set(plans)) == (len(plans) if content == "repack" else 1)
+
+
+def test_ids_within_a_pack_are_python_integers() -> None:
+    # Datasets index lists, and collate functions serialise ids; numpy integers disturb both.
+    assert {type(graph) for graph in flat(list(sampler()))} == {int}
+
+
+# Limits and oversize ------------------------------------------------------------------------------------------
+
+
+def test_samplers_of_different_graphs_with_one_cap_have_one_shape() -> None:
+    limits = tp.Limits(nodes=12, edges=14, graphs=9)
+    parts = [tp.GraphSizes([[size, size]] * 20) for size in (2, 3, 12)]
+    assert {tp.PackBatchSampler(part, limits).limits for part in parts} == {limits}
+    plan = tp.pack(parts[0], limits.replace_graphs(4))
+    assert tp.PackBatchSampler(parts[0], limits, plan=plan).limits == limits
+
+
+def test_too_large_graphs_are_named() -> None:
+    sizes = tp.GraphSizes([[3, 1], [50, 1], [3, 1], [4, 12]])
+    with refused(
+        GraphTooLargeError, "2 of 4 graphs", "Limits(nodes=10, edges=10, graphs=None)", "graph 1 (50 nodes, 1 edges)",
+        "graph 3 (4 nodes, 12 edges)", "50 nodes, 12 edges", "Raise the limits",
+    ):  # fmt: skip
+        tp.PackBatchSampler(sizes, tp.Limits(10, 10))
+    with pytest.raises(GraphTooLargeError, match=r"13 of 13.*graph 9 \(") as caught:
+        tp.PackBatchSampler(tp.GraphSizes([[9, 1]] * 13), tp.Limits(8, 8))
+    assert "graph 10 (" not in str(caught.value)
+    assert "and 3 more" in str(caught.value)
+
+
+def test_dropping_neither_repeats_nor_loses_others() -> None:
+    """PyG's dynamic batches repeat a graph here, multipack's lose all after the large one."""
+    sizes = tp.GraphSizes([[3, 1], [50, 1], [3, 1], [4, 1]])
+    with pytest.warns(UserWarning, match=r"1 of 4 graphs exceed Limits\(nodes=10.* and are dropped") as caught:
+        s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), oversize="drop")
+    assert [Path(w.filename).name for w in caught] == [Path(__file__).name]
+    batches = list(s)
+    assert sorted(flat(batches)) == [0, 2, 3]
+    assert all(batches)
+    assert s.dropped_ids.tolist() == [1]
+    # The plan of the graphs that are left.
+    plan = tp.pack(sizes.take([0, 2, 3]), tp.Limits(10, 10))
+    with pytest.warns(UserWarning, match="are dropped"):
+        s = tp.PackBatchSampler(sizes, tp.Limits(10, 10), plan=plan, oversize="drop")
+    assert sorted(flat(list(s))) == [0, 2, 3]
+
+
+def test_dropping_all_is_an_error() -> None:
+    with refused(GraphTooLargeError, "2 of 2 graphs", "Raise the limits"):
+        tp.PackBatchSampler(tp.GraphSizes([[9, 1], [8, 9]]), tp.Limits(7, 7), oversize="drop")
+
+
+def test_no_graphs() -> None:
+    with refused(SizesError, "no graphs", "at least one"):
+        tp.PackBatchSampler(tp.GraphSizes(np.zeros((0, 2), dtype=np.int64)), LIMITS)
+
+
+def test_a_dataset_is_read_directly() -> None:
+    gen = generator(0)
+    graphs = [(random_graph(gen, *size), 0) for size in SIZES.array.tolist()]
+    assert list(tp.PackBatchSampler(graphs, LIMITS)) == list(sampler())
+    assert list(tp.PackBatchSampler(tp.with_ids(graphs), LIMITS)) == list(sampler())
+
+
+# Ranks --------------------------------------------------------------------------------------------------------
+
+
+def dealt(packs: int, ranks: int, packs_per_batch: int, drop_last: bool = False) -> list[list[list[int]]]:
+    """Batches of each rank where graph i is pack i."""
+    sizes = tp.GraphSizes([[1, 0]] * packs)
+    return [
+        list(
+            tp.PackBatchSampler(
+                sizes, tp.Limits(1, 1), shuffle=False, packs_per_batch=packs_per_batch,
+                num_replicas=ranks, rank=rank, drop_last=drop_last,
+            )
+        )
+        for rank in range(ranks)
+    ]  # fmt: skip
+
+
+def test_leftover_packs_go_one_to_each_rank() -> None:
+    # 3 ranks, 2 packs a batch: 6 packs a step, 4 left over.
+    assert dealt(10, 3, 2) == [[[0, 1], [6, 9]], [[2, 3], [7]], [[4, 5], [8]]]
+    # Fewer left than ranks: the others stay empty.
+    assert dealt(8, 3, 2) == [[[0, 1], [6]], [[2, 3], [7]], [[4, 5], []]]
+    assert dealt(2, 3, 4) == [[[0]], [[1]], [[]]]
+
+
+def test_drop_last_drops_the_uneven_rest() -> None:
+    assert dealt(10, 3, 2, drop_last=True) == [[[0, 1]], [[2, 3]], [[4, 5]]]
+    assert dealt(12, 3, 2, drop_last=True) == [[[0, 1], [6, 7]], [[2, 3], [8, 9]], [[4, 5], [10, 11]]]
+    with refused(SamplerError, "drop_last=True would leave nothing", "2 packs", "1 x 3 of a step", "drop_last=False"):
+        dealt(2, 3, 1, drop_last=True)
+
+
+def test_world_size_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with refused(SamplerError, "WORLD_SIZE is 2", "not initialised", "init_process_group", "num_replicas and rank"):
+        sampler()
+    assert sampler(num_replicas=2, rank=1).rank == 1
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert sampler().num_replicas == 1
+
+
+def test_process_group_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A launcher sets WORLD_SIZE too; with a process group that is no error.
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        s = sampler()
+        assert (s.num_replicas, s.rank) == (1, 0)
+        # What is given counts more than the group.
+        assert sampler(num_replicas=3, rank=2).rank == 2
+    finally:
+        torch.distributed.destroy_process_group()
+    with refused(SamplerError, "WORLD_SIZE is 2"):
+        sampler()
+
+
+# Epochs and warnings ------------------------------------------------------------------------------------------
+
+
+def repeats(s: tp.PackBatchSampler, times: int = 3) -> list[warnings.WarningMessage]:
+    """Warnings when one epoch is iterated several times."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            list(s)
+    return caught
+
+
+@pytest.mark.parametrize("content", ["resample", "repack"])
+def test_iterating_an_epoch_twice_warns_once(content: str) -> None:
+    s = sampler(content=content)
+    s.set_epoch(5)
+    (warning,) = repeats(s)
+    assert warning.category is UserWarning
+    for part in ("epoch 5 is iterated again", content, "set_epoch"):
+        assert part in str(warning.message)
+    assert Path(warning.filename) == Path(__file__)
+    s.set_epoch(6)
+    assert repeats(s) == []
+
+
+@pytest.mark.parametrize("settings", [{"content": "fixed"}, {"shuffle": False}])
+def test_fixed_content_may_be_repeated(settings: dict[str, Any]) -> None:
+    assert repeats(sampler(**settings)) == []
+
+
+def test_iter_alone_is_no_iteration() -> None:
+    """Torch calls iter() more than once an epoch; only batches that were asked for count."""
+    s = sampler()
+    for epoch in range(2):
+        s.set_epoch(epoch)
+        for _ in range(3):
+            iter(s)
+        assert repeats(s, times=1) == []
+    # The second time that batches are asked for is a repetition.
+    assert len(repeats(s, times=1)) == 1
+
+
+def test_epoch_at_the_first_batch_counts() -> None:
+    s, later = sampler(), sampler()
+    iterator = iter(s)
+    s.set_epoch(2)
+    later.set_epoch(2)
+    assert list(iterator) == list(later)
+
+
+def test_the_sampler_is_its_own_sampler() -> None:
+    # Lightning calls loader.batch_sampler.sampler.set_epoch.
+    s = sampler()
+    assert s.sampler is s
+    s.sampler.set_epoch(4)
+    assert s.epoch == 4
+    assert isinstance(s, torch.utils.data.Sampler)
+
+
+def test_numpy_integers_are_integers() -> None:
+    s = sampler(
+        packs_per_batch=np.int64(2), seed=np.uint64(3), num_replicas=np.int32(2), rank=np.int8(1),
+    )  # fmt: skip
+    s.set_epoch(np.int64(1))
+    other = sampler(packs_per_batch=2, seed=3, num_replicas=2, rank=1)
+    other.set_epoch(1)
+    assert list(s) == list(other)
+
+
+# What is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({"content": "random"}, ("unknown content 'random'", "fixed", "resample", "repack")),
+        ({"oversize": "skip"}, ("unknown oversize 'skip'", "'error'", "'drop'")),
+        ({"content": "resample", "shuffle": False}, ("content='resample'", "content='fixed' or shuffle=True")),
+        ({"content": "repack", "shuffle": False}, ("content='repack'", "shuffle=False")),
+        ({"content": "repack", "plan": tp.pack(SIZES, LIMITS)}, ("a plan was given", "leave one of them out")),
+        *[
+            ({"packs_per_batch": v}, ("packs_per_batch must be an integer in 1..", repr(v)))
+            for v in (0, 1.0, "2", True)
+        ],
+        *[({"seed": v}, ("seed must be an integer in 0..2**64-1", repr(v))) for v in (-1, 2**64, 0.5, None)],
+        # Any text counts as true in Python, "False" too.
+        *[({"shuffle": v}, ("shuffle must be True or False", repr(v))) for v in ("False", 0, None)],
+        ({"drop_last": [True]}, ("drop_last must be True or False", "[True]")),
+        ({"num_replicas": 2}, ("num_replicas and rank go together", "2 and None", "both or neither")),
+        ({"rank": 0}, ("None and 0", "both or neither")),
+        ({"num_replicas": 0, "rank": 0}, ("num_replicas must be an integer in 1..", "0")),
+        ({"num_replicas": 2.0, "rank": 0}, ("num_replicas", "2.0")),
+        *[({"num_replicas": 2, "rank": v}, ("rank must be an integer in 0..1", repr(v))) for v in (2, -1, "0")],
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], parts: tuple[str, ...]) -> None:
+    with refused(SamplerError, *parts):
+        sampler(**settings)
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, 0.5, "1", None, False])
+def test_epochs_that_cannot_be(value: Any) -> None:
+    with refused(SamplerError, "epoch must be an integer in 0..", repr(value)):
+        sampler().set_epoch(value)
+
+
+EQUAL, DENSE = tp.GraphSizes([[1, 1]] * 10), tp.GraphSizes([[2, 4], [1, 4]] * 3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limits", "plan", "parts"),
+    [
+        (SIZES, LIMITS, tp.pack(SIZES.take(range(11)), LIMITS), ("11 graphs", "12 graphs", "3 sizes", "make a plan")),
+        (
+            SIZES, LIMITS, tp.pack(tp.GraphSizes([[3, 4], [2, 2], [1, 1]] * 4), LIMITS),
+            ("12 graphs", "'edges': 28", "'edges': 24", "make a plan for these sizes"),
+        ),
+        (
+            # Best fit never puts graphs of one size together, so its packs would stay within the smaller limits too.
+            SIZES, LIMITS, tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit"),
+            ("Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6", "pattern 0", "make the plan"),
+        ),
+        (
+            EQUAL, tp.Limits(4, 4, graphs=3), tp.pack(EQUAL, tp.Limits(4, 4), method="next_fit"),
+            ("4 graphs", "Limits(nodes=4, edges=4, graphs=3)"),
+        ),
+        # "node_only" may exceed the edges; its plan carries raised limits, and these are not the sampler's.
+        (DENSE, tp.Limits(3, 6), tp.pack(DENSE, tp.Limits(3, 6), method="node_only"), ("does not keep", "'edges': 8")),
+        (SIZES, LIMITS, "plan.json", ("plan must be a PackPlan", "plan.json", "PackPlan.load")),
+    ],
+)  # fmt: skip
+def test_plans_that_do_not_fit(sizes: Any, limits: tp.Limits, plan: Any, parts: tuple[str, ...]) -> None:
+    with refused(PlanError, *parts):
+        tp.PackBatchSampler(sizes, limits, plan=plan)
+
+
+def test_tighter_plans_are_welcome() -> None:
+    plan = tp.pack(SIZES, tp.Limits(nodes=5, edges=6, graphs=2))
+    s = sampler(plan=plan)
+    assert s.limits == tp.Limits(6, 7, graphs=2)
+    assert len(s) == plan.num_packs
+
+
+def test_limits_that_do_not_fit() -> None:
+    with refused(LimitsError, "limits must be Limits", "(20, 40)"):
+        tp.PackBatchSampler([[1, 1]], (20, 40))  # type: ignore[arg-type]
+    with refused(LimitsError, "['edges']", "['nodes', 'edges']", "exactly one limit for each component"):
+        tp.PackBatchSampler(SIZES, tp.Limits.from_components({"edges": 6}))
+
+
+def test_switches_of_numpy() -> None:
+    s = sampler(shuffle=np.bool_(False), drop_last=np.bool_(True))
+    assert s.content == "fixed"
+    state = tp.PackedLoader([], s).state_dict()
+    assert json.loads(json.dumps(state)) == state

@@ -1,0 +1,227 @@
+"""Where iterations of samplers and loaders begin, and states of loaders: what they hold, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.utils.data
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import SamplerError
+from tests.support.messages import refused
+from tests.support.samplers import Ids
+
+ROWS = np.tile([[3, 4], [2, 2], [1, 0]], (20, 1))
+LIMITS = tp.Limits(nodes=6, edges=7)
+
+
+def sampler(rows: Any = ROWS, limits: tp.Limits = LIMITS, **settings: Any) -> tp.PackBatchSampler:
+    return tp.PackBatchSampler(tp.GraphSizes(rows), limits, **{"seed": 5, **settings})
+
+
+def loader(*args: Any, **settings: Any) -> tp.PackedLoader:
+    return tp.PackedLoader(Ids(), sampler(*args, **settings))
+
+
+def epoch_of(epoch: int, skip: int = 0) -> list[list[int]]:
+    """Batches of an epoch of a new sampler."""
+    s = sampler()
+    s.set_epoch(epoch, skip)
+    return list(s)
+
+
+def after(batches: int, epoch: int = 0, *args: Any, **settings: Any) -> dict[str, Any]:
+    """State of a new loader after some batches of an epoch, sent through JSON."""
+    new = loader(*args, **settings)
+    new.set_epoch(epoch)
+    list(itertools.islice(new, batches))
+    state: dict[str, Any] = json.loads(json.dumps(new.state_dict()))
+    return state
+
+
+# Where iterations begin ---------------------------------------------------------------------------------------
+
+
+def test_an_iteration_leaves_out_the_first_batches() -> None:
+    whole = epoch_of(3)
+    for skip in (0, 1, len(whole)):
+        assert epoch_of(3, skip) == whole[skip:]
+    s = sampler()
+    s.set_epoch(3, skip=2)
+    assert len(s) == len(whole)
+    s.set_epoch(3)
+    assert list(s) == whole
+
+
+def test_a_wrong_number_of_batches_is_refused() -> None:
+    s, number = sampler(), len(epoch_of(0))
+    for value in (-1, number + 1, 1.5, "2", None):
+        with refused(SamplerError, "skip must be an integer in 0..", repr(value)):
+            s.set_epoch(4, skip=value)  # type: ignore[arg-type]
+    assert s.epoch == 0
+
+
+def test_only_an_epoch_from_its_start_is_a_repetition() -> None:
+    one = loader()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(itertools.islice(one, 3))
+        one.load_state_dict(one.state_dict())
+        list(one)
+    with pytest.warns(UserWarning, match="epoch 0 is iterated again"):
+        list(one)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+def test_an_epoch_set_too_late_is_refused() -> None:
+    """Workers of a plain loader have their first batches of epoch 0 already; a packed loader waits."""
+    s = sampler()
+    dataset: Any = range(len(ROWS))
+    iterator = iter(torch.utils.data.DataLoader(dataset, batch_sampler=s, collate_fn=list, num_workers=2))
+    s.set_epoch(3)
+    with refused(SamplerError, "set to 3 when this iteration of epoch 0 had begun", "before iter(loader)"):
+        list(iterator)
+    packed = tp.PackedLoader(Ids(), sampler(), num_workers=2)
+    iterator = iter(packed)
+    packed.set_epoch(3)
+    assert list(iterator) == epoch_of(3)
+
+
+def test_an_epoch_may_be_set_before_the_one_under_way_ends() -> None:
+    """Something else iterates the new one, or the last batch was delivered."""
+    s = sampler()
+    first = iter(s)
+    got = [next(first) for _ in range(4)]
+    s.set_epoch(1)
+    second = iter(s)
+    assert next(second) == epoch_of(1)[0]
+    assert [*got, *first] == epoch_of(0)
+    assert [*second] == epoch_of(1)[1:]
+    s.set_epoch(2)
+    assert next(second, None) is None
+
+
+# What a state is ----------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_small_and_plain() -> None:
+    small = after(1)
+    assert set(small) == {
+        "version", "seed", "epoch", "position", "num_replicas", "content", "shuffle", "packs_per_batch", "drop_last",
+        "num_graphs", "limits", "sizes", "plan", "replan_every",
+    }  # fmt: skip
+    large = after(1, 0, np.tile(ROWS, (200, 1)))
+    assert len(json.dumps(large)) < len(json.dumps(small)) + 20 < 600
+
+
+def test_a_state_is_equal_on_all_ranks_and_serves_each() -> None:
+    state = after(3, num_replicas=3, rank=0)
+    assert state == after(3, num_replicas=3, rank=2)
+    one, whole = (loader(num_replicas=3, rank=2) for _ in range(2))
+    one.load_state_dict(state)
+    assert list(one) == list(whole)[3:]
+
+
+def test_the_latest_iteration_counts() -> None:
+    """One that goes on beside it does not; and an epoch that was set has no batches yet."""
+    one = loader(content="fixed")
+    first, second = iter(one), iter(one)
+    for iterator in (first, first, second, first):
+        next(iterator)
+    assert one.state_dict()["position"] == 1
+    one.sampler.set_epoch(1)
+    assert (one.state_dict()["epoch"], one.state_dict()["position"]) == (1, 0)
+
+
+def test_the_rest_of_an_epoch_comes_although_a_framework_sets_another() -> None:
+    """Frameworks set the epoch of the sampler; `set_epoch` of the loader is the user's word."""
+    state, end = after(4, 2), after(len(epoch_of(2)), 2)
+    one = loader()
+    one.load_state_dict(state)
+    one.sampler.set_epoch(3)
+    assert one.state_dict() == state
+    with pytest.warns(UserWarning, match="in the middle of epoch 2, but epoch 3 was set"):
+        assert list(one) == epoch_of(2)[4:]
+    one.sampler.set_epoch(3)
+    assert list(one) == epoch_of(3)
+    one.load_state_dict(state)
+    one.set_epoch(4)
+    assert list(one) == epoch_of(4)
+    # Of an epoch that has ended nothing is left, so that the next one is whole.
+    one.load_state_dict(end)
+    one.sampler.set_epoch(5)
+    assert list(one) == epoch_of(5)
+    one.load_state_dict(end)
+    assert list(one) == []
+
+
+# What is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"seed": 6}, ["seed 5", "has 6"]),
+        ({"content": "fixed"}, ["content 'resample'", "'fixed'"]),
+        ({"content": "fixed", "shuffle": False}, ["'fixed'"]),
+        ({"packs_per_batch": 2}, ["packs_per_batch 1", "has 2"]),
+        ({"num_replicas": 2, "rank": 0}, ["num_replicas 1", "has 2"]),
+        ({"drop_last": True}, ["drop_last False", "has True"]),
+        ({"replan_every": 2}, ["replan_every None", "has 2"]),
+        ({"rows": ROWS[:-1]}, ["num_graphs 60", "has 59"]),
+        ({"limits": tp.Limits(6, 8)}, ["limits", "'edges': 7", "'edges': 8"]),
+        ({"limits": tp.Limits(6, 7, graphs=3)}, ["limits", "'graphs': None", "'graphs': 3"]),
+        ({"rows": ROWS[::-1]}, ["sizes", "resuming would repeat or lose graphs"]),
+        ({"plan": tp.pack(tp.GraphSizes(ROWS), LIMITS, method="none")}, ["plan", after(2)["plan"]]),
+    ],
+    ids=str,
+)
+def test_other_settings_name_both_values(changes: dict[str, Any], parts: list[str]) -> None:
+    with refused(SamplerError, *parts, "begin the epoch again"):
+        loader(**changes).load_state_dict(after(2))
+
+
+@pytest.mark.filterwarnings("ignore:1 of 61 graphs exceed")
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_a_dropped_graph_at_another_place_is_refused(place: int) -> None:
+    """Those left are the same in the same order, but their ids are others."""
+    rows = np.insert(ROWS, [7], [9, 9], axis=0)
+    state = after(2, 0, rows, oversize="drop")
+    loader(rows, oversize="drop").load_state_dict(state)
+    with refused(SamplerError, "sizes", "resuming would repeat or lose graphs"):
+        loader(np.insert(ROWS, [place], [9, 9], axis=0), oversize="drop").load_state_dict(state)
+
+
+def test_other_plans_of_an_epoch_are_refused() -> None:
+    """Another version of a library may repack differently."""
+    state = after(2, 3, content="repack")
+    with refused(SamplerError, "plan 'another'", "begin the epoch again"):
+        loader(content="repack").load_state_dict({**state, "plan": "another"})
+
+
+@pytest.mark.parametrize("state", [None, 3, [], {}, {"epoch": 1}], ids=str)
+def test_what_is_no_state(state: Any) -> None:
+    with refused(SamplerError, "state_dict() returned", str(state)):
+        loader().load_state_dict(state)
+
+
+def test_damaged_states_are_refused_and_change_nothing() -> None:
+    state, end, one = after(2), len(epoch_of(0)), loader()
+    one.set_epoch(2)
+    with refused(SamplerError, "version 2", "reads version 1", "the release that saved it"):
+        one.load_state_dict({**state, "version": 2})
+    with refused(SamplerError, "lacks position", "state_dict() returned"):
+        one.load_state_dict({name: value for name, value in state.items() if name != "position"})
+    for value in (-1, end + 1, 1.5, "1"):
+        with refused(SamplerError, "position of a state must be an integer in 0..", repr(value)):
+            one.load_state_dict({**state, "position": value})
+    for value in (-1, 2**64, None):
+        with refused(SamplerError, "epoch of a state must be an integer in 0..2**64-1", repr(value)):
+            one.load_state_dict({**state, "epoch": value})
+    assert one.sampler.epoch == 2
+    assert list(one) == epoch_of(2)

@@ -1,0 +1,139 @@
+"""The instances of the benchmarks follow their recipes, and the tables count what they say."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgl_tuplepack import Limits, SizeHistogram, lower_bound, pack
+from dgl_tuplepack.planning.packing.auto import auto
+from dgl_tuplepack.planning.packing.settings import Settings
+
+# The scripts are not installed.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+from benchmarks import ablation, literature
+
+# Caprara & Toth 2001, section 7: smallest and largest size, and the limit, in both components.
+UNIFORM = {
+    1: (100, 400, 1000),
+    2: (1, 1000, 1000),
+    3: (200, 800, 1000),
+    4: (50, 200, 1000),
+    5: (25, 100, 1000),
+    6: (20, 100, 150),
+}
+
+
+def graphs_of(histogram: SizeHistogram) -> np.ndarray:
+    return np.repeat(histogram.sizes, histogram.counts, axis=0)
+
+
+@pytest.mark.parametrize(("number", "recipe"), UNIFORM.items())
+def test_classes_one_to_six_are_uniform_in_the_published_ranges(number, recipe):
+    least, most, limit = recipe
+    case = literature.literature(number, 20_000, 0)
+    sizes = graphs_of(case.histogram)
+    assert case.limits == Limits(limit, limit)
+    assert len(sizes) == 20_000
+    # Both ends occur, and no part of the range more often than another.
+    assert sizes.min(axis=0).tolist() == [least, least]
+    assert sizes.max(axis=0).tolist() == [most, most]
+    quarters = np.histogram(sizes, 4, (least - 0.5, most + 0.5))[0] / sizes.size
+    assert np.abs(quarters - 0.25).max() < 0.02
+    # The two sizes of a graph are independent.
+    assert abs(np.corrcoef(sizes.T)[0, 1]) < 0.03
+
+
+@pytest.mark.parametrize(("number", "centre"), [(7, lambda first: first), (8, lambda first: 120 - first)])
+def test_classes_seven_and_eight_tie_the_second_size_to_the_first(number, centre):
+    case = literature.literature(number, 20_000, 0)
+    first, second = graphs_of(case.histogram).T
+    assert case.limits == Limits(150, 150)
+    assert (first.min(), first.max()) == (20, 100)
+    assert sorted(set((second - centre(first)).tolist())) == list(range(-10, 11))
+
+
+def test_an_instance_is_determined_by_class_graphs_and_seed():
+    histograms = [
+        literature.literature(number, graphs, seed).histogram.to_counts()
+        for number, graphs, seed in itertools.product((1, 2), (50, 51), (0, 1))
+    ]
+    assert histograms[0] == literature.literature(1, 50, 0).histogram.to_counts()
+    assert all(one != other for one, other in itertools.combinations(histograms, 2))
+
+
+def test_small_cases_are_ten_of_each_class_and_number_of_graphs():
+    for seed in (0, 1):
+        cases = list(literature.small_cases(seed))
+        expected = [f"class {number}, {graphs} graphs" for number in range(1, 9) for graphs in (25, 50, 100, 200)]
+        assert [case.family for case in cases] == [family for family in expected for _ in range(10)]
+        assert all(case.histogram.num_graphs == int(case.family.split()[2]) for case in cases)
+    again = list(literature.small_cases(1))
+    assert [case.histogram.to_counts() for case in cases] == [case.histogram.to_counts() for case in again]
+    # No two instances of a seed, or of two seeds, are the same.
+    both = [case.histogram.to_counts() for case in (*again, *literature.small_cases(0)) if "class 1" in case.family]
+    assert all(one != other for one, other in itertools.combinations(both, 2))
+
+
+def test_medium_cases_are_of_all_families_in_turn_and_fit_their_limits():
+    cases = literature.medium_cases(28, 3)
+    assert len({case.family for case in cases}) == len(literature.FAMILIES) == 14
+    assert [case.family for case in cases[:14]] == [case.family for case in cases[14:]]
+    for case in cases:
+        assert 290 <= case.histogram.num_graphs <= 3005
+        assert (case.histogram.sizes >= 0).all()
+        assert (case.histogram.sizes <= np.array(case.limits.values)).all()
+    fewer = literature.medium_cases(5, 3)
+    assert [case.histogram.to_counts() for case in fewer] == [case.histogram.to_counts() for case in cases[:5]]
+
+
+def test_planted_cases_can_be_packed_without_waste():
+    (planted,) = (case for case in literature.medium_cases(14, 0) if case.family == "planted")
+    totals, limits = planted.histogram.totals(), planted.limits.maxima
+    assert all(totals[name] % limit == 0 for name, limit in limits.items())
+    assert len({totals[name] // limit for name, limit in limits.items()}) == 1
+
+
+@pytest.mark.parametrize("effort", [0, 1])
+def test_the_table_counts_plans_as_proven_by_their_own_bound(effort, monkeypatch):
+    def pack_with_effort(histogram, limits, seed=0):
+        return pack(histogram, limits, seed=seed, effort=effort)
+
+    monkeypatch.setattr(literature, "pack", pack_with_effort)
+    cases = [literature.literature(number, 50, seed) for number in (2, 6) for seed in range(3)]
+    plans = [pack_with_effort(case.histogram, case.limits, seed=4) for case in cases]
+    closed = [lower_bound(case.histogram, case.limits, effort=0) for case in cases]
+    proven = [plan.num_packs == plan.lower_bound for plan in plans]
+    rows = literature.measured_families(cases, seed=4)
+    assert [(row["instances of"], row["number"]) for row in rows] == [(cases[0].family, 3), (cases[3].family, 3)]
+    assert [row["proven"] for row in rows] == [sum(proven[:3]), sum(proven[3:])]
+    raised = [plan.lower_bound > bound for plan, bound in zip(plans, closed, strict=True)]
+    assert [row["bound raised"] for row in rows] == [sum(raised[:3]), sum(raised[3:])]
+    # Some plans are proven only by the bound that was raised, and without effort some are not proven.
+    assert all(proven) if effort else not all(proven)
+    assert any(raised) == bool(effort)
+    gaps = [plan.num_packs / plan.lower_bound - 1 for plan in plans]
+    assert [row["worst gap, lost"] for row in rows] == pytest.approx([max(gaps[:3]), max(gaps[3:])])
+
+
+def test_the_ablation_leaves_out_sets_of_stages():
+    cases = [literature.literature(number, 50, 0) for number in (4, 6)]
+    sets = [["fill_levels"], ["search_longer", "close_gap"]]
+    rows = ablation.measured_stages({"few": cases[:1], "others": cases[1:]}, sets, seed=2, effort=0.2)
+    assert [row["without"] for row in rows] == ["(all stages)", "fill_levels", "search_longer, close_gap"]
+    plans = [pack(case.histogram, case.limits, seed=2, effort=0.2) for case in cases]
+    assert rows[0]["proven"] == sum(plan.is_optimal for plan in plans)
+    assert all(row["few"] >= 0 and row["others"] >= 0 for row in rows)
+    assert rows[0]["others"] >= plans[1].num_packs - plans[1].lower_bound - 1
+
+
+def test_without_stages_the_first_plan_stays():
+    case = literature.literature(6, 100, 0)
+    settings = Settings(seed=1, effort=1)
+    none = auto(case.histogram, case.limits, settings, stages=())
+    assert none.fingerprint == pack(case.histogram, case.limits, seed=1, effort=0).fingerprint
+    assert auto(case.histogram, case.limits, settings).num_packs < none.num_packs

@@ -1,0 +1,274 @@
+"""The command line and the scripts, run as a user runs them: as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgl_tuplepack import PackBatchSampler, PackPlan, load_example
+from dgl_tuplepack._version import __version__
+from dgl_tuplepack.planning.sizes import GraphSizes
+from tests.support.ogb_folder import write_ogb_folder
+from tests.support.one_process import run_each
+
+ROOT = Path(__file__).resolve().parents[2]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def run(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **variables},
+    )
+
+
+def command(*arguments: object, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    return run("-m", "dgl_tuplepack", *arguments, folder=folder, **variables)
+
+
+def test_the_demo_trains_compares_and_draws(tmp_path: Path) -> None:
+    done = command("demo", "--graphs", 400, "--json", "--out", tmp_path / "new" / "folder")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["graphs"] == 400
+    rows = {row["name"]: row for row in result["contenders"]}
+    assert rows["plain batching"]["packs"] == 400
+    assert {"next fit", "best fit, product", "best fit, node"} <= set(rows)
+    for row in rows.values():
+        assert row["lower_bound"] <= row["packs"] <= 400
+        assert row["graphs_per_second"] > 0
+    assert result["training"]["steps"] > 0
+    assert np.isfinite([result["training"]["first_loss"], result["training"]["last_loss"]]).all()
+    for picture in result["pictures"]:
+        assert Path(picture).read_bytes().startswith(PNG)
+    # Tables go to standard error then, and no progress bar shows outside a terminal.
+    assert "next fit" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_demo_says_that_its_molecules_are_synthetic(tmp_path: Path) -> None:
+    # Without a compiler it takes a tenth of the time.
+    done = command("demo", "--graphs", 50, "--out", tmp_path, CXX="/nonexistent/c++")
+    assert done.returncode == 0, done.stderr
+    assert "synthetic" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo", "--graphs", "0"], 2, "greater than or equal to 1"),
+        (["demo", "--graphs", "many"], 2, "--graphs"),
+        (["demo", "--epochs", "0"], 2, "--epochs"),
+        (["demo", "--colour", "red"], 2, "--colour"),
+        (["dance"], 2, "dance"),
+        (["demo", "--graphs", "40000"], 2, "32901"),
+        (["demo", "--out", str(ROOT / "setup.py" / "below")], 1, "cannot write"),
+        (["plan", "example:ogbg-molhiv", "--nodes", "9", "--edges", "9"], 1, "of 32901 graphs exceed"),
+        (["limits", "/no/such/place"], 1, "there is no /no/such/place"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(arguments: list[str], code: int, message: str) -> None:
+    done = command(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.dgl
+def test_the_page_of_layers_is_what_layers_do_and_an_old_or_absent_one_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "layers.md"
+    committed = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
+    page.write_text(committed.replace("| `SumPooling()` | yes |", "| `SumPooling()` | no |"), encoding="utf-8")
+    script = ROOT / "scripts" / "list_layers.py"
+    runs = [("--check", "--out", path) for path in (page, tmp_path / "absent.md")]
+    whole, absent = run_each(script, *runs, folder=ROOT)
+    # All the other lines are those of the committed page.
+    assert whole.returncode == 1
+    assert [line for line in whole.stderr.splitlines() if line.startswith(("- ", "+ "))] == [
+        "- | `SumPooling()` | no | yes |  |",
+        "+ | `SumPooling()` | yes | yes |  |",
+    ], whole.stderr
+    assert absent.returncode == 1
+    assert "absent.md" in absent.stderr
+    assert "Traceback" not in absent.stderr
+
+
+def test_help_and_version() -> None:
+    assert command("--version").stdout.split() == ["dgl-tuplepack", __version__]
+    assert "--graphs" in command("demo", "--help").stdout
+    assert command().returncode == 2
+
+
+def test_the_command_line_as_in_the_readme(tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    # Those that need no data of the reader's.
+    shown = [line for line in readme.splitlines() if line.startswith("dgl-tuplepack ") and "example:" in line]
+    lines = [line.split()[1:] for line in shown]
+    assert {"sizes", "limits", "plan"} <= {line[0] for line in lines}
+    for line in lines:
+        done = command(*line, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout
+    # What was saved is the plan that a sampler takes.
+    histogram = load_example("ogbg-molhiv")
+    sizes = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert len(PackBatchSampler(sizes, plan.limits, plan=plan)) == plan.num_packs
+
+
+def test_one_command_feeds_another(tmp_path: Path) -> None:
+    script = "{0} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | {0} -m dgl_tuplepack limits - --json"
+    done = subprocess.run(script.format(sys.executable), shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["graphs"] == 32_901
+    assert done.stderr == ""
+
+
+def test_a_reader_that_stops_early_is_no_error() -> None:
+    script = f"{sys.executable} -m dgl_tuplepack sizes example:ogbg-molhiv --csv | head -n 1"
+    done = subprocess.run(script, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "nodes,edges,count\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def ogb_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    histogram = load_example("ogbg-molhiv")
+    chosen = np.random.default_rng(0).choice(len(histogram), 160, p=histogram.counts / histogram.num_graphs)
+    return write_ogb_folder(tmp_path_factory.mktemp("ogb"), GraphSizes(histogram.sizes[chosen]))
+
+
+@pytest.mark.dgl
+def test_training_on_an_ogb_folder_compiled_too(ogb_root: Path) -> None:
+    arguments = ("--root", ogb_root, "--epochs", 2, "--width", 8, "--layers", 1, "--graphs-per-batch", 32)
+    ways = (["fixed"], ["repack"], ["resample"], ["resample", "--compile"])
+    runs = [(*arguments, "--content", *way) for way in ways]
+    all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
+    for done in all_done:
+        assert done.returncode == 0, done.stderr
+        assert "train: 120 graphs" in done.stdout
+        assert done.stdout.count("120 graphs in ") == 3
+        assert done.stdout.count("rocauc: train 0.") == 2
+        assert "is iterated again" not in done.stderr
+    plain, compiled = (re.findall(r"mean loss ([\d.]+)", done.stdout) for done in all_done[2:])
+    assert len(plain) == len(compiled) == 2
+    np.testing.assert_allclose([float(each) for each in compiled], [float(each) for each in plain], atol=2e-4)
+
+
+@pytest.mark.dgl
+def test_the_study_goes_on_where_it_stopped_and_writes_its_page(ogb_root: Path, tmp_path: Path) -> None:
+    """A row for each run, none of them twice; the page tells of all that have ended."""
+    study = ROOT / "scripts" / "study_training.py"
+    arguments = ("run", "--source", ogb_root / "ogbg_molhiv", "--epochs", 2, "--out", tmp_path)
+    runs = [(*arguments, "--packs", 1, "--seeds", seeds) for seeds in (1, 2, 2)]
+    *done, paged, refused = run_each(study, *runs, ("page", "--out", tmp_path), (*arguments, "--packs", 3), folder=ROOT)
+    for each in (*done, paged):
+        assert each.returncode == 0, each.stderr
+    assert ["all runs are in the file" in each.stdout for each in done] == [False, False, True]
+    rows = (tmp_path / "training.csv").read_text().splitlines()
+    assert len(rows) == 1 + 3 * 2
+    assert len({tuple(row.split(",")[:5]) for row in rows}) == len(rows)
+    page = (tmp_path / "training.md").read_text(encoding="utf-8")
+    assert "2 epochs, 2 seeds" in page
+    assert "Of these 10 comparisons" in page
+    assert (tmp_path / "training-curves.png").read_bytes().startswith(PNG)
+    assert refused.returncode == 2
+
+
+@pytest.mark.dgl
+def test_the_committed_page_of_the_study_is_what_comes_out(tmp_path: Path) -> None:
+    committed = ROOT / "docs" / "results"
+    for name in ("training.csv", "training-pairs.csv"):
+        (tmp_path / name).write_bytes((committed / name).read_bytes())
+    assert run(ROOT / "scripts" / "study_training.py", "page", "--out", tmp_path).returncode == 0
+    assert (tmp_path / "training.md").read_text() == (committed / "training.md").read_text()
+
+
+@pytest.mark.dgl
+def test_wrong_input_for_training(ogb_root: Path) -> None:
+    cases = [
+        (["--graphs-per-batch", "1"], "is out of reach"),
+        (["--name", "ogbg-nothing"], "ogbg-nothing"),
+        (["--root", "/no/such/folder"], "/no/such/folder does not exist"),
+    ]
+    if find_spec("torch_geometric") is None:
+        cases.append((["--framework", "pyg"], "dgl_tuplepack[pyg]"))
+    runs = [("--root", ogb_root, *arguments) for arguments, _ in cases]
+    all_done = run_each(ROOT / "scripts" / "train_ogb.py", *runs, folder=ROOT)
+    for done, (_, message) in zip(all_done, cases, strict=True):
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_choice_is_bad_usage(ogb_root: Path) -> None:
+    done = run(ROOT / "scripts" / "train_ogb.py", "--root", ogb_root, "--content", "shuffled")
+    assert done.returncode == 2
+    assert "'fixed', 'resample', 'repack'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
+    # A module of the same name that cannot be imported stands for an absent package.
+    (tmp_path / "dgl.py").write_text("raise ModuleNotFoundError(\"No module named 'dgl'\", name='dgl')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, str(ROOT / "scripts" / "train_ogb.py"), "--root", "."]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "dgl is not installed" in done.stderr
+    assert "dgl==1.1.3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_setup_script_clears_nothing_that_it_has_not_made(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("data")
+    environment = {**os.environ, "TUPLEPACK_ENVIRONMENT": str(tmp_path)}
+    command = [sys.executable, ROOT / "scripts" / "run.py", "demo"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 1
+    assert "is not empty and is not ours" in done.stderr
+    assert (tmp_path / "precious").read_text() == "data"
+
+
+def test_benchmarks_find_what_they_measure(tmp_path: Path) -> None:
+    """Ranks have more even work as the sampler deals packs than in random order."""
+    done = run(ROOT / "scripts" / "benchmark.py", "balance", "--json", tmp_path / "balance.json")
+    assert done.returncode == 0, done.stderr
+    assert "mean spread" in done.stdout
+    rows = json.loads((tmp_path / "balance.json").read_text())
+    assert [row["order"] for row in rows] == ["random", "dealt"] * 6
+    for random, dealt in zip(rows[::2], rows[1::2], strict=True):
+        assert dealt["mean spread"] < random["mean spread"] / 3
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["--without-dgl"], ["demo-", "--without-dgl"]])
+def test_the_setup_script_says_how_it_is_used(arguments: list[str]) -> None:
+    done = run(ROOT / "scripts" / "run.py", *arguments)
+    assert done.returncode == 2
+    assert "[--without-dgl] {demo,tests}" in done.stderr
+
+
+def test_the_page_on_training_tells_the_pairs_that_the_script_counts() -> None:
+    done = run("scripts/pairs.py")
+    assert done.returncode == 0, done.stderr
+    counted = {number: [all_pairs, large] for number, all_pairs, large in map(str.split, done.stdout.splitlines()[1:])}
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+)[^|]* \| ([\d.]+) % \| ([\d.]+) % \|$", page, re.MULTILINE)
+    assert [number for number, *_ in rows] == ["1", "2", "3", "5", "9"]
+    for number, *shares in rows:
+        for said, found in zip(shares, counted[number], strict=True):
+            # A better search changes plans, and with them the last digits.
+            assert float(said) == pytest.approx(float(found.rstrip("%")), abs=2)

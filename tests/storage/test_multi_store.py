@@ -1,0 +1,125 @@
+"""Shards read as one store are that store of all their graphs: every item, array and batch, for random datasets."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from tests.support.graphs import Content, assert_same_batch, assert_same_item, contents
+from tests.support.stores import write_shards
+
+
+@contextmanager
+def both(content: Content, cuts: Sequence[int], compact: bool) -> Iterator[tuple[tp.MultiStore, tp.GraphStore]]:
+    """The example and all items of a content as shards that begin at `cuts`, and as one store."""
+    items: list[Any] = [content.example, *content.items]
+    bounds = sorted({0, *(cut for cut in cuts if cut < len(items)), len(items)})
+    with tempfile.TemporaryDirectory() as name, patch("os.fsync"):
+        folder = Path(name)
+        whole = tp.GraphStore.write(folder / "whole", items, compact=compact)
+        # As a store hands them out all graphs have their features, so that any of them may be the first of a shard.
+        parts = [[whole[i] for i in range(first, last)] for first, last in pairwise(bounds)]
+        yield write_shards(folder / "shards", parts, compact=compact), whole
+
+
+CUTS = st.lists(st.integers(1, 5), max_size=4)
+
+
+@given(
+    st.data(), contents(min_graphs=1), CUTS, st.booleans(), st.booleans(), st.booleans(),
+    st.sampled_from([torch.int32, torch.int64]),
+)  # fmt: skip
+def test_batches_are_those_of_one_store(
+    data: st.DataObject,
+    content: Content,
+    cuts: list[int],
+    compact: bool,
+    cover: bool,
+    sort_edges: bool,
+    idtype: torch.dtype,
+) -> None:
+    order = data.draw(st.permutations(range(1, len(content.items) + 1)))
+    settings: Any = {
+        "packs_per_batch": content.packs_per_batch, "cover_padding": cover, "sort_edges": sort_edges, "idtype": idtype,
+    }  # fmt: skip
+    with both(content, cuts, compact) as (shards, whole):
+        views = [(shards.padded(content.limits, **settings), whole.padded(content.limits, **settings))]
+        views.append((shards.to("cpu").padded(content.limits, **settings), views[0][1]))
+        views.append((pickle.loads(pickle.dumps(views[0][0])), views[0][1]))
+        if compact:
+            stored = {**settings, "as_stored": True}
+            views.append((shards.padded(content.limits, **stored), whole.padded(content.limits, **stored)))
+        for found, right in views:
+            for ids in (order, order[:1], []):
+                assert_same_batch(found[ids], right[ids])
+
+
+@given(contents(min_graphs=1), CUTS, st.booleans())
+def test_all_else_is_that_of_one_store(content: Content, cuts: list[int], compact: bool) -> None:
+    with both(content, cuts, compact) as (shards, whole):
+        assert len(shards) == len(whole)
+        for found in [list(shards)]:
+            for item, right in zip(found, whole, strict=True):
+                assert_same_item(item, right)
+        assert_same_item(shards[-1], whole[-1])
+        assert shards.sizes.array.tolist() == whole.sizes.array.tolist()
+        assert shards.sizes.components == whole.sizes.components
+        assert shards.histogram == whole.histogram
+        assert shards.schema == whole.schema
+        assert shards.stored_schema == whole.stored_schema
+        assert shards.original_ids.tolist() == list(range(len(whole)))
+        shards.verify()
+
+
+@given(st.lists(st.lists(st.integers(0, 4), max_size=3), min_size=1, max_size=4), st.booleans())
+def test_splits_are_joined(splits: list[list[int]], first_has_more: bool) -> None:
+    """Ids move by the graphs of the shards before; a shard may lack a part of the split."""
+
+    graphs = [dgl.graph(([0], [1])) for _ in range(5)]
+    named: list[dict[str, list[int]]] = [{"train": ids} for ids in splits]
+    named[0] |= {"test": [4, 1]} if first_has_more else {}
+    with tempfile.TemporaryDirectory() as folder, patch("os.fsync"):
+        store = write_shards(Path(folder), [graphs] * len(splits), splits=named)
+        right = np.concatenate([np.array(ids, np.int64) + 5 * i for i, ids in enumerate(splits)])
+        assert store.splits["train"].tolist() == right.tolist()
+        assert set(store.splits) == {"train"} | ({"test"} if first_has_more else set())
+        assert not first_has_more or store.splits["test"].tolist() == [4, 1]
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_shards_that_are_stored_in_different_widths(tmp_path: Path, as_stored: bool) -> None:
+    """Endpoints and features of every width, in one batch; also where a width is narrower than what is handed out."""
+
+    def item(nodes: int, value: int) -> Any:
+        graph = dgl.graph((torch.tensor([0, nodes - 1]), torch.tensor([nodes - 1, nodes // 2])), num_nodes=nodes)
+        graph.edata["feat"] = torch.tensor([value, 1])
+        return graph, torch.tensor([value, 0]).to(torch.int32)
+
+    parts = [[item(n, v)] * 2 for n, v in ((70_000, 70_000), (5, 3), (300, -300), (20, 255))]
+    whole = tp.GraphStore.write(tmp_path / "whole", [i for part in parts for i in part], compact=True)
+    shards = write_shards(tmp_path / "shards", parts, compact=True)
+    stored = {part.metadata.arrays[2].stored for part in shards.parts}
+    assert stored == {"uint8", "uint16", "int32"}
+    limits, ids = tp.Limits(150_000, 20, 8), [5, 0, 3, 6, 2, 4, 7]
+    right = whole.batch(ids, limits, as_stored=as_stored)
+    assert_same_batch(shards.batch(ids, limits, as_stored=as_stored), right)
+    assert_same_batch(shards.to("cpu").batch(ids, limits, as_stored=as_stored), right)
+    # Of shards that were all narrowed, but not equally.
+    narrow = write_shards(tmp_path / "narrow", [parts[1], parts[2]], compact=True)
+    assert narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"].dtype == torch.int16
+    found = narrow.batch([0, 2], limits, as_stored=True).edge_features["feat"]
+    assert found[:4].tolist() == [3, 1, -300, 1]

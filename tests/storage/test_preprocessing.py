@@ -1,0 +1,211 @@
+"""Stores with plans beside them: what is written, chosen, checked and refused."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import multiprocessing
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SearchError
+from dgl_tuplepack.storage.preprocessing import preprocess, verify, write_plans
+from dgl_tuplepack.graphs.readers.molecules import random_molecules
+from dgl_tuplepack.storage.plans import plan_file, split_histograms
+from tests.support.messages import refused
+from tests.support.ogb_folder import write_ogb_folder
+from tests.support.stores import data_of, plans_in
+
+SIZES = tp.GraphSizes(np.array([[n, 2 * (n - 1)] for n in [3, 9, 4, 7, 5, 8, 6, 3] * 4]))
+# Of a name that is too long for a file.
+DIGEST = hashlib.sha256(b"x" * 201).hexdigest()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_ogb_folder(tmp_path / "ogb", SIZES) / "ogbg_molhiv"
+
+
+def test_each_part_of_the_split_gets_a_plan_of_the_same_limits(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out", multiple_of=8)
+    assert (made.limits.nodes + 1) % 8 == made.limits.edges % 8 == 0
+    assert list(made.plans) == ["train", "valid", "test"]
+    assert plans_in(tmp_path / "out") == ["plan-test.json", "plan-train.json", "plan-valid.json"]
+    store = tp.GraphStore(tmp_path / "out")
+    for part, ids in store.splits.items():
+        plan = tp.GraphStore(tmp_path / "out").plans[part]
+        assert plan.fingerprint == made.plans[part].fingerprint
+        assert plan.limits == made.limits
+        # A sampler takes the plan, and its batches come from the store.
+        subset = store.subset(ids)
+        sampler = tp.PackBatchSampler(subset, plan.limits, plan=plan)
+        view = subset.padded(sampler.limits)
+        batches = [view[chosen] for chosen in sampler]
+        assert sum(batch.num_real_graphs for batch in batches) == len(ids)
+    assert set(made.seconds) == {"write", "limits", "plan", "verify"}
+
+
+def test_limits_are_for_a_number_of_graphs_of_the_training_split(folder: Path, tmp_path: Path) -> None:
+    made = preprocess(folder, tmp_path / "out", graphs_per_batch=8)
+    assert made.limits.fits(SIZES).all()
+    batches = -(-made.plans["train"].num_packs // made.packs_per_batch)
+    assert (made.packs_per_batch, made.plans["train"].histogram.num_graphs / batches) == (2, 8)
+    search = tp.search_limits(
+        made.plans["train"].histogram, graphs_per_batch=8, packs_per_batch="auto", holding=made.store
+    )
+    assert made.limits == search.best.limits
+    everything = preprocess(folder, tmp_path / "all", graphs_per_batch=1000)
+    assert (everything.packs_per_batch, everything.plans["train"].num_packs) == (1, 1)
+    assert preprocess(folder, tmp_path / "given", limits=tp.Limits(20, 40)).packs_per_batch == 1
+
+
+def test_a_number_of_graphs_that_cannot_be_is_refused(folder: Path, tmp_path: Path) -> None:
+    with refused(SearchError, "graphs_per_batch=8", "Limits(nodes=20, edges=40", "leave one"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=8, limits=tp.Limits(20, 40))
+    with refused(SearchError, "graphs_per_batch", "1..", "0"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_number_of_graphs_out_of_reach_is_refused_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    """Where the source knows its sizes; a store that is there stays as it was, with its plans."""
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1)
+    assert not (tmp_path / "out").exists()
+    made = preprocess(folder, tmp_path / "out", graphs_per_batch=8)
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(tmp_path / "out", tmp_path / "copy", graphs_per_batch=1)
+    with refused(SearchError, "graphs_per_batch=1 is out of reach"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1, overwrite=True)
+    with refused(FormatError, "holds a store already"):
+        preprocess(folder, tmp_path / "out", graphs_per_batch=1)
+    assert not (tmp_path / "copy").exists()
+    assert verify(tmp_path / "out").checksum == made.store.checksum
+    # A list has sizes only in its graphs, which are written when it is read.
+    with refused(SearchError, "out of reach", f"the store {tmp_path / 'list'} is written, but has no plans"):
+        preprocess(random_molecules(SIZES), tmp_path / "list", graphs_per_batch=1)
+
+
+def test_without_a_split_one_plan_is_for_all_graphs(tmp_path: Path) -> None:
+    made = preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(12, 22, 3), compact=True)
+    assert list(made.plans) == [""]
+    assert made.plans[""].histogram == tp.SizeHistogram.from_sizes(SIZES)
+    assert made.plans[""].limits == tp.Limits(12, 22, 3)
+    assert plans_in(tmp_path / "out") == ["plan.json"]
+    assert "uint8" in {entry.stored for entry in made.store.parts[0].metadata.arrays}
+
+
+def test_plans_of_what_was_there_go_even_where_new_ones_fail(folder: Path, tmp_path: Path) -> None:
+    preprocess(folder, tmp_path / "out")
+    with refused(GraphTooLargeError, "8", f"the store {tmp_path / 'out'} is written, but has no plans", "--overwrite"):
+        preprocess(random_molecules(SIZES), tmp_path / "out", limits=tp.Limits(8, 100), overwrite=True)
+    assert plans_in(tmp_path / "out") == []
+    assert tp.GraphStore(tmp_path / "out").splits == {}
+
+
+def test_verify_refuses_a_plan_for_other_graphs(tmp_path: Path) -> None:
+    preprocess(random_molecules(SIZES), tmp_path / "out")
+    tp.pack([[3, 4], [3, 4]], tp.Limits(9, 9)).save(data_of(tmp_path / "out") / "plan.json")
+    with refused(FormatError, "plan.json", str(tmp_path / "out")):
+        verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("lost", ["plan-valid.json", "plan-train.json"])
+def test_verify_names_a_plan_that_is_missing(folder: Path, tmp_path: Path, lost: str) -> None:
+    preprocess(folder, tmp_path / "out")
+    (data_of(tmp_path / "out") / lost).unlink()
+    with refused(FormatError, f"{tmp_path / 'out'} has no {lost};"):
+        verify(tmp_path / "out")
+
+
+def test_the_usual_parts_keep_their_names(tmp_path: Path) -> None:
+    names = {"": "plan.json", "train": "plan-train.json", "ood-test": "plan-ood-test.json", "a/b": "plan-a%2Fb.json"}
+    assert {part: plan_file(tmp_path, part).name for part in names} == names
+
+
+@settings(max_examples=20, deadline=None)
+@given(names=st.lists(st.text(st.characters()) | st.text("a-_/.%é", min_size=60), min_size=1, max_size=4, unique=True))
+@example(names=["ood-test", "ood_test", "a/b", "a_b"])
+@example(names=["x" * 200, "x" * 201, "x" * 202, "é" * 300, "é" * 301, "\ud800"])
+@example(names=["x" * 201, f"{'x' * 100}{DIGEST}", f"{'x' * 100}-{DIGEST}", f"{'x' * 100}%-{DIGEST}"])
+@example(names=["..", ".", "", "%2F"])
+def test_each_part_has_its_plan_whatever_its_name(names: list[str]) -> None:
+    graphs = random_molecules(SIZES)
+    splits = {name: [0, 1 + i] for i, name in enumerate(names)}
+    with tempfile.TemporaryDirectory() as folder:
+        store = tp.GraphStore.write(folder, graphs, splits=splits)
+        plans = write_plans(store, tp.Limits(30, 60), 0)
+        verify(folder)
+        assert len(plans_in(Path(folder))) == len(names)
+        found = tp.GraphStore(folder).plans
+        assert {name: plan.fingerprint for name, plan in found.items()} == {n: p.fingerprint for n, p in plans.items()}
+
+
+def test_limits_below_the_largest_graph_are_found_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
+    with refused(GraphTooLargeError, "graph 1 ", "9"):
+        preprocess(tp.OgbFolder(folder), tmp_path / "out", limits=tp.Limits(8, 100))
+    assert not (tmp_path / "out").exists()
+
+
+# Killed ------------------------------------------------------------------------------------------------------
+
+
+def preprocess_until_killed(source: Path, out: Path, left: int) -> None:
+    """Preprocess, and be killed right before the call number `left` that changes something on the disk."""
+    calls = itertools.count()
+
+    def counted(function: Any) -> Any:
+        def call(*arguments: Any, **settings: Any) -> Any:
+            if next(calls) == left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*arguments, **settings)
+
+        return call
+
+    for name in ("replace", "fsync", "unlink", "rmdir", "chmod", "mkdir"):
+        setattr(os, name, counted(getattr(os, name)))
+    preprocess(source, out, overwrite=True)
+
+
+@pytest.mark.parametrize("new_splits", [{"train": range(9), "extra": [9], "valid": []}, {}], ids=["splits", "none"])
+def test_a_killed_run_leaves_the_old_store_or_the_new_one_with_its_plans(tmp_path: Path, new_splits: Any) -> None:
+    """At each step on the disk all plans are there, and are for the graphs of the store that is there."""
+    old = write_ogb_folder(tmp_path / "old", tp.GraphSizes(np.array([[4, 6], [6, 10]] * 8))) / "ogbg_molhiv"
+    new = tp.GraphStore.write(tmp_path / "new", old, splits=new_splits).path
+    out, seen = tmp_path / "out", []
+    for step in itertools.count():
+        preprocess(old, out, overwrite=True)
+        process = multiprocessing.get_context("fork").Process(target=preprocess_until_killed, args=(new, out, step))
+        process.start()
+        process.join(120)
+        store = verify(out)
+        plans = store.plans
+        assert {split: plan.histogram for split, plan in plans.items()} == split_histograms(store)
+        seen.append(sorted(plans))
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+        # What was left over goes with the next write.
+        tp.GraphStore.write(out, old, overwrite=True)
+        assert {path.name for path in out.iterdir()} == {".lock", "metadata.json", data_of(out).name}
+    assert plans_in(out) == sorted(plan_file(out, split).name for split in plans)
+    stages = [stage for stage, _ in itertools.groupby(seen)]
+    assert stages == [["test", "train", "valid"], ["extra", "train"] if new_splits else [""]]
+
+
+def test_plans_are_not_written_beside_another_store(folder: Path, tmp_path: Path) -> None:
+    """Another process may replace the store while its plans are made."""
+    ours = tp.GraphStore.write(tmp_path / "out", folder)
+    tp.GraphStore.write(tmp_path / "out", random_molecules(SIZES), overwrite=True)
+    with refused(FormatError, "cannot write", str(tmp_path / "out")):
+        write_plans(ours, tp.Limits(100, 200), 0)
+    assert plans_in(tmp_path / "out") == []

@@ -1,0 +1,129 @@
+"""Shards on real processes: pools and clusters whose workers die, interrupts, full disks, and the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.tools.cli import main
+from dgl_tuplepack.errors import ShardsError
+from tests.support.graphs import assert_same_item
+from tests.support.messages import refused
+from tests.support.shards import Misbehaving, molecules, write_bins
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMITS = tp.Limits(30, 30)
+ARGUMENTS = ["dgl_tuplepack", "preprocess", "--limits", "30,30"]
+
+
+def named(paths: list[Path]) -> dict[str, Any]:
+    """Shards by name."""
+    return {path.stem: path for path in paths}
+
+
+def assert_holds(out: Path, seeds: list[int]) -> None:
+    items = [item for seed in seeds for item in molecules(seed)]
+    store = tp.MultiStore(out)
+    assert len(store) == len(items)
+    for found, item in zip(store, items, strict=True):
+        assert_same_item(found, item)
+    store.verify()
+
+
+def test_a_shard_that_kills_its_worker_is_told_and_the_rest_resumed(tmp_path: Path) -> None:
+    shards: dict[str, Any] = {"deadly": Misbehaving(4, "kill"), **named(write_bins(tmp_path, 2))}
+    with refused(ShardsError, "deadly: a process died", "fewer workers"):
+        tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
+    del shards["deadly"]
+    made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=2)
+    assert {*made.written, *made.kept} == {*shards}
+    assert_holds(tmp_path / "out", [0, 1])
+
+
+def test_a_cluster_goes_on_when_a_worker_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
+    paths = write_bins(tmp_path, 3)
+    shards = {**named(paths), "once": Misbehaving(3, "kill", tmp_path / "mark")}
+    settings: Any = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    # A busy machine may take its time to start processes.
+    patience = dask.config.set({f"distributed.comm.timeouts.{name}": "120s" for name in ("connect", "tcp")})
+    with patience, distributed.LocalCluster(**settings, local_directory=str(tmp_path)) as cluster:
+        with distributed.Client(cluster) as client:
+            executor = client.get_executor(pure=False)
+            made = tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, executor=executor)
+        assert (tmp_path / "mark").exists()
+        # What the dead worker had done, and not yet told, is done again: it is found there, and kept.
+        assert "once" in made.written
+        assert {*made.written, *made.kept} == {*shards}
+        assert_holds(tmp_path / "out", [0, 1, 2, 3])
+        # The same cluster from the command line.
+        monkeypatch.setattr(
+            sys, "argv", [*ARGUMENTS, *map(str, paths), str(tmp_path / "other"), "--dask", cluster.scheduler_address]
+        )
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 0
+    assert "3 shards written" in capsys.readouterr().out
+    assert_holds(tmp_path / "other", [0, 1, 2])
+
+
+def test_an_interrupt_leaves_nothing_half_written_and_can_be_resumed(tmp_path: Path) -> None:
+    program = f"""
+import dgl_tuplepack as tp
+from pathlib import Path
+from tests.support.shards import Misbehaving
+
+if __name__ == "__main__":
+    folder = Path({str(tmp_path)!r})
+    paths = {{f"part-{{i}}": folder / f"part-{{i}}.bin" for i in range(3)}}
+    slow = Misbehaving(3, "sleep", folder / "mark")
+    tp.preprocess_shards({{**paths, "slow": slow}}, folder / "out", limits=tp.Limits(30, 30), workers=2)
+"""
+    write_bins(tmp_path, 3)
+    (tmp_path / "program.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, str(tmp_path / "program.py")]
+    run = subprocess.Popen(
+        arguments,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    finished = [tmp_path / "out" / f"part-{i}" / "metadata.json" for i in range(3)]
+    wait_for(lambda: (tmp_path / "mark").exists() and all(path.exists() for path in finished))
+    # As a terminal does: every process gets it.
+    os.killpg(run.pid, signal.SIGINT)
+    begin = time.monotonic()
+    _, said = run.communicate(timeout=60)
+    assert said.rstrip().endswith("KeyboardInterrupt")
+    assert said.count("Traceback") == 1, said
+    assert time.monotonic() - begin < 30, "it waited for what was being done"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    # The workers are gone too, and have cleaned up.
+    assert not (tmp_path / "out" / "slow").exists()
+    shards = {
+        **named([tmp_path / f"part-{i}.bin" for i in range(3)]),
+        "slow": Misbehaving(3, "sleep", tmp_path / "mark"),
+    }
+    assert tp.preprocess_shards(shards, tmp_path / "out", limits=LIMITS, workers=1).written == ("slow",)
+    assert_holds(tmp_path / "out", [0, 1, 2, 3])
+
+
+def wait_for(condition: Any) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never came to that")

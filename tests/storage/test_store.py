@@ -1,0 +1,114 @@
+"""Small promises of stores that the property tests do not reach."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, SizesError
+from tests.support.messages import refused
+from tests.support.stores import files_of, write_shards
+
+GRAPHS = [dgl.graph(([0, 1], [1, 2])), dgl.graph(([0], [1])), dgl.graph(([], []), num_nodes=1)]
+
+
+@pytest.mark.parametrize(
+    ("splits", "parts"),
+    [([0, 1], ["mapping", "[0, 1]"]), ({"train": [0, 3]}, ["id 3", "0..2"]), ({5: [0], "5": [1]}, ["2 splits", "'5'"])],
+)
+def test_wrong_splits_are_refused_before_a_graph_is_read(tmp_path: Path, splits: Any, parts: list[str]) -> None:
+    class Unread(list):  # type: ignore[type-arg]
+        def __getitem__(self, index: Any) -> Any:
+            # The schema is learnt from the first graph.
+            assert index == 0
+            return super().__getitem__(index)
+
+    with refused(SizesError, *parts):
+        tp.GraphStore.write(tmp_path / "store", Unread(GRAPHS), splits=splits)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_a_subset_keeps_ids_of_its_own(tmp_path: Path, kind: Any) -> None:
+    """Else a change of the ids that were given would lead compiled code anywhere."""
+    ids, limits = kind([2, 0]), tp.Limits(9, 9, 4)
+    part = tp.GraphStore.write(tmp_path / "store", GRAPHS).subset(ids)
+    padded = part.padded(limits)
+    ids[0] = 10**12
+    for again in (part, pickle.loads(pickle.dumps(part))):
+        assert again.original_ids.tolist() == [2, 0]
+        assert again.batch([0], limits).num_real_nodes == padded[[0]].num_real_nodes == 1
+        with pytest.raises(ValueError, match="read-only"):
+            again.original_ids[0] = 10**12
+
+
+@pytest.mark.parametrize("content", ["sources", "destinations", "edge_offsets"])
+def test_damage_in_a_shard_is_named(tmp_path: Path, content: str) -> None:
+    """The file, and the graph in its shard, whatever its id among all, or in a subset."""
+    shards = write_shards(tmp_path / "shards", [GRAPHS, GRAPHS])
+    part = shards.subset([5, 3, 4])
+    file = files_of(tmp_path / "shards" / "part-1")[content]
+    # Of the graph 1 of the second shard, which has one edge.
+    np.load(file, mmap_mode="r+")[2] = 100
+    with refused(FormatError, str(file), "graph 1"):
+        part.padded(tp.Limits(9, 9, 4))[[1, 2]]
+    with refused(FormatError, str(file), "graph 1"):
+        part[2]
+
+
+def test_positions_are_checked_run_by_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first graph that leads outside itself is named, in whichever run of graphs it is."""
+    monkeypatch.setattr("dgl_tuplepack.storage.part._GRAPHS", 2)
+    store = tp.GraphStore.write(tmp_path / "store", GRAPHS * 3)
+    store.verify()
+    entry = store.parts[0].entries["destinations", ("_N", "_E", "_N"), None]
+    path = store.path / store.parts[0].metadata.data / entry.file
+    with open(path, "r+b") as file:
+        # The only edge of graph 4, behind those of graphs 0, 1 and 3.
+        file.seek(-4, 2)
+        file.write(b"\x07")
+    with refused(FormatError, entry.file, "graph 4"):
+        store.parts[0].check_positions()
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_blocks_of_any_size_have_the_checksums_of_their_files(compact: bool, tmp_path: Path) -> None:
+    """Large ones are hashed while they are written, also when a file is written again in a wider dtype."""
+    graphs = []
+    for number, value in ((1_200_000, 7), (3, 1), (200_000, 70_000)):
+        graph = dgl.graph(([], []), num_nodes=number)
+        graph.ndata["x"] = torch.full((number,), value)
+        graphs.append(graph)
+    # The last one is in a later block.
+    graphs[1:2] = graphs[1:2] * 600
+    store = tp.GraphStore.write(tmp_path / "store", graphs, compact=compact)
+    for entry in store.parts[0].metadata.arrays:
+        path = next((tmp_path / "store").glob(f"*/{entry.file}"))
+        values = np.load(path)
+        assert hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() == entry.sha256
+    store.verify()
+    assert [int(store[i].ndata["x"].sum()) for i in (0, 1, 601)] == [8_400_000, 3, 14_000_000_000]
+
+
+class Counted(IterableDataset):  # type: ignore[type-arg]
+    """An iterable dataset that knows its length, as some do."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(GRAPHS)
+
+    def __len__(self) -> int:
+        return len(GRAPHS)
+
+
+def test_an_iterable_dataset_with_a_length_is_iterated(tmp_path: Path) -> None:
+    assert tp.GraphStore.write(tmp_path / "store", Counted()).sizes.array.tolist() == [[3, 2], [2, 1], [1, 0]]

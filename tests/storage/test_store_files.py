@@ -1,0 +1,362 @@
+"""Damaged stores are refused, by the name of the file; no damage makes the process crash."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dgl
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.storage.format import STORE_FILE, StoreMetadata
+from tests.support.messages import refused
+from tests.support.stores import (
+    LIMITS,
+    SPLITS,
+    checksum_of,
+    data_of,
+    files_of,
+    molecules,
+    purchases,
+    rewrite_metadata,
+    write_shards,
+)
+
+FILES = [
+    "node_offsets", "edge_offsets", "sources", "destinations", "node_feature feat", "node_feature x",
+    "edge_feature feat", "label", "split train", "split test", "size_classes",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the stores `plain` and `hetero`."""
+    folder = tmp_path_factory.mktemp("stores")
+    tp.GraphStore.write(folder / "plain", molecules(), splits=SPLITS)
+    tp.GraphStore.write(folder / "hetero", purchases())
+    return folder
+
+
+@pytest.fixture
+def store(originals: Path, tmp_path: Path) -> Path:
+    """A copy of `plain` to damage."""
+    shutil.copytree(originals / "plain", tmp_path / "store")
+    return tmp_path / "store"
+
+
+# What is no store --------------------------------------------------------------------------------------------
+
+
+def test_what_holds_no_store_is_called_so(originals: Path, tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    for name in ("nothing", "nothing/below", "file.json", "empty"):
+        with refused(FormatError, f"{tmp_path / name} is not a store", "metadata.json"):
+            tp.GraphStore(tmp_path / name)
+        with refused(FormatError, f"{tmp_path / name} is not a dataset of shards", "manifest.json"):
+            tp.MultiStore(tmp_path / name)
+    write_shards(tmp_path / "shards", [molecules()])
+    with refused(FormatError, f"{tmp_path / 'shards'} is a dataset of shards", "MultiStore"):
+        tp.GraphStore(tmp_path / "shards")
+    with refused(FormatError, f"{originals / 'plain'} is a single store", "GraphStore"):
+        tp.MultiStore(originals / "plain")
+    # What the system cannot tell is no absence.
+    with refused(FormatError, "cannot read", "name too long"):
+        tp.GraphStore(tmp_path / ("x" * 300))
+
+
+# The format --------------------------------------------------------------------------------------------------
+
+
+def test_files_are_read_by_numpy_alone(originals: Path) -> None:
+    """As docs/format.md describes them: flat arrays of all graphs, one after the other."""
+    items = molecules()
+    graphs, labels = [graph for graph, _ in items], [label for _, label in items]
+    found = {name: np.load(path, allow_pickle=False) for name, path in files_of(originals / "plain").items()}
+    nodes, edges = [g.num_nodes() for g in graphs], [g.num_edges() for g in graphs]
+    assert found["node_offsets"].tolist() == [0, *np.cumsum(nodes)]
+    assert found["edge_offsets"].tolist() == [0, *np.cumsum(edges)]
+    for end, name in enumerate(("sources", "destinations")):
+        assert found[name].tolist() == torch.cat([g.edges()[end] for g in graphs]).tolist()
+        assert found[name].dtype == np.uint8
+    for name, right in {
+        "node_feature feat": torch.cat([g.ndata["feat"] for g in graphs]),
+        "node_feature x": torch.cat([g.ndata["x"] for g in graphs]),
+        "edge_feature feat": torch.cat([g.edata["feat"] for g in graphs]),
+        "label": torch.stack(labels),
+    }.items():
+        assert found[name].dtype == right.numpy().dtype
+        assert np.array_equal(found[name], right.numpy())
+    assert {name: found[f"split {name}"].tolist() for name in SPLITS} == SPLITS
+    sizes, counts = np.unique(np.stack([nodes, edges], axis=1), axis=0, return_counts=True)
+    classes = found["size_classes"].tolist()
+    assert sorted(classes) == sorted(
+        [*size, count] for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+    )
+
+
+def test_the_checksum_is_that_of_the_document(originals: Path) -> None:
+    """Anyone can compute it, with json and hashlib."""
+    document = json.loads((originals / "plain" / "metadata.json").read_text())
+    assert document["checksum"] == checksum_of(document)
+    assert (document["format"], document["version"]) == ("dgl_tuplepack.store", 1)
+
+
+# Damaged arrays ----------------------------------------------------------------------------------------------
+
+
+def edited(change: Callable[[bytes], bytes]) -> Callable[[Path], Any]:
+    return lambda file: file.write_bytes(change(file.read_bytes()))
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "cut by a byte": edited(lambda data: data[:-1]),
+    "cut by a value": edited(lambda data: data[:-8]),
+    "emptied": edited(lambda data: b""),
+    "header alone": edited(lambda data: data[:128]),
+    "half a header": edited(lambda data: data[:40]),
+    "extended by a value": edited(lambda data: data + bytes(8)),
+    "all zero": edited(lambda data: bytes(len(data))),
+    "order in the header": edited(lambda data: data.replace(b"'fortran_order': False", b"'fortran_order': True ")),
+    "version in the header": edited(lambda data: data.replace(b"NUMPY\x01", b"NUMPY\x02")),
+    "removed": lambda file: file.unlink(),
+    "a folder": lambda file: (file.unlink(), file.mkdir()),
+    "a loop of links": lambda file: (file.unlink(), file.symlink_to(file.name)),
+    "a row less": lambda file: np.save(file, np.load(file)[:-1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_refused_at_opening(store: Path, damage: str) -> None:
+    """Of each file in turn."""
+    files = files_of(store)
+    assert sorted(files) == sorted(FILES)
+    for file in files.values():
+        intact = file.read_bytes()
+        DAMAGES[damage](file)
+        with refused(FormatError, file.name, str(store)):
+            tp.GraphStore(store)
+        if file.is_dir():
+            file.rmdir()
+        file.unlink(missing_ok=True)
+        file.write_bytes(intact)
+
+
+def test_the_data_of_another_store_is_refused(store: Path, originals: Path) -> None:
+    data = data_of(store)
+    shutil.rmtree(data)
+    with refused(FormatError, str(data), "missing"):
+        tp.GraphStore(store)
+    shutil.copytree(data_of(originals / "hetero"), data)
+    with refused(FormatError, str(data)):
+        tp.GraphStore(store)
+
+
+@given(data=st.data())
+def test_verify_finds_any_flipped_bit(data: st.DataObject, originals: Path) -> None:
+    """Of any file, header and values, seen by a store that was opened before; the message names the file."""
+    which = data.draw(st.sampled_from(["plain", "hetero"]))
+    path = originals / which
+    opened = tp.GraphStore(path)
+    file = data.draw(st.sampled_from(sorted(data_of(path).iterdir())))
+    intact = file.read_bytes()
+    position, bit = data.draw(st.integers(0, len(intact) - 1)), data.draw(st.integers(0, 7))
+    try:
+        with file.open("r+b") as damaged:
+            damaged.seek(position)
+            damaged.write(bytes([intact[position] ^ (1 << bit)]))
+        with refused(FormatError, file.name):
+            opened.verify()
+    finally:
+        with file.open("r+b") as damaged:
+            damaged.write(intact)
+    opened.verify()
+
+
+def test_verify_finds_a_flip_between_the_samples(tmp_path: Path) -> None:
+    """Opening looks at samples of large files, `verify` at every byte."""
+    store = tp.GraphStore.write(tmp_path / "store", [(g, y) for g, y in molecules(4, most=60_000)])
+    file = files_of(tmp_path / "store")["node_feature feat"]
+    assert file.stat().st_size > 500_000
+    with file.open("r+b") as opened:
+        opened.seek(128 + (file.stat().st_size - 128) // 14)
+        byte = opened.read(1)[0]
+        opened.seek(-1, 1)
+        opened.write(bytes([byte ^ 1]))
+    with refused(FormatError, file.name, "checksum"):
+        tp.GraphStore(tmp_path / "store").verify()
+    with refused(FormatError, file.name, "checksum"):
+        store.verify()
+
+
+# Damaged metadata --------------------------------------------------------------------------------------------
+
+
+@given(data=st.data())
+def test_any_flipped_bit_of_the_metadata_is_refused(
+    data: st.DataObject, originals: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    intact = (originals / "plain" / "metadata.json").read_bytes()
+    position, bit = data.draw(st.integers(0, len(intact) - 1)), data.draw(st.integers(0, 7))
+    changed = bytearray(intact)
+    changed[position] ^= 1 << bit
+    path = tmp_path_factory.mktemp("flipped")
+    (path / "metadata.json").write_bytes(changed)
+    try:
+        same = json.loads(changed) == json.loads(intact)
+    except ValueError:
+        same = False
+    if not same:
+        with refused(FormatError, "metadata.json"):
+            StoreMetadata.load(path)
+
+
+def test_newer_foreign_and_cut_documents_are_refused(store: Path) -> None:
+    file = store / "metadata.json"
+    text = file.read_text()
+    rewrite_metadata(store, lambda document: document.update(version=3))
+    with refused(FormatError, str(file), "version 3", "reads version 1"):
+        tp.GraphStore(store)
+    rewrite_metadata(store, lambda document: document.update(version=1, format="dgl_tuplepack.plan"))
+    with refused(FormatError, str(file), STORE_FILE.kind, "dgl_tuplepack.plan"):
+        tp.GraphStore(store)
+    cut = [text[:length] for length in range(0, len(text) - 2, 331)]
+    for content in ("[]", "null", "{}", "[" * 100_000, "\xff", *cut):
+        file.write_text(content, "latin-1")
+        with refused(FormatError, str(file)):
+            tp.GraphStore(store)
+
+
+def of(content: str, /, **values: Any) -> Callable[[dict[str, Any]], None]:
+    """Change the entry of the first array of a content."""
+    return lambda document: next(e for e in document["arrays"] if e["content"] == content).update(values)
+
+
+def without(content: str) -> Callable[[dict[str, Any]], None]:
+    return lambda document: document.update(arrays=[e for e in document["arrays"] if e["content"] != content])
+
+
+# What would let compiled code read outside of an array, or lead to other files.
+CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "fewer graphs": lambda document: document.update(num_graphs=11),
+    "graphs by text": lambda document: document.update(num_graphs="12"),
+    "something more": lambda document: document.update(more=1),
+    "something less": lambda document: document.pop("written_by"),
+    "data elsewhere": lambda document: document.update(data="../plain"),
+    "unknown index type": lambda document: document.update(idtype="int16"),
+    "no sources": without("sources"),
+    "no size classes": without("size_classes"),
+    "fewer offsets": of("node_offsets", shape=[12]),
+    "offsets in two dimensions": of("edge_offsets", shape=[13, 1]),
+    "endpoints in two dimensions": of("sources", shape=[40, 1]),
+    "features of unequal length": of("node_feature", shape=[1, 3]),
+    "fewer labels": of("label", shape=[11, 2]),
+    "too few columns of size classes": of("size_classes", shape=[12, 2]),
+    "negative shape": of("label", shape=[12, -2]),
+    "too many dimensions": of("label", shape=[12, 2] + [1] * 100),
+    "unknown dtype": of("label", dtype="float8", stored="float8"),
+    "dtype that is not stored so": of("label", stored="int32"),
+    "floating-point offsets": of("node_offsets", dtype="float64", stored="float64"),
+    "path with slashes": of("label", file="../label.npy"),
+    "feature of no type": of("node_feature", type="atom"),
+}
+
+
+@pytest.mark.parametrize("change", CONTRADICTIONS)
+def test_contradictions_are_refused(store: Path, change: str) -> None:
+    """Where the checksum is right, so that it does not tell."""
+    rewrite_metadata(store, CONTRADICTIONS[change])
+    with refused(FormatError, str(store)):
+        tp.GraphStore(store)
+
+
+# Reading what was damaged after opening ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [5, 2**31 - 1, 2**33, 2**62, 2**63 - 1])
+def test_nodes_without_features_are_bounded_too(tmp_path: Path, value: int) -> None:
+    """No other array tells how many there can be, and DGL makes graphs of any number."""
+    store = tp.GraphStore.write(tmp_path, [dgl.graph(([0], [0])).int() for _ in range(4)])
+    with files_of(tmp_path)["node_offsets"].open("r+b") as opened:
+        opened.seek(128 + 2 * 8)
+        opened.write(value.to_bytes(8, "little"))
+    for read in (lambda: store[1], lambda: store.batch([1], LIMITS), store.verify):
+        with refused(FormatError, "node_offsets"):
+            read()
+
+
+FLIPPED = """
+import random, sys
+from pathlib import Path
+import dgl_tuplepack as tp
+from dgl_tuplepack.errors import FormatError, GraphTooLargeError, SizesError
+from tests.support.stores import data_of
+
+path = Path(sys.argv[1])
+limits = tp.Limits.from_components(dict.fromkeys(tp.GraphStore(path).sizes.components, 10_000), 60)
+random.seed(1)
+read = refused = 0
+files = sorted(data_of(path).iterdir())
+# Offsets and endpoints are what could lead astray.
+files += 3 * [f for f in files if "offsets" in f.name or "sources" in f.name or "destinations" in f.name]
+intact = {file: file.read_bytes() for file in files}
+for round in range(60):
+    store = tp.GraphStore(path)
+    padded, everything = store.padded(limits), list(range(len(store)))
+    # Its ids come from a file of the store.
+    train = store.subset(store.splits.get("train", [1, 0]))
+    of_train = train.padded(limits)
+    chosen = random.sample(files, random.choice([1, 1, 3]))
+    for file in chosen:
+        data = bytearray(intact[file])
+        for _ in range(random.choice([1, 1, 4, 50])):
+            at = random.randrange(128, len(data))
+            data[at] = random.choice([data[at] ^ (1 << random.randrange(8)), 0xFF, 0x7F, 0x80])
+            if random.random() < 0.3:
+                at -= at % 8
+                data[at : at + 8] = random.choice([2**63 - 1, 2**32, 2**63, 2**64 - 1, 1000]).to_bytes(8, "little")
+        with open(file, "r+b") as opened:
+            opened.write(data[: len(intact[file])])
+    # Each graph apart, then all at once; items as well as batches.
+    tries = [lambda i=i: padded[[i]] for i in everything] + [lambda i=i: store[i] for i in everything]
+    tries += [lambda: padded[everything[::-1]], lambda: repr(store), store.verify, lambda: train[0]]
+    tries += [lambda: store.to("cpu").batch(everything, limits), lambda: of_train[range(len(train))]]
+    tries += [lambda: store.subset(store.splits.get("train", [1, 0]))]
+    for one in tries:
+        try:
+            one()
+            read += 1
+        except FormatError as error:
+            assert str(path) in str(error), error
+            refused += 1
+        except (GraphTooLargeError, SizesError):
+            refused += 1
+    for file in chosen:
+        with open(file, "r+b") as opened:
+            opened.write(intact[file])
+print(read, refused)
+"""
+
+
+@pytest.mark.parametrize("which", ["plain", "hetero"])
+def test_reading_a_flipped_store_never_crashes(originals: Path, tmp_path: Path, which: str) -> None:
+    """In a process of its own, so that a crash is seen; what is read is right or refused, and there is some of both."""
+    shutil.copytree(originals / which, tmp_path / "store")
+    command = [sys.executable, "-c", FLIPPED, str(tmp_path / "store")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert found.returncode == 0, found.stderr[-3000:]
+    read, stopped = map(int, re.fullmatch(r"(\d+) (\d+)\n", found.stdout).groups())  # type: ignore[union-attr]
+    assert read > 100
+    assert stopped > 100

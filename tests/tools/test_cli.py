@@ -1,0 +1,290 @@
+"""The command line in this process: what it prints, writes and refuses. Real processes: scripts/test_scripts.py."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import dgl
+import pytest
+import typer
+
+from dgl_tuplepack import GraphSizes, GraphStore, PackPlan, SizeHistogram, load_example, pack, search_limits
+from dgl_tuplepack.tools.cli.commands import app
+from dgl_tuplepack.planning.limits import Limits
+from tests.support.ogb_folder import write_ogb_folder
+from tests.support.command import Run
+
+EXAMPLE = "example:ogbg-molhiv"
+MOLHIV = load_example("ogbg-molhiv")
+BIG = ["--nodes", "222", "--edges", "502"]
+COUNTS = "nodes,edges,count\n3,4,5\n2,2,4\n6,10,1\n"
+SMALL = SizeHistogram.from_csv(COUNTS)
+COMMANDS: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+
+
+def records(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_sizes_shows_what_is_in_a_dataset(run: Run) -> None:
+    done = run("sizes", EXAMPLE)
+    assert done.code == 0
+    assert done.err == ""
+    for part in ("32,901 graphs", "795 distinct sizes", "nodes", "830,936", "25.26", "222", "502"):
+        assert part in done.out
+
+
+def test_sizes_as_json(run: Run) -> None:
+    found = json.loads(run("sizes", "-", "--json", text=COUNTS.encode()).out)
+    assert found["graphs"] == 10
+    assert found["size_classes"] == 3
+    assert found["components"]["nodes"] == {
+        "total": 29, "mean": 2.9, "min": 2, "median": 3, "p90": 3, "p99": 6, "max": 6,
+    }  # fmt: skip
+
+
+def test_sizes_as_csv_are_read_again(run: Run, tmp_path: Path) -> None:
+    text = run("sizes", EXAMPLE, "--csv", "--save", tmp_path / "h.json").out
+    assert SizeHistogram.from_csv(text) == load_example("ogbg-molhiv") == SizeHistogram.load(tmp_path / "h.json")
+    packs = json.loads(run("plan", "-", "--nodes", 222, "--edges", 502, "--json", text=text.encode()).out)["packs"]
+    assert packs == 3744
+
+
+def test_plan_shows_packs_bound_gap_and_efficiencies(run: Run, tmp_path: Path) -> None:
+    done = run("plan", EXAMPLE, "--nodes", 222, "--edges", 502, "--graphs", 256, "--save", tmp_path / "plan.json")
+    assert done.code == 0
+    for part in ("3,744", "lower bound", "proven optimal", "99.97%", "94.69%", "cap 256"):
+        assert part in done.out
+    assert str(tmp_path / "plan.json") in done.err
+    plan = PackPlan.load(tmp_path / "plan.json")
+    assert plan.fingerprint == pack(load_example("ogbg-molhiv"), Limits(222, 502, 256)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "packs"), [("product", 3917), ("sum", 3838), ("node", 3789), ("1,1", 3838), ("0.5,0.5", 3838)]
+)
+def test_plan_by_the_papers_heuristics(run: Run, heuristic: str, packs: int) -> None:
+    limits = ("--nodes", 222, "--edges", 502, "--graphs", 256)
+    done = run("plan", EXAMPLE, *limits, "--method", "best_fit", "--heuristic", heuristic, "--csv")
+    (row,) = records(done.out)
+    assert int(row["packs"]) == packs
+    assert row["method"] == "best_fit"
+
+
+def test_plan_leaves_out_what_is_too_large_when_told_to(run: Run) -> None:
+    arguments = ("plan", "-", "--nodes", 5, "--edges", 9)
+    refused = run(*arguments, text=COUNTS.encode())
+    assert refused.code == 1
+    assert "1 of 6 nodes, 10 edges" in refused.err
+    done = json.loads(run(*arguments, "--oversize", "drop", "--json", text=COUNTS.encode()).out)
+    assert (done["dropped"], done["graphs"]) == (1, 9)
+    shown = run(*arguments, "--oversize", "drop", text=COUNTS.encode())
+    assert "graphs left out" in shown.out
+    assert "1 of 10 graphs exceed Limits(nodes=5, edges=9, graphs=None) and are left out." in shown.err
+
+
+def test_limits_advises(run: Run) -> None:
+    done = run("limits", EXAMPLE, "--smallest")
+    assert done.code == 0
+    search = search_limits(MOLHIV)
+    assert f"best: {search.best.limits!r}" in done.out
+    assert f"{search.best.packs:,} packs" in done.out
+    assert f"{search.best.harmonic_mean:.2%}" in done.out
+    # Of the rows, the advised one is marked, without colours as well.
+    (row,) = [line for line in done.out.splitlines() if line.rstrip(" │").endswith("best")]
+    cells = [cell.strip() for cell in row.split("│")]
+    assert cells[1:4] == [f"{number:,}" for number in (*search.best.limits.values, search.best.packs)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        (["--target", "0.8"], {"target": 0.8}),
+        (["--target", "nodes=0.8", "--target", "edges=0.7"], {"target": {"nodes": 0.8, "edges": 0.7}}),
+        (["--graphs-per-batch", "5"], {"graphs_per_batch": 5, "packs_per_batch": "auto"}),
+        (
+            ["--budget", "60", "--cost", "nodes=1", "--cost", "edges=2"],
+            {"budget": 60, "cost": {"nodes": 1, "edges": 2}},
+        ),
+        (["--smallest", "--multiple-of", "4", "--graphs", "3"], {"multiple_of": 4, "graphs": 3}),
+    ],
+)
+def test_every_way_on_the_command_line(run: Run, arguments: list[str], asked: dict[str, Any]) -> None:
+    done = run("limits", "-", *arguments, "--json", text=COUNTS.encode())
+    assert done.code == 0, done.err
+    search = search_limits(SizeHistogram.from_csv(COUNTS, "COUNTS"), **asked)
+    assert json.loads(done.out) == json.loads(json.dumps(search.to_dict()))
+    assert run("limits", "-", *arguments, "--csv", text=COUNTS.encode()).out == search.to_csv()
+    assert "best: Limits(" in run("limits", "-", *arguments, text=COUNTS.encode()).out
+
+
+def test_limits_are_for_batches_of_64_graphs_if_nothing_else_is_asked(run: Run) -> None:
+    done = run("limits", EXAMPLE)
+    search = search_limits(MOLHIV, graphs_per_batch=64, packs_per_batch="auto")
+    assert f"batches of {search.graphs_per_batch:.1f} graphs on average: 2 packs each" in done.out
+    assert "tp.packed_loader(dataset, graphs_per_batch=64)" in done.out
+    few = json.loads(run("limits", "-", "--json", text=COUNTS.encode()).out)
+    assert (few["graphs"], few["packs_per_batch"], few["graphs_per_batch"]) == (10, 1, 10)
+    # All graphs are as large as 640 mean ones, so no batch that holds each of them has 64.
+    large = run("limits", "-", text=b"nodes,edges,count\n1,1,20000\n999,999,1\n")
+    assert (large.code, "more than 64 graphs; see --smallest" in large.err) == (0, True)
+
+
+def test_packs_of_a_batch_can_be_chosen(run: Run) -> None:
+    done = run("limits", EXAMPLE, "--graphs-per-batch", 66, "--packs-per-batch", 3, "--json")
+    found = json.loads(done.out)
+    assert found["packs_per_batch"] == 3
+    assert abs(found["graphs_per_batch"] / 66 - 1) <= 0.05
+    for arguments in (["--smallest", "--target", "0.9"], ["--packs-per-batch", 2, "--target", "0.9"]):
+        assert run("limits", EXAMPLE, *arguments).code == 2
+
+
+def test_limits_counts_what_it_leaves_out(run: Run) -> None:
+    done = run("limits", "-", "--budget", 16, "--oversize", "drop", text=COUNTS.encode())
+    assert done.code == 0
+    assert "1 graphs exceed the limits and were left out" in done.out
+    assert done.err.count("\n") == 1
+    assert "1 of 10 graphs exceed Limits(nodes=" in done.err
+    as_json = run("limits", "-", "--budget", 16, "--oversize", "drop", "--json", text=COUNTS.encode())
+    assert json.loads(as_json.out)["dropped"] == 1
+
+
+def test_other_components_have_limits_too(run: Run) -> None:
+    text = b"nodes:u,edges:u:likes:v,count\n3,4,5\n2,2,4\n"
+    done = run("plan", "-", "--limit", "nodes:u=8", "--limit", "edges:likes=9", "--json", text=text)
+    assert json.loads(done.out)["limits"]["maxima"] == {"nodes:u": 8, "edges:u:likes:v": 9}
+    done = run("limits", "-", "--target", "edges:likes=0.6", "--csv", text=text)
+    assert "limit_edges:u:likes:v" in records(done.out)[0]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same five graphs in every form."""
+    folder = tmp_path_factory.mktemp("sources")
+    sizes = GraphSizes([[2, 2], [2, 2], [3, 4], [3, 4], [3, 4]])
+    SizeHistogram.from_sizes(sizes).save(folder / "h.json")
+    SizeHistogram.from_sizes(sizes).save(folder / "h.csv")
+    graphs = [dgl.rand_graph(nodes, edges) for nodes, edges in sizes.array.tolist()]
+    dgl.save_graphs(str(folder / "graphs.bin"), graphs)
+    GraphStore.write(folder / "store", graphs)
+    root = write_ogb_folder(folder / "root", sizes)
+    return {
+        "json": folder / "h.json", "csv": folder / "h.csv", "bin": folder / "graphs.bin",
+        "store": folder / "store", "root": root, "folder": root / "ogbg_molhiv",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "bin", "store", "root", "folder"])
+def test_every_kind_of_source(run: Run, sources: dict[str, Path], kind: str) -> None:
+    text = run("sizes", sources[kind], "--csv").out
+    assert text == "nodes,edges,count\n2,2,2\n3,4,3\n"
+
+
+def test_a_name_of_ogb_and_a_part_of_its_split(run: Run, sources: dict[str, Path]) -> None:
+    whole = run("sizes", "ogbg-molhiv", "--root", sources["root"], "--csv").out
+    assert whole == "nodes,edges,count\n2,2,2\n3,4,3\n"
+    parts = [
+        json.loads(run("sizes", "ogbg-molhiv", "--root", sources["root"], "--part", part, "--json").out)["graphs"]
+        for part in ("train", "valid", "test")
+    ]
+    assert sum(parts) == 5
+    assert parts[0] == 3
+
+
+def test_a_part_of_what_has_no_split(run: Run, sources: dict[str, Path]) -> None:
+    done = run("sizes", sources["bin"], "--part", "train")
+    assert (done.code, done.out) == (1, "")
+    assert "has no split 'train'; leave --part out." in done.err
+    done = run("sizes", sources["folder"], "--part", "training")
+    assert "has no split 'training'; choose one of train, valid, test, or leave --part out." in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "parts"),
+    [
+        (["sizes", "/no/such/place"], 1, ("/no/such/place", "--root", "example:ogbg-molhiv")),
+        (["sizes", "/no/such/place.bin"], 1, ("/no/such/place.bin",)),
+        (["sizes", "example:ogbg-nothing"], 1, ("ogbg-nothing", "ogbg-molhiv")),
+        (["sizes", "ogbg-molhiv", "--root", "/no/such/root"], 1, ("/no/such/root",)),
+        (["sizes", EXAMPLE, "--part", "train"], 2, (EXAMPLE, "--part")),
+        (["sizes", EXAMPLE, "--root", "."], 2, (EXAMPLE, "--root")),
+        (["sizes", "histogram.csv", "--part", "train"], 2, ("histogram.csv", "--part")),
+        (["sizes", EXAMPLE, "--json", "--csv"], 2, ("--json and --csv",)),
+        (["sizes", EXAMPLE, "--save", "/no/such/place.json"], 1, ("cannot write", "/no/such/place.json")),
+        (["sizes", EXAMPLE, "--save", "histogram.txt"], 2, ("--save", ".json, .csv", "histogram.txt")),
+        (["sizes"], 2, ("SOURCE",)),
+        (["plan", EXAMPLE], 2, ("--nodes", "--edges")),
+        (["plan", EXAMPLE, "--nodes", "0", "--edges", "9"], 2, ("--nodes",)),
+        (["plan", EXAMPLE, "--nodes", "222"], 2, ("limits are for ['nodes']", "edges")),
+        (["plan", EXAMPLE, "--limit", "nodes"], 2, ("NAME=VALUE",)),
+        (["plan", EXAMPLE, "--limit", "nodes=x"], 2, ("'x'",)),
+        (["plan", EXAMPLE, "--nodes", "100", "--edges", "220"], 1, ("84 of 32901", "222 nodes, 502 edges")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--method", "magic"], 2, ("magic", "best_fit")),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--heuristic", "volume"], 2, ("volume", "product")),
+        (["plan", EXAMPLE, *BIG, "--method", "best_fit", "--heuristic", "1,2,3"], 2, ("2 finite numbers",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--effort", "nan"], 2, ("--effort",)),
+        (["plan", EXAMPLE, "--nodes", "50", "--limit", "nodes=60", "--edges", "502"], 2, ("nodes is given twice",)),
+        (["plan", EXAMPLE, "--nodes", str(2**63), "--edges", "502"], 2, ("2**63-1",)),
+        (["plan", EXAMPLE, "--nodes", "222", "--edges", "502", "--oversize", "cut"], 2, ("error, drop",)),
+        (["sizes", EXAMPLE, "--save", "."], 1, ("cannot write .: it is a folder",)),
+        (["limits", EXAMPLE, "--graphs", str(2**63)], 2, ("--graphs",)),
+        (["limits", EXAMPLE, "--target", "95"], 2, ("0.95 for 95 %",)),
+        (["limits", EXAMPLE, "--target", "links=0.9"], 2, ("links", "nodes, edges")),
+        (["limits", EXAMPLE, "--target", ".98", "--budget", "3"], 2, ("budget cannot be given", "'target'")),
+        (["limits", EXAMPLE, "--cost", "nodes=3"], 2, ("cost cannot be given", "'smallest'")),
+        (["limits", EXAMPLE, "--budget", "900", "--cost", "nodes=3"], 2, ("costs", "nodes, edges")),
+        (["limits", EXAMPLE, "--budget", "0"], 2, ("above 0", "--cost")),
+        (["limits", EXAMPLE, "--target", "0.99999"], 1, ("out of reach", "the best is nodes 0.99")),
+        (["limits", EXAMPLE, "--budget", "100"], 1, ("too small", "725", "--oversize drop")),
+        (
+            ["limits", EXAMPLE, "--graphs-per-batch", "2"],
+            1,
+            ("out of reach", "8.8 graphs", "--oversize drop", "--graphs"),
+        ),
+        (["limits", EXAMPLE, "--graphs-per-batch", "32902"], 2, ("1..32901", "32902")),
+    ],
+)
+def test_wrong_input_is_one_clear_error(run: Run, arguments: list[str], code: int, parts: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert done.code == code
+    assert done.out == ""
+    for part in parts:
+        assert part in " ".join(done.err.replace("│", " ").split())
+    if code == 1:
+        assert done.err.startswith("dgl-tuplepack: ")
+        assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (b"nodes,edges,count\n3,4,5\n3,nan,2\n", ("line 3 of standard input", "3,nan,2")),
+        (b"nodes,edges,count\n3,x,5\n", ("line 2 of standard input", "3,x,5")),
+        (b"", ("standard input", "nodes,edges,count")),
+        (b"\xff\xfe", ("standard input", "UTF-8")),
+        (b"nodes,edges,count\n", ("standard input", "no valid histogram")),
+    ],
+)
+def test_bad_tables_on_standard_input(run: Run, text: bytes, parts: tuple[str, ...]) -> None:
+    done = run("sizes", "-", text=text)
+    assert (done.code, done.out) == (1, "")
+    assert all(part in done.err for part in parts)
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Narrow tables cut long names off.
+    monkeypatch.setenv("COLUMNS", "200")
+    done = run(name, "--help")
+    assert done.code == 0
+    words = " ".join(done.out.replace("│", " ").split())
+    command = COMMANDS[name]
+    assert " ".join(command.help.split(".")[0].split()) in words
+    for parameter in command.params:
+        assert parameter.help, parameter.name
+        assert (parameter.opts[0] if parameter.opts[0].startswith("--") else parameter.metavar.split()[0]) in words

@@ -1,0 +1,387 @@
+"""Pictures show the figures of the histogram and the plan."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from dgl_tuplepack import (
+    GraphSizes,
+    Limits,
+    PackPlan,
+    SizeHistogram,
+    load_example,
+    pack,
+    search_limits,
+)
+from dgl_tuplepack.errors import InputError, LimitsError, PlanError, SearchError, SizesError
+from dgl_tuplepack.tools.plots import (
+    plot_distributions,
+    plot_fill,
+    plot_methods,
+    plot_search,
+    plot_sizes,
+)
+from dgl_tuplepack.tools.plots._drawing import count_colours, line_style, whole_cells
+from scripts.benchmarks.shapes import SHAPES
+from tests.support.messages import refused
+
+HISTOGRAM = load_example("ogbg-molhiv")
+LIMITS = Limits(222, 502, 256)
+PLAN = pack(HISTOGRAM, LIMITS, "best_fit", heuristic="node")
+SEARCH = search_limits(HISTOGRAM)
+THREE = SizeHistogram.from_counts({(3, 4, 9): 5, (2, 2, 1): 7, (9, 1, 1): 1}, ("nodes", "edges", "triplets"))
+
+
+def cells_of(ax: Any) -> Any:
+    """Numbers of the central picture, ``[across, up]``."""
+    mesh = ax.collections[0]
+    return np.ma.filled(mesh.get_array(), 0).reshape([n - 1 for n in mesh.get_coordinates().shape[:2]]).T
+
+
+def marginals_of(ax: Any) -> list[Any]:
+    return [part for other in ax.figure.axes for part in other.patches if hasattr(part, "get_data")]
+
+
+def luminance(colour: Any) -> float:
+    return float(np.dot(to_rgb(colour), (0.299, 0.587, 0.114)))
+
+
+# --- sizes
+
+
+def test_every_graph_is_in_the_histogram_and_its_marginals() -> None:
+    ax = plot_sizes(HISTOGRAM, Limits(222, 502))
+    cells = np.nan_to_num(cells_of(ax))
+    assert cells.sum() == HISTOGRAM.num_graphs
+    top, right = (part.get_data() for part in marginals_of(ax))
+    assert np.array_equal(top.values, cells.sum(axis=1))
+    assert np.array_equal(right.values, cells.sum(axis=0))
+    for column, data in enumerate((top, right)):
+        expected = np.histogram(HISTOGRAM.sizes[:, column], bins=data.edges, weights=HISTOGRAM.counts)[0]
+        assert np.array_equal(data.values, expected)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("nodes per graph", "edges per graph")
+
+
+def test_the_limits_are_lines_in_all_three_parts() -> None:
+    ax = plot_sizes(HISTOGRAM, Limits(300, 700))
+    top, right = (part.axes for part in marginals_of(ax))
+    vertical, horizontal = ax.lines[:2]
+    assert list(vertical.get_xdata()) == list(top.lines[0].get_xdata()) == [300, 300]
+    assert list(horizontal.get_ydata()) == list(right.lines[0].get_ydata()) == [700, 700]
+    assert "300 nodes, 700 edges" in ax.get_legend().get_texts()[0].get_text()
+    # They are inside the picture though no graph is so large.
+    assert ax.get_xlim()[1] >= 300
+    assert ax.get_ylim()[1] >= 700
+
+
+def test_limits_far_beyond_the_sizes_are_only_named() -> None:
+    ax = plot_sizes(SHAPES["ppa"](0), Limits(5922, 40_000))
+    assert ax.get_xlim()[1] < 310
+    assert [list(line.get_ydata()) for line in ax.lines[:1]] == [[40_000, 40_000]]
+    assert ax.get_legend().get_texts()[0].get_text() == "5,922 nodes (beyond), 40,000 edges"
+
+
+@pytest.mark.parametrize("rows", [[[3, 4]], [[1, 0], [1, 0]], [[1, 1], [36_000, 36_000]], [[0, 0], [5, 8_000]]])
+@pytest.mark.parametrize("scale", ["auto", "linear", "log"])
+def test_odd_histograms_are_drawn_too(rows: list[list[int]], scale: str) -> None:
+    ax = plot_sizes(SizeHistogram.from_sizes(GraphSizes(rows)), scale=scale)
+    ax.figure.draw_without_rendering()
+    assert np.nansum(cells_of(ax)) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "scales"),
+    [("code2", ("log", "log")), ("ppa", ("linear", "log")), ("pcqm4mv2", ("linear", "linear"))],
+)
+def test_long_tails_get_logarithmic_scales(name: str, scales: tuple[str, str]) -> None:
+    histogram = SHAPES[name](0)
+    ax = plot_sizes(histogram)
+    assert (ax.get_xscale(), ax.get_yscale()) == scales
+    assert np.nansum(cells_of(ax)) == histogram.num_graphs
+    # No empty picture: more than the tenth of a diagonal is coloured, or of its area where it is a cloud.
+    filled = np.nan_to_num(cells_of(ax)) > 0
+    assert filled.any(axis=1).mean() > 0.5
+    assert filled.any(axis=0).mean() > 0.5
+
+
+def test_cells_of_few_values_are_no_wider_than_needed() -> None:
+    ax = plot_sizes(SizeHistogram.from_counts({(10, 20): 3, (110, 240): 2}), Limits(150, 300), scale="linear")
+    top, right = (part.get_data() for part in marginals_of(ax))
+    assert top.edges.tolist() == [value - 0.5 for value in range(10, 112)]
+    assert (np.diff(right.edges) <= 2).all()
+    assert 240.5 <= right.edges[-1] < 242.5
+
+
+@pytest.mark.parametrize("log", [False, True])
+@given(values=st.lists(st.integers(0, 5000), min_size=1, max_size=40), step=st.sampled_from([1, 1, 2, 6]))
+def test_cells_cover_the_values_and_nothing_else(values: list[int], step: int, log: bool) -> None:
+    numbers = step * np.array(values)
+    edges = whole_cells(numbers, log)
+    assert edges[0] == numbers.min() - 0.5
+    assert edges[-2] < numbers.max() < edges[-1]
+    # A hundredth of the axis, but for the steps that whole numbers in twos, or sixes, make.
+    widest = np.diff(edges).max()
+    assert widest <= (0.06 if log else 0.01) * np.ptp(numbers) + max(1, np.ptp(numbers) / 24)
+    assert (edges % 1 == 0.5).all()
+
+
+def test_no_tick_is_written_twice() -> None:
+    ax = plot_search(search_limits(SizeHistogram.from_counts({(8, 4): 4})))
+    ax.figure.draw_without_rendering()
+    for axis in (ax.xaxis, ax.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        texts = [tick.label1.get_text() for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+        assert texts
+        assert len(texts) == len(set(texts))
+
+
+def test_two_of_three_components_can_be_shown() -> None:
+    ax = plot_sizes(
+        THREE, Limits.from_components({"nodes": 9, "edges": 8, "triplets": 20}), components=["triplets", "nodes"]
+    )
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("triplets per graph", "nodes per graph")
+    assert np.nansum(cells_of(ax)) == 13
+    assert list(ax.lines[0].get_xdata()) == [20, 20]
+
+
+def test_a_given_axes_keeps_its_place_in_a_figure() -> None:
+    figure = Figure(layout="constrained")
+    left, right = figure.subplots(1, 2)
+    assert plot_sizes(HISTOGRAM, ax=left) is left
+    plot_fill(PLAN, right)
+    figure.draw_without_rendering()
+    assert left.get_position().x1 < right.get_position().x0
+    # An Axes without a grid gets its marginals outside itself.
+    free = Figure().add_axes((0.1, 0.1, 0.5, 0.5))
+    assert plot_sizes(HISTOGRAM, ax=free) is free
+    assert len(free.child_axes) == 3
+
+
+def test_distributions_are_the_shares_of_graphs_up_to_each_size() -> None:
+    ax = plot_distributions(HISTOGRAM, LIMITS)
+    curves = [line for line in ax.lines if line.get_drawstyle() == "steps-post"]
+    for column, curve in enumerate(curves):
+        sizes, shares = curve.get_data()
+        for size, share in list(zip(sizes, shares, strict=True))[1::7]:
+            graphs = HISTOGRAM.counts[HISTOGRAM.sizes[:, column] <= size].sum()
+            assert share == pytest.approx(graphs / HISTOGRAM.num_graphs)
+        assert shares[0] == 0
+        assert shares[-1] == pytest.approx(1)
+    assert [line.get_xdata()[0] for line in ax.lines if line not in curves] == [222, 502]
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts[0] == "nodes: mean 25.3, largest 222, limit 222"
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_distributions_of_any_number_of_components(k: int) -> None:
+    histogram = SizeHistogram.from_sizes(
+        GraphSizes([[i + c for c in range(k)] for i in range(5)], [f"part {c}" for c in range(k)])
+    )
+    ax = plot_distributions(histogram)
+    assert len(ax.lines) == k
+    assert len(plot_distributions(histogram, components=["part 0"]).lines) == 1
+    styles = {(line.get_color(), line.get_linestyle(), line.get_marker()) for line in ax.lines}
+    assert len(styles) == k
+
+
+# --- plans
+
+
+def test_methods_are_shown_by_their_distance_to_the_bound() -> None:
+    plans = {"plain": pack(HISTOGRAM, LIMITS, "none"), "best fit": PLAN, "auto": pack(HISTOGRAM, LIMITS)}
+    ax = plot_methods(plans)
+    dots = ax.collections[1].get_offsets()
+    assert dots[:, 0].tolist() == pytest.approx([100 * (plan.num_packs / 3744 - 1) for plan in plans.values()])
+    assert dots[:, 1].tolist() == [0, 1, 2]
+    assert [label.get_text() for label in ax.get_yticklabels()] == list(plans)
+    assert [text.get_text() for text in ax.texts] == ["32,901 (+779 %)", "3,789 (+1.2 %)", "3,744 (optimal)"]
+    assert "lower bound: 3,744 packs" in [text.get_text() for text in ax.get_legend().get_texts()]
+    low, high = ax.get_ylim()
+    assert low > high, "the first method stands on top"
+    # The bound is proven, not the best plan shown.
+    alone = plot_methods({"best fit": PLAN}).collections[1].get_offsets()
+    assert alone[0, 0] == pytest.approx(100 * (3789 / PLAN.lower_bound - 1))
+    assert alone[0, 0] > 1
+
+
+def test_a_method_that_ignores_a_limit_is_marked() -> None:
+    histogram, limits = SHAPES["molpcba"](0), Limits(313, 636, 256)
+    plans = {name: pack(histogram, limits, name) for name in ("node_only", "next_fit")}
+    ax = plot_methods(plans)
+    (stems, within, beyond) = ax.collections
+    assert len(stems.get_segments()) == 2
+    assert within.get_offsets()[:, 1].tolist() == [1]
+    assert beyond.get_offsets()[:, 1].tolist() == [0]
+    assert to_rgb(within.get_facecolor()[0]) != to_rgb(beyond.get_facecolor()[0])
+
+
+def test_a_cap_that_others_keep_counts_as_a_limit() -> None:
+    plans = {"capped": pack(HISTOGRAM, Limits(222, 502, 8)), "free": pack(HISTOGRAM, Limits(222, 502))}
+    _, within, beyond = plot_methods(plans).collections
+    assert within.get_offsets()[:, 1].tolist() == [0]
+    assert beyond.get_offsets()[:, 1].tolist() == [1]
+    assert beyond.get_offsets()[0, 0] < 0
+
+
+# --- searches
+
+
+def test_limits_are_dots_and_the_best_and_the_front_are_marked() -> None:
+    ax = plot_search(SEARCH)
+    dots, front, best = ax.collections
+    shown = {tuple(map(int, place)): value for place, value in zip(dots.get_offsets(), dots.get_array(), strict=True)}
+    assert shown == {candidate.limits.values: pytest.approx(candidate.harmonic_mean) for candidate in SEARCH}
+    assert front.get_offsets().tolist() == [list(candidate.limits.values) for candidate in SEARCH.pareto]
+    assert best.get_offsets().tolist() == [list(SEARCH.best.limits.values)]
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert f"({SEARCH.best.harmonic_mean:.2%})" in texts[1]
+    assert f"({len(SEARCH.pareto)})" in texts[0]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("limit of nodes", "limit of edges")
+
+
+def test_no_harmonic_mean_is_beyond_the_possible() -> None:
+    search = search_limits(SizeHistogram.from_counts({(8, 4): 4}))
+    shown = plot_search(search)
+    shown.figure.draw_without_rendering()
+    highest = max(candidate.harmonic_mean for candidate in search)
+    assert shown.collections[0].colorbar.ax.get_ylim()[1] == shown.collections[0].norm.vmax == highest
+
+
+def test_of_more_components_the_best_in_a_place_is_shown() -> None:
+    search = search_limits(THREE)
+    dots = plot_search(search, components=("edges", "triplets")).collections[0]
+    places = {tuple(c.limits.values[1:]) for c in search}
+    assert len(places) == len(dots.get_offsets()) < len(search)
+    for place, value in zip(dots.get_offsets().astype(int).tolist(), dots.get_array(), strict=True):
+        assert value == pytest.approx(max(c.harmonic_mean for c in search if c.limits.values[1:] == tuple(place)))
+    with refused(SizesError, "two different components, but the search has nodes, edges, triplets; name two"):
+        plot_search(search)
+
+
+def test_a_search_of_several_shapes_has_no_picture() -> None:
+    search = search_limits([[1, 1], [1, 1], [9, 9]], graphs_per_batch=1, shapes=2)
+    with refused(SearchError, "several", "shapes="):
+        plot_search(search)
+
+
+# --- all of them
+
+
+@functools.cache
+def drawn() -> list[Any]:
+    plans = {"best fit": PLAN, "next fit": pack(HISTOGRAM, LIMITS, "next_fit")}
+    return [
+        plot_sizes(HISTOGRAM, LIMITS), plot_distributions(HISTOGRAM, LIMITS), plot_fill(PLAN), plot_methods(plans),
+        plot_search(SEARCH),
+    ]  # fmt: skip
+
+
+def test_every_picture_is_labelled_and_inside_its_figure() -> None:
+    for ax in drawn():
+        figure = ax.figure
+        figure.draw_without_rendering()
+        assert ax.get_xlabel()
+        assert ax.get_ylabel() or ax.get_yticklabels()
+        needed = figure.get_tightbbox()
+        width, height = figure.get_size_inches()
+        assert needed.x0 >= -0.01
+        assert needed.y0 >= -0.01
+        assert needed.x1 <= width + 0.01
+        assert needed.y1 <= height + 0.01
+
+
+def test_pictures_can_be_read_in_grey() -> None:
+    lightness = [luminance(colour) for colour in count_colours().colors]
+    assert (np.diff(lightness) <= 0).all(), "more is darker"
+    assert len(set(lightness)) > 200
+    assert lightness[0] < 0.85, "one graph is seen on white paper"
+    shades = [luminance(line_style(number)["color"]) for number in range(4)]
+    assert np.diff(shades).min() > 0.1
+    pairs = [(line_style(n)["linestyle"], line_style(n + 1)["linestyle"]) for n in range(12)]
+    assert all(one != other for one, other in pairs)
+
+
+def test_pictures_of_two_components_refuse_others() -> None:
+    histogram = SizeHistogram.from_counts({(3,): 2})
+    with refused(SizesError, "two different components, but the histogram has nodes;"):
+        plot_sizes(histogram)
+    with refused(SizesError, "two different components", "name two"):
+        plot_sizes(THREE, components=("nodes", "nodes"))
+    with refused(SizesError, "no component 'angles'; choose one of nodes, edges, triplets"):
+        plot_sizes(THREE, components=("nodes", "angles"))
+
+
+def test_other_wrong_input_is_refused() -> None:
+    with refused(SizesError, "no component 'triplets'; choose one of nodes, edges"):
+        plot_fill(PLAN, components=["triplets"])
+    with refused(InputError, "'cubic'", "auto, linear, log"):
+        plot_sizes(HISTOGRAM, scale="cubic")
+    with refused(LimitsError, "give exactly one limit for each component"):
+        plot_sizes(HISTOGRAM, Limits(222))
+    with refused(PlanError, "plans of one histogram", "none"):
+        plot_methods({})
+    other: PackPlan = pack(SizeHistogram.from_counts({(3, 3): 2}), Limits(222, 502))
+    with refused(PlanError, "plans of one histogram", "different ones"):
+        plot_methods({"one": PLAN, "other": other})
+    for plot in (plot_sizes, plot_distributions):
+        with refused(LimitsError, "limits must be Limits", "(222, 502)"):
+            plot(HISTOGRAM, (222, 502))  # type: ignore[arg-type]
+        with refused(InputError, "scale is None", "auto, linear, log"):
+            plot(HISTOGRAM, scale=None)  # type: ignore[arg-type]
+    for components in ((), "nodes"):
+        with refused(SizesError, "components", repr(components), "'edges'"):
+            plot_distributions(HISTOGRAM, components=components)
+
+
+# --- what there is to see
+
+
+def test_fill_is_steps_of_each_component() -> None:
+    plan = pack(HISTOGRAM, LIMITS)
+    ax = plot_fill(plan)
+    low = ax.get_xlim()[0]
+    steps = [part.get_data() for part in ax.patches]
+    assert len(steps) == 2
+    for column, data in enumerate(steps):
+        fill = plan.pattern_contents[:, column] / plan.limits.array[column]
+        assert data.values.sum() == plan.repeats[fill >= low].sum() >= 0.99 * plan.num_packs
+        # The last cell is of full packs alone.
+        assert data.edges[-2] < 1 < data.edges[-1]
+        assert data.values[-1] == plan.repeats[fill == 1].sum()
+    assert "mean 99.97%, 99.8% of the packs full, 1 below 85%" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_fill_that_is_equal_in_all_packs_is_drawn_too() -> None:
+    plan = pack(SizeHistogram.from_counts({(2, 4): 100}), Limits(4, 8))
+    ax = plot_fill(plan)
+    ax.figure.draw_without_rendering()
+    assert [part.get_data().values.sum() for part in ax.patches] == [50, 50]
+
+
+def test_legends_cover_no_curve_and_stay_inside_whatever_components_are_called() -> None:
+    names = ("nodes:user", "nodes:item", "edges:user:follows:user", "edges:user:likes:item")
+    histogram = SizeHistogram.from_sizes(GraphSizes([[i + c for c in range(4)] for i in range(9)], names))
+    search = search_limits(histogram)
+    for width, height in ((6.4, 4.8), (5.2, 4.1)):
+        for draw in (
+            lambda ax: plot_distributions(histogram, search.best.limits, ax),
+            lambda ax: plot_distributions(HISTOGRAM, LIMITS, ax),
+            lambda ax: plot_search(search, ax, components=names[1:3]),
+            lambda ax: plot_fill(pack(HISTOGRAM, LIMITS), ax),
+        ):
+            ax = draw(Figure(figsize=(width, height), layout="constrained").add_subplot())
+            ax.figure.draw_without_rendering()
+            legend = ax.get_legend().get_window_extent()
+            assert legend.y0 >= ax.get_window_extent().y1
+            assert legend.x1 <= ax.figure.bbox.x1
+            # Most of the picture is left to what it shows.
+            assert ax.get_window_extent().height > 0.4 * ax.figure.bbox.height
+            assert ax.get_window_extent().width > 0.4 * ax.figure.bbox.width
