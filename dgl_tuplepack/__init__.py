@@ -8,7 +8,12 @@ from __future__ import annotations
 import importlib
 import sys
 
+from dgl_tuplepack._core import registry
 from dgl_tuplepack._version import __version__ as __version__
+
+# What lower rooms call of higher ones.
+registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
+registry.register("stored", "dgl_tuplepack.storage.kind:Stored")
 
 # Type checkers assume that it is true. Nothing slow is imported here: an interrupt before the first line of the command
 # line would show a traceback.
@@ -20,80 +25,78 @@ if TYPE_CHECKING:
     from dgl_tuplepack import pyg as pyg
     from dgl_tuplepack import tensor_graph as tensor_graph
     from dgl_tuplepack import transforms as transforms
-    from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
+    from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
+    from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
+    from dgl_tuplepack.batches.tensors import BatchTensors as BatchTensors
+    from dgl_tuplepack.batches.unpad import unpad as unpad
     from dgl_tuplepack.compiling.function import compile as compile
+    from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
+    from dgl_tuplepack.graphs.items import with_ids as with_ids
+    from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
+    from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
+    from dgl_tuplepack.loading.calls import packed_loader as packed_loader
+    from dgl_tuplepack.loading.calls import packed_loaders as packed_loaders
+    from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
+    from dgl_tuplepack.loading.pack_labels import PackLabels as PackLabels
+    from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
+    from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
+    from dgl_tuplepack.loading.packed_loader import PackedLoader as PackedLoader
+    from dgl_tuplepack.planning.bounds import lower_bound as lower_bound
     from dgl_tuplepack.planning.histogram import SizeHistogram as SizeHistogram
     from dgl_tuplepack.planning.histogram import load_example as load_example
     from dgl_tuplepack.planning.limits import Limits as Limits
-    from dgl_tuplepack.loading.graph_loader import GraphDataLoader as GraphDataLoader
-    from dgl_tuplepack.loading.packed_loader import PackedLoader as PackedLoader
-    from dgl_tuplepack.loading.calls import packed_loader as packed_loader
-    from dgl_tuplepack.loading.calls import packed_loaders as packed_loaders
-    from dgl_tuplepack.loading.packed_dataset import PackedDataset as PackedDataset
-    from dgl_tuplepack.loading.pack_labels import PackLabels as PackLabels
-    from dgl_tuplepack.loading.pack_labels import flatten_packs as flatten_packs
     from dgl_tuplepack.planning.packing import pack as pack
-    from dgl_tuplepack.batches.tensors import BatchTensors as BatchTensors
-    from dgl_tuplepack.batches.batch import PaddedBatch as PaddedBatch
-    from dgl_tuplepack.batches.collate import PaddedCollate as PaddedCollate
-    from dgl_tuplepack.batches.unpad import unpad as unpad
     from dgl_tuplepack.planning.plan import PackPlan as PackPlan
-    from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
-    from dgl_tuplepack.sampling.ranks import in_step as in_step
-    from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
     from dgl_tuplepack.planning.search import LimitsSearch as LimitsSearch
     from dgl_tuplepack.planning.search import search_limits as search_limits
-    from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
     from dgl_tuplepack.planning.sizes import GraphSizes as GraphSizes
-    from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder as OgbFolder
-    from dgl_tuplepack.graphs.readers.sizes_of import sizes_of as sizes_of
-    from dgl_tuplepack.graphs.items import with_ids as with_ids
+    from dgl_tuplepack.sampling.batches import PackBatchSampler as PackBatchSampler
+    from dgl_tuplepack.sampling.ranks import in_step as in_step
+    from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
     from dgl_tuplepack.storage.graph_store import GraphStore as GraphStore
     from dgl_tuplepack.storage.multi_store import MultiStore as MultiStore
-    from dgl_tuplepack.sampling.stream import StreamPacker as StreamPacker
-    from dgl_tuplepack.compiling.tensor_graph import TensorGraph as TensorGraph
+    from dgl_tuplepack.storage.preprocessing import preprocess as preprocess
+    from dgl_tuplepack.storage.shards.run import preprocess_shards as preprocess_shards
 
 # Public name -> module that defines it, imported at first use, so that planning needs neither torch nor DGL.
 _PUBLIC = {
-    "sizes_of": "sources",
-    "GraphSizes": "sizes",
-    "SizeHistogram": "histogram",
-    "load_example": "histogram",
-    "Limits": "limits",
-    "pack": "packing",
-    "PackPlan": "plan",
-    "lower_bound": "bounds",
-    "search_limits": "search",
-    "LimitsSearch": "search",
-    "PackBatchSampler": "sampler",
-    "StreamPacker": "stream",
-    "TensorGraph": "tensor_graph",
-    "in_step": "ranks",
-    "PaddedCollate": "padding",
-    "PaddedBatch": "padding",
-    "BatchTensors": "padding",
-    "unpad": "padding",
-    "compile": "compiling",
-    "with_ids": "sources",
-    "OgbFolder": "sources",
-    "GraphStore": "store",
-    "MultiStore": "store",
-    "GraphDataLoader": "loader",
-    "packed_loader": "loader",
-    "packed_loaders": "loader",
-    "PackedLoader": "loader",
-    "PackedDataset": "packed",
-    "PackLabels": "packed",
-    "flatten_packs": "packed",
-    "preprocess": "preprocessing",
-    "preprocess_shards": "sharding",
+    "sizes_of": "graphs.readers.sizes_of",
+    "GraphSizes": "planning.sizes",
+    "SizeHistogram": "planning.histogram",
+    "load_example": "planning.histogram",
+    "Limits": "planning.limits",
+    "pack": "planning.packing",
+    "PackPlan": "planning.plan",
+    "lower_bound": "planning.bounds",
+    "search_limits": "planning.search",
+    "LimitsSearch": "planning.search",
+    "PackBatchSampler": "sampling.batches",
+    "StreamPacker": "sampling.stream",
+    "TensorGraph": "compiling.tensor_graph",
+    "in_step": "sampling.ranks",
+    "PaddedCollate": "batches.collate",
+    "PaddedBatch": "batches.batch",
+    "BatchTensors": "batches.tensors",
+    "unpad": "batches.unpad",
+    "compile": "compiling.function",
+    "with_ids": "graphs.items",
+    "OgbFolder": "graphs.readers.ogb_folder",
+    "GraphStore": "storage.graph_store",
+    "MultiStore": "storage.multi_store",
+    "GraphDataLoader": "loading.graph_loader",
+    "packed_loader": "loading.calls",
+    "packed_loaders": "loading.calls",
+    "PackedLoader": "loading.packed_loader",
+    "PackedDataset": "loading.packed_dataset",
+    "PackLabels": "loading.pack_labels",
+    "flatten_packs": "loading.pack_labels",
+    "preprocess": "storage.preprocessing",
+    "preprocess_shards": "storage.shards.run",
 }
 # Modules that are offered as such; they need torch.
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
-_NEED_TORCH = (
-    "ranks", "sampler", "stream", "padding", "nn", "compiling", "tensor_graph", "store", "loader", "packed",
-    "preprocessing", "pyg", "sharding", "transforms",
-)  # fmt: skip
+# The other rooms need torch.
+_WITHOUT_TORCH = ("planning", "graphs", "errors")
 # Subclasses of classes of DGL or PyG. A star import offers them if that package is imported already.
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
@@ -106,7 +109,7 @@ def _offered() -> list[str]:
         has_torch = find_spec("torch") is not None
     except ImportError:
         has_torch = False
-    offered = [name for name, module in _PUBLIC.items() if has_torch or module not in _NEED_TORCH]
+    offered = [name for name, module in _PUBLIC.items() if has_torch or module.startswith(_WITHOUT_TORCH)]
     return ["__version__", "errors", *(_MODULES if has_torch else []), *offered]
 
 
@@ -117,7 +120,7 @@ def __getattr__(name: str) -> Any:
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if module in _NEED_TORCH:
+    if module is not None and not module.startswith(_WITHOUT_TORCH):
         from dgl_tuplepack._core.optional import load
 
         load("torch")

@@ -22,8 +22,8 @@ from layers.page import graph_layers, page
 
 from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.errors import FormatError, InputError, TuplepackError
 from dgl_tuplepack.compiling.tensor_graph.dispatch import replacements
+from dgl_tuplepack.errors import FormatError, InputError, TuplepackError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "layers.md"
 COUNTED = {

@@ -22,9 +22,11 @@ os.environ.setdefault("DGLBACKEND", "pytorch")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Numba does not see a change in a function of another file that a kernel calls.
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = b"".join(path.read_bytes() for path in sorted((ROOT / "dgl_tuplepack" / "kernels").glob("*.py")))
+SOURCES = b"".join(path.read_bytes() for path in sorted((ROOT / "dgl_tuplepack" / "_core" / "kernels").glob("*.py")))
 KERNELS = ROOT / ".pytest_cache" / f"kernels-{hashlib.sha256(SOURCES).hexdigest()[:16]}"
 os.environ.setdefault("NUMBA_CACHE_DIR", str(KERNELS))
+
+pytest_plugins = ["tests.support.command"]
 
 # No deadlines: the first call of a kernel may compile, and this machine may be busy.
 settings.register_profile("quick", deadline=None, max_examples=50, derandomize=True)

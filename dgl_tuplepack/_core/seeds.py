@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
-from dgl_tuplepack.planning.sizes import IntArray
 
 
 def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
@@ -14,7 +14,7 @@ def key_of(seed: int, epoch: int, purpose: int) -> np.uint64:
     return np.uint64(derive_key(np.uint64(seed), np.uint64(epoch), np.uint64(purpose)))
 
 
-def shuffled(values: IntArray, key: np.uint64) -> IntArray:
+def shuffled(values: NDArray[np.int64], key: np.uint64) -> NDArray[np.int64]:
     """Shuffle `values` in place, uniformly, and return them."""
     shuffle_segments(values, np.array([0, len(values)]), key)
     return values

@@ -1,8 +1,6 @@
-"""Batches of one static shape: graphs in, padded tensors and a DGLGraph out, and back."""
+"""One padded batch: its shape, its tensors, and what frameworks see of it.
 
-from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.collate import PaddedCollate
-from dgl_tuplepack.batches.tensors import BatchTensors
-from dgl_tuplepack.batches.unpad import unpad
-
-__all__ = ["BatchTensors", "PaddedBatch", "PaddedCollate", "unpad"]
+In: graphs, or flat arrays of a store. Out: `PaddedBatch`; back: `unpad`. Eager code uses ``batch.graph``, compiled code
+``batch.tensors``; ``batch.pyg`` and ``batch.jraph`` are the same batch for PyG and jraph.
+It may use all rooms up to `nn`.
+"""

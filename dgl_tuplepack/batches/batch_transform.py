@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.content import Labels
 from dgl_tuplepack.errors import TransformError
 from dgl_tuplepack.graphs.draws import Draws, kept_generators, seed_generators, states
 from dgl_tuplepack.graphs.schema import ArraySpec, as_label
 from dgl_tuplepack.graphs.transform import check_callable
-from dgl_tuplepack.batches.batch import Labels, PaddedBatch
 
 # Fields of a batch that a transform may change, also by changing its graph; it must leave all others alone.
 _CHANGEABLE = ("labels", "_node_features", "_edge_features", "_graph", "_agreed")

@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
-from dgl_tuplepack.errors import SchemaError, TransformError
-from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
-from dgl_tuplepack.graphs.merge import joined
-from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
-from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.transform import GraphTransform
-from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.coordinates import Coordinates
 from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import Fill, PaddedShape, number_of_shape
+from dgl_tuplepack.errors import SchemaError, TransformError
+from dgl_tuplepack.graphs.examples import schema_of
+from dgl_tuplepack.graphs.items import Parts, as_item, is_iterable, parts_of, shape_of, taken_apart
+from dgl_tuplepack.graphs.merge import joined
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.relations import Indices, Ties, check_values
+from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.graphs.values import as_array
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 
 
 class PaddedCollate:
@@ -120,7 +120,7 @@ class PaddedCollate:
         whole_number("transform_seed", transform_seed, 0, UINT64_MAX, TransformError)
         levels = None if levels is None else checked_levels(levels)
         self._transform = None if transform is None else GraphTransform(transform, transform_seed, levels=levels)
-        self.schema = Schema.of(self._example(example), ties, indices, levels)
+        self.schema = schema_of(self._example(example), ties, indices, levels)
         if self._transform is not None:
             self._transform.numbered = self.schema.numbered_by_labels
         settings = (packs_per_batch, label_fill, feature_fill, cover_padding, idtype, coordinates, sort_edges)

@@ -14,7 +14,7 @@ from torch import Tensor
 from dgl_tuplepack.graphs.blocks import Array
 
 if TYPE_CHECKING:
-    from dgl_tuplepack.batches.batch import PaddedBatch
+    from dgl_tuplepack.batches.content import BatchContent
 
 
 class GraphsTuple(NamedTuple):
@@ -29,7 +29,7 @@ class GraphsTuple(NamedTuple):
     n_edge: Any
 
 
-def graphs_tuple(batch: PaddedBatch) -> Any:
+def graphs_tuple(batch: BatchContent) -> Any:
     """Return the fields of a batch; see `PaddedBatch.jraph`."""
     kind: Any = GraphsTuple
     # Nothing needs jraph, which is not maintained and may fail beside a newer JAX in any way.

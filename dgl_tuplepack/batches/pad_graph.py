@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.graphs.merge import JoinedGraphs
-from dgl_tuplepack.graphs.relations import Column
-from dgl_tuplepack.graphs.schema import as_label
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.joined import JoinedGraphs
+from dgl_tuplepack.graphs.relations import Column
+from dgl_tuplepack.graphs.schema import as_label
 
 
 def padded_batch(shape: PaddedShape, graphs: JoinedGraphs) -> PaddedBatch:

@@ -17,14 +17,15 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.collate import collate
 
 from dgl_tuplepack._core.checks import as_integer, shown
+from dgl_tuplepack.batches.content import BatchContent
+from dgl_tuplepack.batches.graph_slots import slots_and_pointers
+from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.pyg.chunk import storages_of
 from dgl_tuplepack.graphs.pyg_layout import NUMBER, Column, Names, PygLayout, names_of
 from dgl_tuplepack.graphs.relations import INDEX_TYPES
 from dgl_tuplepack.nn.masks import RowMask
-from dgl_tuplepack.batches.batch import PaddedBatch, slots_and_pointers
-from dgl_tuplepack.batches.pyg_data import Joining, joining_of, new_graph
 from dgl_tuplepack.planning.sizes import IntArray
 
 
@@ -175,7 +176,7 @@ class Template:
         return made
 
 
-def pyg_batch(batch: PaddedBatch) -> Any:
+def pyg_batch(batch: BatchContent) -> Any:
     """Make the batch of PyG of a padded batch; tensors are shared."""
     batch._exchange_features()
     columns: list[Column] = []

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import INT64_MAX, as_array, shown, true_or_false, whole_number
+from dgl_tuplepack.batches.coordinates import Coordinates, checked_coordinates, padding_positions
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SamplerError, SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column, sorting_order
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.limits import Limits, as_limits
-from dgl_tuplepack.batches.coordinates import Coordinates, checked_coordinates, padding_positions
 
 _MOST_INT32 = 2**31 - 1
 _MOST_FLOAT = torch.finfo(torch.float64).max

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.relations import sorting_order
-from dgl_tuplepack.batches.batch import PaddedBatch
 
 Features = dict[Any, dict[str, Tensor]]
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of
 from dgl_tuplepack.graphs.named import part_of
 from dgl_tuplepack.nn.masks import RowMask
-from dgl_tuplepack.compiling.tensor_graph import TensorGraph
 
 
 class BatchTensors(NamedTuple):

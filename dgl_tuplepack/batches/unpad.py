@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import true_or_false
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.build import build_item
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.sorted_edges import in_order_of_graphs
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.build import build_item
 
 
 def unpad(batch: PaddedBatch, with_labels: bool = False) -> list[Any]:

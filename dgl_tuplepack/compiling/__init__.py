@@ -1,12 +1,5 @@
-"""Compiled training: ``torch.compile`` with what makes it fast on graphs.
+"""Compiled training: `tp.compile`, and `TensorGraph`, a graph of plain tensors that a compiler can trace.
 
-::
-
-    step = compile(loss_of)                             a model, or a function of tensors
-    keep_no_bools                                       the pass over the joint graph (joint_pass.py)
-    check_call(function, compiled, ...)                 the first call, compared with the uncompiled one (check.py)
+In: a model or a step, and the tensors of a batch. Out: the same function, compiled, whose first call is compared with
+the uncompiled function. It may use `_core`, `planning` and `graphs`.
 """
-
-from dgl_tuplepack.compiling.function import compile
-
-__all__ = ["compile"]

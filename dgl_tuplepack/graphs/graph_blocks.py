@@ -13,6 +13,7 @@ from torch import Tensor
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import Array, EdgeType, GraphBlock
 from dgl_tuplepack.graphs.build import build_item
+from dgl_tuplepack.graphs.examples import schema_of
 from dgl_tuplepack.graphs.items import begins_with_pyg, check_position, parts_of
 from dgl_tuplepack.graphs.merge import joined
 from dgl_tuplepack.graphs.pyg_layout import Levels
@@ -42,7 +43,7 @@ def graph_blocks(
         from dgl_tuplepack.graphs.pyg.items import read
 
         return read(itertools.chain([first], iterator), levels or {}, ties, indices)
-    schema = Schema.of(first, ties, indices, levels)
+    schema = schema_of(first, ties, indices, levels)
     return schema, _blocks(itertools.chain([first], iterator), schema)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,32 +10,11 @@ from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.graphs.items import Parts
+from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import by_name, check_alike, count, features_of, is_pyg, located_types, names_of
-from dgl_tuplepack.graphs.relations import Column
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_specs
-
-
-@dataclass(frozen=True)
-class JoinedGraphs:
-    """B graphs of a schema, joined, with their labels, on one device.
-
-    Endpoints count the nodes of all graphs; indices among the columns count those of their graph.
-    """
-
-    # Nodes and edges of each type and, by the key None, graphs.
-    numbers: dict[Any, int]
-    # Nodes or edges of a type in each graph, int64 [B].
-    lengths: dict[GraphType, Tensor]
-    ends: dict[EdgeType, tuple[Tensor, Tensor]]
-    # Features [V, ...] and [E, ...], and labels [B, ...].
-    columns: dict[Column, Tensor]
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the tensors."""
-        return next(iter(self.lengths.values())).device
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:

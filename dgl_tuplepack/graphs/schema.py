@@ -12,17 +12,14 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType, components_of
-from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
 from dgl_tuplepack.graphs.named import (
     by_name,
     check_alike,
     check_types,
     count,
     features_of,
-    is_pyg,
     located_types,
     names_of,
     types_in,
@@ -85,41 +82,6 @@ class Schema:
         # Looked at here, so that what does not fit is refused; kept, since a caller may change a dict of theirs.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
-
-    @classmethod
-    def of(
-        cls, example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
-    ) -> Schema:
-        """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
-
-        Named graphs, or a graph of PyG, may stand for the graph. `levels` tell what attributes of a graph of PyG belong
-        to, where the example itself does not tell it.
-        """
-        if not begins_with_pyg(example):
-            # Where it is absent, nothing is a DGLGraph.
-            load("dgl")
-        graphs, label, graph_id = parts_of(example, "the example")
-        if is_pyg(graphs):
-            from dgl_tuplepack.graphs.pyg.items import example_schema
-
-            return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
-        refuse_levels(levels, "the example")
-        check_alike(graphs, "the example")
-        features = {t: _specs(features_of(graph, own)) for t, graph, own in located_types(graphs)}
-        node_types, edge_types = types_in(graphs)
-        labels = as_tensors(label)
-        return cls(
-            node_types=node_types,
-            edge_types=edge_types,
-            node_features={t: features[t] for t in node_types},
-            edge_features={e: features[e] for e in edge_types},
-            labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
-            idtype=next(iter(by_name(graphs).values())).idtype,
-            has_ids=graph_id is not None,
-            graph_names=names_of(graphs),
-            ties={} if ties is None else ties,
-            indices={} if indices is None else indices,
-        )
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -217,7 +179,7 @@ class Schema:
         for t, graph, own in located_types(graphs):
             if count(graph, own):
                 specs, kind = (self.node_features[t], "node") if isinstance(t, str) else (self.edge_features[t], "edge")
-                yield _specs(features_of(graph, own)), specs, kind
+                yield specs_of(features_of(graph, own)), specs, kind
 
 
 def _beside(own: Any, declared: Any) -> Any:
@@ -279,7 +241,8 @@ def _readable(value: Any) -> Any:
     return value if plain else np.array(value, value.dtype.newbyteorder("="))
 
 
-def _specs(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
+def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
+    """Return dtypes and shapes of rows of features."""
     return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in features.items()}
 
 

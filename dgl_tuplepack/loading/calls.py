@@ -6,15 +6,15 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from dgl_tuplepack._core.checks import as_ids, choice, shown, true_or_false
-from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
 from dgl_tuplepack.loading.choice import Asked, Choice, choose
 from dgl_tuplepack.loading.packed_loader import PackedLoader, Settings
 from dgl_tuplepack.loading.views import opened, padded_view, part_of, plain_view, schema_of
+from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.selection import check_same_schema
 
 # Graphs of a part, and their sizes.

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, shown, whole_number
-from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.errors import InputError, PlanError, SamplerError, SearchError
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.batches.tensors import named_row_masks
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import key_of
 from dgl_tuplepack.graphs.named import by_name, is_graph, located_types, names_of
 from dgl_tuplepack.nn.masks import RowMask
-from dgl_tuplepack.batches.tensors import named_row_masks
 
 if TYPE_CHECKING:
     from dgl import DGLGraph

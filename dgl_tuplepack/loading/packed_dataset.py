@@ -12,19 +12,19 @@ from dgl.data import DGLDataset
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
-from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
-from dgl_tuplepack.graphs.transform import check_callable
-from dgl_tuplepack.planning.limits import Limits, as_limits
-from dgl_tuplepack.loading.pack_labels import PackLabels
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.coordinates import Coordinates
 from dgl_tuplepack.batches.shape import Fill
+from dgl_tuplepack.errors import SamplerError, SchemaError, SizesError, TransformError
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.transform import check_callable
+from dgl_tuplepack.loading.pack_labels import PackLabels
+from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.sampling.dealing import EpochBatches
-from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.source import resolve
+from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.kind import Stored
 from dgl_tuplepack.storage.temporary import temporary_store

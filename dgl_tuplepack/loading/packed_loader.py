@@ -11,12 +11,12 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from dgl_tuplepack._core.checks import UINT64_MAX, shown, whole_number
-from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.batches.collate import PaddedCollate
 from dgl_tuplepack.batches.view import CollatedView
+from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.planning.plan import PackPlan
-from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.planning.search import LimitsSearch
+from dgl_tuplepack.sampling.batches import PackBatchSampler
 from dgl_tuplepack.storage.batched import is_one_id
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch_geometric.loader
 
-from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
 from dgl_tuplepack.batches.pyg_batch import PygBatch, follow_and_exclude
+from dgl_tuplepack.loading.whole import WholeBatches, given_and_view
 
 __all__ = ["DataLoader"]
 

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import InputError, SchemaError
-from dgl_tuplepack.graphs.build import build_batch
-from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of, taken_apart
-from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
-from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.batches.collate import PaddedCollate
 from dgl_tuplepack.batches.view import CollatedView
-from dgl_tuplepack.graphs.readers.source import Source, resolve
+from dgl_tuplepack.errors import InputError, SchemaError
+from dgl_tuplepack.graphs.build import build_batch
+from dgl_tuplepack.graphs.examples import schema_of as schema_of_example
+from dgl_tuplepack.graphs.items import Identified, WithIds, parts_of, taken_apart
+from dgl_tuplepack.graphs.named import features_of, is_graph, is_pyg, located_types
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.storage.graph_store import StoredGraphs, refuse_those_of_stores
 from dgl_tuplepack.storage.temporary import temporary_store
 
@@ -110,7 +112,7 @@ def opened(source: Any) -> tuple[Source, Any]:
 
 def schema_of(graphs: Any) -> Schema:
     """Return types, features and labels of graphs by position."""
-    return graphs.schema if isinstance(graphs, StoredGraphs) else Schema.of(graphs[0])
+    return graphs.schema if isinstance(graphs, StoredGraphs) else schema_of_example(graphs[0])
 
 
 def part_of(graphs: Any, ids: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import importlib
 import io
 import math
 import os
@@ -15,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from dgl_tuplepack._core import registry
 from dgl_tuplepack._core.checks import INT64_MAX, as_path, choice, shown
 from dgl_tuplepack._core.files import JsonFormat, read_json, read_text, write_text
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
@@ -22,8 +22,6 @@ from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_i
 
 _FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "take it from the graphs again")
 _EXAMPLES = ("ogbg-molhiv",)
-# Recognises kinds of sources. It lies above this layer, so it is imported only for something other than sizes.
-_SOURCES = "dgl_tuplepack.graphs.readers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,7 +277,7 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
         return source
     if isinstance(source, GraphSizes):
         return SizeHistogram.from_sizes(source)
-    histogram: SizeHistogram = importlib.import_module(_SOURCES).histogram_of(source)
+    histogram: SizeHistogram = registry.find("histogram_of")(source)
     return histogram
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from dgl_tuplepack._core.checks import INT64_MAX, UINT64_MAX, whole_number
 from dgl_tuplepack._core.files import JsonFormat
 from dgl_tuplepack._version import __version__
-from dgl_tuplepack.planning.buckets import Buckets, all_of
 from dgl_tuplepack.errors import PlanError
+from dgl_tuplepack.planning.buckets import Buckets, all_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray, as_int64, components_of_kind, exact_sum

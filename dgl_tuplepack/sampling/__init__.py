@@ -1,6 +1,5 @@
-"""From a plan to batches of graph ids: which packs share a step, what an epoch holds, ranks, and resuming."""
+"""Which graphs meet when: from a plan to batches of ids, for epochs, ranks and streams.
 
-from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.sampling.dealing import Balance
-
-__all__ = ["Balance", "PackBatchSampler"]
+In: a plan, or sizes as they come. Out: lists of ids (`PackBatchSampler`), or packs of a stream (`StreamPacker`).
+It may use all rooms up to `batches`.
+"""

@@ -13,13 +13,14 @@ from torch import Tensor
 from torch.utils.data import Sampler
 
 from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
-from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan, settled
-from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.checks import (
     check_plan,
     chosen_content,
@@ -31,8 +32,7 @@ from dgl_tuplepack.sampling.checks import (
 from dgl_tuplepack.sampling.dealing import NONE, Balance, EpochBatches
 from dgl_tuplepack.sampling.epochs import Epochs
 from dgl_tuplepack.sampling.plans import Plans
-from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.graphs.readers.sizes_of import sizes_of
+from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 
 
 class PackBatchSampler(Sampler[list[int]]):

@@ -11,8 +11,8 @@ import numpy as np
 
 from dgl_tuplepack._core.checks import OVERSIZE, as_array, choice, shown, whole_number
 from dgl_tuplepack._version import __version__
-from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.errors import PlanError, SamplerError
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.plan import PackPlan

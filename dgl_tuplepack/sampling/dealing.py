@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dgl_tuplepack._core.seeds import shuffled
-from dgl_tuplepack.planning.buckets import num_steps, promotions
 from dgl_tuplepack.graphs.items import EpochIds
+from dgl_tuplepack.planning.buckets import num_steps, promotions
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.random import shuffle_segments
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.buckets import steps_of
-from dgl_tuplepack._core.kernels.random import shuffle_segments
+from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
 from dgl_tuplepack.sampling.plans import Plans
-from dgl_tuplepack.planning.sizes import IntArray
 
 # Purposes of random streams, one number each; 3 seeds later plans.
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5

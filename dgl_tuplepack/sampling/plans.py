@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.slots import expand_patterns
 from dgl_tuplepack._core.seeds import key_of
 from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack._core.kernels.slots import expand_patterns
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan

@@ -1,7 +1,5 @@
-"""Datasets on the disk: flat, memory-mapped arrays, from which padded batches are assembled fast."""
+"""Graphs on disk: flat, memory-mapped arrays, written once and read as batches.
 
-from dgl_tuplepack.storage.graph_store import GraphStore
-from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.padded import PaddedStore
-
-__all__ = ["GraphStore", "MultiStore", "PaddedStore"]
+In: any source. Out: `GraphStore` and `MultiStore`, their items and whole batches; `preprocess` writes a store with its
+plans, `shards/` many stores as one dataset. It may use all rooms up to `sampling`.
+"""

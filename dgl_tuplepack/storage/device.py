@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.shape import PaddedShape
+from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
-from dgl_tuplepack.batches.batch import PaddedBatch
-from dgl_tuplepack.batches.shape import PaddedShape
-from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.batched import BatchView, checked_totals, is_one_id, tensors_of
 from dgl_tuplepack.storage.format import ENDS, Key

@@ -15,20 +15,20 @@ from torch import Tensor
 from dgl_tuplepack._core.checks import as_ids, as_path, choice, true_or_false
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
-from dgl_tuplepack.errors import InputError, SizesError
-from dgl_tuplepack.graphs.blocks import GraphBlock
-from dgl_tuplepack.graphs.items import Identified
-from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
-from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.collate import PaddedCollate
 from dgl_tuplepack.batches.coordinates import Coordinates
 from dgl_tuplepack.batches.shape import Fill, PaddedShape
 from dgl_tuplepack.batches.view import CollatedView
+from dgl_tuplepack.errors import InputError, SizesError
+from dgl_tuplepack.graphs.blocks import GraphBlock
+from dgl_tuplepack.graphs.items import Identified
+from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.readers.kinds import resolve
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.graphs.readers.source import resolve
 from dgl_tuplepack.storage.batched import BatchedStore
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
+from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.graphs.readers.source import Source
-from dgl_tuplepack.graphs.readers.source import SizedSource
 from dgl_tuplepack.storage.batched import BatchedStore
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs

@@ -11,8 +11,8 @@ from typing import Any
 from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack._core.files import JsonFormat, is_there
 from dgl_tuplepack._version import __version__
-from dgl_tuplepack.planning.buckets import Buckets, shapes_from_dict
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.planning.buckets import Buckets, shapes_from_dict
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, PLAIN_NAME
 

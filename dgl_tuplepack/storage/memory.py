@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.graphs.schema import as_label
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.shape import PaddedShape
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.schema import as_label
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import ENDS, Key
 

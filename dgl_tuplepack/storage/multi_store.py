@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from dgl_tuplepack._core.checks import as_path, shown
-from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.storage.graph_store import StoredGraphs
 from dgl_tuplepack.storage.manifest import Manifest, check_unchanged

@@ -11,9 +11,6 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import true_or_false
-from dgl_tuplepack.graphs.blocks import Array
-from dgl_tuplepack.graphs.relations import sorting_order
-from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack._core.kernels.assemble import (
     EDGE_ORDER,
     ENDPOINTS,
@@ -30,6 +27,9 @@ from dgl_tuplepack._core.kernels.gather import ARRAY, CODES, OTHER
 from dgl_tuplepack._core.kernels.sort_edges import sort_edges
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.shape import PaddedShape
+from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.relations import sorting_order
+from dgl_tuplepack.graphs.values import as_array
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import DTYPES, ENDS
 from dgl_tuplepack.storage.memory import BatchMemory, Field, batch_of_tensors, fields_of

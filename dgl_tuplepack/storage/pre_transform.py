@@ -10,10 +10,10 @@ from typing import Any
 
 from dgl_tuplepack.graphs.graph_blocks import items_of
 from dgl_tuplepack.graphs.items import as_item, parts_of
+from dgl_tuplepack.graphs.readers.items import sizes_of_items
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.transform import GraphTransform
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.source import Source
-from dgl_tuplepack.graphs.readers.items import sizes_of_items
 from dgl_tuplepack.storage.format import PreTransform
 from dgl_tuplepack.storage.sources import blocks_of
 

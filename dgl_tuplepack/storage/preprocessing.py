@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._core.checks import UINT64_MAX, as_ids, as_path, true_or_false, whole_number
-from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.errors import InputError, SearchError
 from dgl_tuplepack.graphs.pyg_layout import Levels, checked_levels
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import search_limits
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.source import resolve
-from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.storage.folder import check_place, locked, writing_to
-from dgl_tuplepack.storage.graph_store import StoredGraphs, write_graphs
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
 from dgl_tuplepack.storage.plans import load_plans, plan_files, save_plans, split_histograms
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Dataset
 
+from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
 from dgl_tuplepack.graphs.pyg_layout import names_of
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
 from dgl_tuplepack.storage.batched import BatchedStore, is_one_id, new_tensor, tensors_of
 from dgl_tuplepack.storage.format import Key
 from dgl_tuplepack.storage.selection import Selection
@@ -20,7 +20,7 @@ from dgl_tuplepack.storage.selection import Selection
 class PygBatched(BatchedStore):
     """View of a store whose item for a list of ids is a batch of PyG; made by ``GraphStore.batched(framework="pyg")``.
 
-    `dgl_tuplepack.loading.pyg.DataLoader` makes one of the store that it is given. The item for a single id is a `Data` or
+    `dgl_tuplepack.pyg.DataLoader` makes one of the store that it is given. The item for a single id is a `Data` or
     `HeteroData`.
     """
 

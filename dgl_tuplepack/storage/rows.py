@@ -10,9 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_ids, as_integers
-from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack._core.kernels.find_graphs import OFFSETS, find_graphs
 from dgl_tuplepack._core.kernels.gather import CODES, OTHER
+from dgl_tuplepack.graphs.blocks import Array, GraphType
 from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.selection import Selection
 

@@ -12,9 +12,9 @@ import torch
 from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock
 from dgl_tuplepack.graphs.graph_blocks import graph_blocks
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema, refuse_levels
-from dgl_tuplepack.graphs.readers.source import Source
 
 
 def blocks_of(

@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import as_integers
-from dgl_tuplepack.graphs.items import epoch_of, shape_of
 from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.batches.batch_transform import BatchTransform
 from dgl_tuplepack.batches.shape import number_of_shape
+from dgl_tuplepack.graphs.items import epoch_of, shape_of
 from dgl_tuplepack.planning.sizes import IntArray
 
 

@@ -9,8 +9,7 @@ import typer
 
 from benchmarks.tables import JsonOption, show, write_json
 from dgl_tuplepack import GraphSizes, Limits, PackBatchSampler, load_example, pack
-from dgl_tuplepack.sampling.dealing import Balance
-from dgl_tuplepack.sampling.dealing import NONE, deal
+from dgl_tuplepack.sampling.dealing import NONE, Balance, deal
 
 app = typer.Typer()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack._core.kernels.random import derive_key, random_bits
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.sizes import IntArray
 

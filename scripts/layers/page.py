@@ -46,7 +46,7 @@ after DGL was imported changes the functions below, in place and once:
 - `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` take no graph. They go to our implementation in code
   that torch.compile traces, and for tensors on a device that this build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows are those of before.
-- `dgl_tuplepack.compiling.tensor_graph.restore()` gives all functions their code back; `install()` changes them without waiting
+- `dgl_tuplepack.tensor_graph.restore()` gives all functions their code back; `install()` changes them without waiting
   for a graph, which is needed where DGL is imported after the only graph was made.
 
 The functions are {functions}.

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack import _files
+from dgl_tuplepack._core import files
 from dgl_tuplepack.errors import FormatError, InputError
 from tests.support.messages import refused
 from tests.support.stores import molecules, write_shards
@@ -21,14 +21,14 @@ from tests.support.stores import molecules, write_shards
 
 def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    _files.write_text(path, "Größe\nnodes\n")
+    files.write_text(path, "Größe\nnodes\n")
     assert path.read_bytes() == "Größe\nnodes\n".encode()
-    assert _files.read_text(path) == "Größe\nnodes\n"
+    assert files.read_text(path) == "Größe\nnodes\n"
 
 
 def test_a_path_that_no_file_system_can_encode_is_refused() -> None:
     with refused(FormatError, "'\\ud800.json'", "surrogates"):
-        _files.write_text("\ud800.json", "")
+        files.write_text("\ud800.json", "")
     with refused(FormatError, "'\\ud800'"):
         tp.GraphStore.write("\ud800", molecules(1))
 
@@ -43,9 +43,9 @@ def test_an_interrupted_write_leaves_the_old_file_whole(
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_files.os, step, fail)
+    monkeypatch.setattr(files.os, step, fail)
     with refused(FormatError, "cannot write", str(path), "No space left on device", "check"):
-        _files.write_text(path, "new")
+        files.write_text(path, "new")
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["plan.json"]  # nothing is left beside it
@@ -53,12 +53,12 @@ def test_an_interrupted_write_leaves_the_old_file_whole(
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     with refused(FormatError, "cannot read", str(tmp_path / "absent"), "No such file"):
-        _files.read_text(tmp_path / "absent")
+        files.read_text(tmp_path / "absent")
     with refused(FormatError, "cannot read", "Is a directory"):
-        _files.read_text(tmp_path)
+        files.read_text(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with refused(FormatError, "cannot read", str(tmp_path / "binary"), "utf-8"):
-        _files.read_text(tmp_path / "binary")
+        files.read_text(tmp_path / "binary")
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"a": 1', "no json", "[" * 100_000])
@@ -66,19 +66,19 @@ def test_what_is_no_json_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
     with refused(FormatError, str(path), "not valid JSON", "damaged"):
-        _files.read_json(path)
+        files.read_json(path)
 
 
 @pytest.mark.parametrize("document", [[], 3, None, "text", {}, {"format": "other"}, {"format": None}])
 def test_a_foreign_document_is_refused(document: object) -> None:
     with refused(FormatError, "a.json is not a ours file", "give a file"):
-        _files.check_header(document, "a.json", "ours", 1)
+        files.check_header(document, "a.json", "ours", 1)
 
 
 @pytest.mark.parametrize("version", [2, 0, None, "1", [1]])
 def test_another_version_is_refused(version: object) -> None:
     with refused(FormatError, f"version {version!r} of ours", "reads version 1", "release that wrote it"):
-        _files.check_header({"format": "ours", "version": version}, "a.json", "ours", 1)
+        files.check_header({"format": "ours", "version": version}, "a.json", "ours", 1)
 
 
 # JSON of others ----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_a_value_of_another_kind_anywhere_is_refused_or_read(
             inside = inside[key]
         inside[key] = copy.deepcopy(data.draw(ODD))
     if "checksum" in document:
-        document["checksum"] = _files.checksum(document)
+        document["checksum"] = files.checksum(document)
     folder = tmp_path_factory.mktemp("odd")
     (folder / kind).write_text(json.dumps(document))
     try:
@@ -153,7 +153,7 @@ def test_what_is_not_a_file_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for name, what in (("pipe", "a device or a pipe"), ("folder", "a folder"), ("link", "a device or a pipe")):
         with refused(FormatError, "cannot write", what):
-            _files.write_text(tmp_path / name, "text")
+            files.write_text(tmp_path / name, "text")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
 
@@ -161,12 +161,12 @@ def test_what_is_not_a_file_is_never_replaced(tmp_path: Path) -> None:
 def test_a_link_keeps_leading_to_its_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("old")
     (tmp_path / "link").symlink_to("file")
-    _files.write_text(tmp_path / "link", "new")
+    files.write_text(tmp_path / "link", "new")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "file").read_text() == "new"
 
 
 def test_text_beyond_utf_8_is_refused(tmp_path: Path) -> None:
     with refused(FormatError, "cannot write", "'\\ud800'", "UTF-8"):
-        _files.write_text(tmp_path / "file", "a\ud800")
+        files.write_text(tmp_path / "file", "a\ud800")
     assert not list(tmp_path.iterdir())

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from dgl_tuplepack import TensorGraph, compile
-from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from dgl_tuplepack.compiling.tensor_graph.groups import Groups
 from dgl_tuplepack.compiling.tensor_graph.refusals import INSTEAD
+from dgl_tuplepack.errors import CompileError, SchemaError, UnsupportedError
 from tests.support.messages import refused
 
 WIDTH = 4

@@ -20,8 +20,8 @@ from dgl.nn.functional import edge_softmax
 from torch import Tensor
 
 from dgl_tuplepack import TensorGraph, tensor_graph
-from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.compiling.tensor_graph import dispatch
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from tests.support.messages import refused
 
 # As users hold functions: by name, in a dict, in a partial function, as a default.

@@ -27,10 +27,10 @@ from dgl_tuplepack.errors import (
 )
 from dgl_tuplepack.graphs.items import EpochIds
 from dgl_tuplepack.graphs.transform import identity_of
+from tests.support.command import Run
 from tests.support.graphs import assert_same_batch
 from tests.support.messages import refused
 from tests.support.stores import purchases
-from tests.support.command import Run
 
 LIMITS = tp.Limits(nodes=30, edges=60, graphs=8)
 

@@ -15,9 +15,9 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import SchemaError, SizesError
+from dgl_tuplepack.graphs.readers import kinds
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.storage.preprocessing import preprocess
-from dgl_tuplepack.graphs.readers import kind
-from dgl_tuplepack.graphs.readers.source import resolve
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder
 from tests.support.stores import purchases, write_shards
@@ -218,8 +218,13 @@ def test_opened_stores_are_read_in_blocks_as_their_paths_are(given: dict[str, An
 def test_a_kind_that_needs_an_absent_package_leaves_objects_of_other_kinds_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ours = kind.Kind("dgl_tuplepack.graphs.readers.absent:Absent", signs=("absent.json",), needs="absent")
-    monkeypatch.setattr(kind, "KINDS", [ours, *kind.KINDS])
+    ours = kinds.Kind(
+        lambda: pytest.fail("the absent kind was loaded"),
+        signs=("absent.json",),
+        may_be_object=lambda: False,
+        needs="absent",
+    )
+    monkeypatch.setattr(kinds, "KINDS", [ours, *kinds.KINDS])
     assert tp.sizes_of([dgl.rand_graph(3, 4)]).array.tolist() == [[3, 4]]
 
 
@@ -227,8 +232,8 @@ def test_every_kind_is_in_the_lists_that_are_written_by_hand() -> None:
     def names(texts: Iterable[str]) -> set[str]:
         return set(re.findall(r"\b[A-Z]\w+|\.[a-z]\w+|num_nodes", " ".join(texts)))
 
-    with_graphs = names(f"{known.path} {known.object}" for known in kind.KINDS if known.has_graphs)
-    sizes = names(known.object for known in kind.KINDS if not known.has_graphs)
+    with_graphs = names(f"{known.path} {known.object}" for known in kinds.KINDS if known.has_graphs)
+    sizes = names(known.object for known in kinds.KINDS if not known.has_graphs)
     concepts = (Path(__file__).parents[2] / "docs" / "concepts.md").read_text()
     assert {"GraphStore", "MultiStore", "OGB", ".bin", "OgbFolder", "DGLGraph"} <= with_graphs
     for text, expected in ((tp.GraphStore.write, with_graphs), (tp.sizes_of, with_graphs | sizes)):

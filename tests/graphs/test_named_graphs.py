@@ -13,11 +13,11 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError, SchemaError, ShardsError, TransformError
+from tests.support.command import Run
 from tests.support.graphs import assert_same_batch, assert_same_graph
 from tests.support.messages import refused
 from tests.support.named import assert_same_named
 from tests.support.stores import data_of, rewrite_metadata
-from tests.support.command import Run
 
 TIES = {"nodes:bonds": "edges:atoms"}
 LIMITS = tp.Limits({"atoms": 12, "bonds": 20}, {"atoms": 20, "bonds": 50}, graphs=4)

@@ -6,7 +6,8 @@ import inspect
 
 import pytest
 
-from dgl_tuplepack import _optional, errors
+from dgl_tuplepack import errors
+from dgl_tuplepack._core import optional
 from tests.support.messages import refused
 
 EVERY = [e for _, e in inspect.getmembers(errors, inspect.isclass) if e.__module__ == errors.__name__]
@@ -34,10 +35,10 @@ def test_an_absent_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     def absent(name: str) -> None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(_optional.importlib, "import_module", absent)
-    says = (f"{package} is not installed", f"dgl_tuplepack[{extra}]", _optional.KNOWN_GOOD, "constraints.txt")
+    monkeypatch.setattr(optional.importlib, "import_module", absent)
+    says = (f"{package} is not installed", f"dgl_tuplepack[{extra}]", optional.KNOWN_GOOD, "constraints.txt")
     with refused(errors.MissingDependencyError, *says):
-        _optional.load(package)
+        optional.load(package)
 
 
 @pytest.mark.parametrize(
@@ -47,19 +48,19 @@ def test_a_package_that_does_not_load_is_not_called_absent(monkeypatch: pytest.M
     def broken(name: str) -> None:
         raise reason
 
-    monkeypatch.setattr(_optional.importlib, "import_module", broken)
+    monkeypatch.setattr(optional.importlib, "import_module", broken)
     with refused(errors.MissingDependencyError, "dgl is installed but cannot be loaded", str(reason)):
-        _optional.load("dgl.dataloading")
+        optional.load("dgl.dataloading")
 
 
 def test_a_missing_part_of_a_present_package_is_not_called_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     def partly(name: str) -> None:
         raise ModuleNotFoundError("No module named 'torchdata'", name="torchdata")
 
-    monkeypatch.setattr(_optional.importlib, "import_module", partly)
+    monkeypatch.setattr(optional.importlib, "import_module", partly)
     with refused(errors.MissingDependencyError, "cannot be loaded", "torchdata"):
-        _optional.load("dgl")
+        optional.load("dgl")
 
 
 def test_a_present_package_is_handed_over() -> None:
-    assert _optional.load("matplotlib").__name__ == "matplotlib"
+    assert optional.load("matplotlib").__name__ == "matplotlib"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack import _optional
+from dgl_tuplepack._core import optional
 from tests.support.ogb_folder import write_ogb_folder
 
 BLOCK = """
@@ -129,7 +129,7 @@ except tp.errors.MissingDependencyError as error:
     (message,) = lines
     assert message.startswith("True torch is not installed")
     assert "dgl_tuplepack[torch]" in message
-    assert _optional.KNOWN_GOOD in message
+    assert optional.KNOWN_GOOD in message
     assert "dgl 1.1.3" in message
     assert "torch 2.13.0" in message
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack import _optional
+from dgl_tuplepack._core import optional
 from tests.support.ogb_folder import write_ogb_folder
 
 pytestmark = pytest.mark.without_dgl
@@ -140,7 +140,7 @@ def test_what_needs_dgl_says_how_to_get_it(environment: dict[str, str], source: 
     messages = output_of(environment, source, tmp_path, program)
     for asked, message in zip(NEED_DGL, messages, strict=True):
         assert message.startswith("dgl is not installed"), asked
-        for part in ("dgl_tuplepack[dgl]", "pip install dgl==1.1.3", _optional.KNOWN_GOOD):
+        for part in ("dgl_tuplepack[dgl]", "pip install dgl==1.1.3", optional.KNOWN_GOOD):
             assert part in message, asked
         assert ("has wheels for Python" in message) == (sys.version_info >= (3, 12)), asked
 

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram, lower_bound
+from dgl_tuplepack.errors import GraphTooLargeError
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.planning.bounds.quick import large_bound, quick_bound
-from dgl_tuplepack.errors import GraphTooLargeError
 from dgl_tuplepack.planning.sizes import INT64_MAX
 from tests.support.engine_helpers import exact_optimum, small_instances
 from tests.support.messages import refused

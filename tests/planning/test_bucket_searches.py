@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.errors import GraphTooLargeError, LimitsError, SearchError
-from dgl_tuplepack.storage.preprocessing import verify
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.search import Candidate
+from dgl_tuplepack.storage.preprocessing import verify
 from dgl_tuplepack.storage.shards.run import preprocess_shards, verify_shards
+from tests.support.command import Run
 from tests.support.messages import refused
 from tests.support.stores import molecules
-from tests.support.command import Run
 
 MOLHIV = tp.load_example("ogbg-molhiv")
 BUCKETS = [tp.Limits(12, 14), tp.Limits(40, 50)]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.planning.buckets import Buckets, as_shapes, shapes_from_dict
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, LimitsError, MethodError, PlanError
+from dgl_tuplepack.planning.buckets import Buckets, as_shapes, shapes_from_dict
 from tests.support.messages import refused
 
 SMALL, LARGE = tp.Limits(100, 220), tp.Limits(222, 502)

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgl_tuplepack import Limits, SizeHistogram
+from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.bounds import pack_search
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, as_instance, projected
 from dgl_tuplepack.planning.bounds.pack_search import by_search, linear_duals
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.bounds.pricing import SHIFT
-from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems, dived
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, minimum_bin_slack
 from dgl_tuplepack.planning.packing.patterns import Patterns

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from dgl_tuplepack import PackPlan, lower_bound, pack
 from dgl_tuplepack.planning.packing import METHODS
 from tests.support import reference
-from tests.support.strategies import Problem, caps, heuristics, methods, named_heuristics, problems, tiny_problems, usable
+from tests.support.strategies import (
+    Problem,
+    caps,
+    heuristics,
+    methods,
+    named_heuristics,
+    problems,
+    tiny_problems,
+    usable,
+)
 
 SEEDS = st.integers(0, 2**64 - 1)
 

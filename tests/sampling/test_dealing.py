@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.planning.buckets import num_steps
 from dgl_tuplepack.errors import SamplerError
+from dgl_tuplepack.planning.buckets import num_steps
 from dgl_tuplepack.sampling.dealing import NONE, Balance, deal
 from tests.support.messages import refused
 

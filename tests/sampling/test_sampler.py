@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import dgl_tuplepack as tp
+from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
 from dgl_tuplepack.errors import (
     GraphTooLargeError,
     LimitsError,
@@ -21,7 +22,6 @@ from dgl_tuplepack.errors import (
     SamplerError,
     SizesError,
 )
-from dgl_tuplepack._core.kernels.random import derive_key, shuffle_segments
 from tests.support.graphs import flat, generator, random_graph
 from tests.support.messages import refused
 from tests.support.reference import shuffled

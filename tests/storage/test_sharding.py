@@ -22,7 +22,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.tools.cli.commands import app
 from dgl_tuplepack.errors import (
     FormatError,
     GraphTooLargeError,
@@ -37,6 +36,7 @@ from dgl_tuplepack.storage.preprocessing import preprocess
 from dgl_tuplepack.storage.shards.run import verify_shards
 from dgl_tuplepack.storage.shards.shard import Shard, as_shards
 from dgl_tuplepack.storage.shards.tasks import plan_shard
+from dgl_tuplepack.tools.cli.commands import app
 from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder

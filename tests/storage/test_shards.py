@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import dgl_tuplepack as tp
-from dgl_tuplepack.tools.cli import main
 from dgl_tuplepack.errors import ShardsError
+from dgl_tuplepack.tools.cli import main
 from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
 from tests.support.shards import Misbehaving, molecules, write_bins

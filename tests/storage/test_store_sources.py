@@ -16,8 +16,8 @@ import torch
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
-from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from dgl_tuplepack.graphs.readers import ogb_folder
+from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
 from tests.support.ogb_folder import write_ogb_folder, write_raw_folder, write_table

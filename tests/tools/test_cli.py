@@ -13,10 +13,10 @@ import pytest
 import typer
 
 from dgl_tuplepack import GraphSizes, GraphStore, PackPlan, SizeHistogram, load_example, pack, search_limits
-from dgl_tuplepack.tools.cli.commands import app
 from dgl_tuplepack.planning.limits import Limits
-from tests.support.ogb_folder import write_ogb_folder
+from dgl_tuplepack.tools.cli.commands import app
 from tests.support.command import Run
+from tests.support.ogb_folder import write_ogb_folder
 
 EXAMPLE = "example:ogbg-molhiv"
 MOLHIV = load_example("ogbg-molhiv")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dgl_tuplepack import SizeHistogram
-from dgl_tuplepack.tools.cli.pictures import PICTURES
 from dgl_tuplepack.planning.sizes import GraphSizes
-from tests.support.ogb_folder import write_ogb_folder
+from dgl_tuplepack.tools.cli.pictures import PICTURES
 from tests.support.command import Run
+from tests.support.ogb_folder import write_ogb_folder
 
 BEGINNINGS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 COUNTS = {(3, 4): 20, (5, 8): 11, (9, 18): 2, (12, 22): 1}

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import real_number, shown
-from dgl_tuplepack.errors import SchemaError, TransformError
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.errors import SchemaError, TransformError
 
 
 @dataclass(frozen=True)

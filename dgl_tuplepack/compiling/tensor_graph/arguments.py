@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown, whole_number
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.compiling.tensor_graph.groups import Relation, is_readable
 from dgl_tuplepack.compiling.tensor_graph.views import check_rows
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 
 _INTEGERS = (torch.int32, torch.int64)
 

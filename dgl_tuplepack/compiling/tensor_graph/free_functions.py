@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import choice, shown
-from dgl_tuplepack.errors import SchemaError
-from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.compiling.tensor_graph.dispatch import replaces
 from dgl_tuplepack.compiling.tensor_graph.graph import TensorGraph
 from dgl_tuplepack.compiling.tensor_graph.groups import Groups, Relation, groups_of
 from dgl_tuplepack.compiling.tensor_graph.messages import DST, EDGE, NEUTRAL, REDUCERS, SRC, at_edges, binary
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EdgeType
 
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
 

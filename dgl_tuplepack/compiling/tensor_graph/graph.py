@@ -9,14 +9,20 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
-from dgl_tuplepack.errors import SchemaError, UnsupportedError
-from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.compiling.tensor_graph.arguments import batch_numbers, frames, graph_slots, numbers_of_nodes, relations
+from dgl_tuplepack.compiling.tensor_graph.arguments import (
+    batch_numbers,
+    frames,
+    graph_slots,
+    numbers_of_nodes,
+    relations,
+)
 from dgl_tuplepack.compiling.tensor_graph.dispatch import install_beside_dgl
 from dgl_tuplepack.compiling.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
 from dgl_tuplepack.compiling.tensor_graph.refusals import refusal
 from dgl_tuplepack.compiling.tensor_graph.structure import Structure, Types
 from dgl_tuplepack.compiling.tensor_graph.views import EdgeView, FeatureView, NodeView
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
 
 Value = TypeVar("Value")
 

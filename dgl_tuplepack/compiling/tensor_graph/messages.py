@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
-from dgl_tuplepack.errors import SchemaError, UnsupportedError
-from dgl_tuplepack.graphs.blocks import EdgeType
 from dgl_tuplepack.compiling.tensor_graph.groups import Relation
 from dgl_tuplepack.compiling.tensor_graph.structure import Structure
 from dgl_tuplepack.compiling.tensor_graph.views import GatheredFeatures
+from dgl_tuplepack.errors import SchemaError, UnsupportedError
+from dgl_tuplepack.graphs.blocks import EdgeType
 
 REDUCERS = ("sum", "mean", "max", "min")
 _CROSS_REDUCERS = (*REDUCERS, "stack")

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import choice
-from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.compiling.tensor_graph.dispatch import replaces
 from dgl_tuplepack.compiling.tensor_graph.graph import TensorGraph
 from dgl_tuplepack.compiling.tensor_graph.groups import Groups
 from dgl_tuplepack.compiling.tensor_graph.messages import REDUCERS
+from dgl_tuplepack.errors import SchemaError
 
 
 class _Rows(NamedTuple):

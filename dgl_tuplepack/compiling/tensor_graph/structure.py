@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import choice, shown
+from dgl_tuplepack.compiling.tensor_graph.groups import Relation, groups_of
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
-from dgl_tuplepack.compiling.tensor_graph.groups import Relation, groups_of
 
 
 class Types:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
+from dgl_tuplepack.compiling.tensor_graph.structure import Structure
 from dgl_tuplepack.errors import SchemaError, UnsupportedError
 from dgl_tuplepack.graphs.blocks import GraphType
-from dgl_tuplepack.compiling.tensor_graph.structure import Structure
 
 
 class FeatureView(MutableMapping[str, Any]):

@@ -17,7 +17,7 @@ from torch_geometric.data import HeteroData
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.items import check_position, parts_of
-from dgl_tuplepack.graphs.merge import JoinedGraphs
+from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.chunk import (
     Chunk,
@@ -29,6 +29,13 @@ from dgl_tuplepack.graphs.pyg.chunk import (
     merged,
     storages_of,
     types_in,
+)
+from dgl_tuplepack.graphs.pyg.levels import learnt
+from dgl_tuplepack.graphs.pyg.structure import (
+    check_ends,
+    check_shifts,
+    refuse_without_types,
+    types_of,
 )
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE,
@@ -42,13 +49,6 @@ from dgl_tuplepack.graphs.pyg_layout import (
     names_of,
     refuse_unknown,
     refuse_without_ends,
-)
-from dgl_tuplepack.graphs.pyg.levels import learnt
-from dgl_tuplepack.graphs.pyg.structure import (
-    check_ends,
-    check_shifts,
-    refuse_without_types,
-    types_of,
 )
 from dgl_tuplepack.graphs.relations import Indices, Ties, check_endpoints
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema

@@ -12,6 +12,7 @@ import torch
 from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, GraphType, components_of
 from dgl_tuplepack.graphs.pyg.chunk import Chunk, Joined
+from dgl_tuplepack.graphs.pyg.structure import check_shifts, index_target, is_alike, types_of
 from dgl_tuplepack.graphs.pyg_layout import (
     EDGE_KEYS,
     ENDPOINTS,
@@ -25,7 +26,6 @@ from dgl_tuplepack.graphs.pyg_layout import (
     PygLayout,
     Types,
 )  # fmt: skip
-from dgl_tuplepack.graphs.pyg.structure import check_shifts, index_target, is_alike, types_of
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 

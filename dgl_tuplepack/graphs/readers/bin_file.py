@@ -9,9 +9,9 @@ from typing import Any
 from dgl_tuplepack._core.files import open_file
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.planning.sizes import GraphSizes
 from dgl_tuplepack.graphs.readers.items import Items
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class BinFile(Source):

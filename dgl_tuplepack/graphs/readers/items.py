@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,10 +11,10 @@ import numpy as np
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EdgeType, components_of
-from dgl_tuplepack.graphs.items import Identified, WithIds, is_iterable, parts_of
+from dgl_tuplepack.graphs.items import is_iterable, parts_of
 from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.source import Source, resolve
 
 _PROGRESS_FROM = 50_000
 
@@ -76,27 +74,6 @@ class Items(Source):
     def by_position(self) -> Any:
         """Return the dataset itself, or a list of its items if they have no positions."""
         return self._given if self._is_indexed else list(self.items())
-
-
-class Wrapped(Source):
-    """The wrapped source itself, with positions as the ids of its items."""
-
-    @classmethod
-    def of_object(cls, given: Any) -> Source | None:
-        """Recognise what `with_ids` returns."""
-        if not isinstance(given, WithIds):
-            return None
-        inner = resolve(given.dataset)
-        source = copy.copy(inner)
-        # Positions replace ids inside items; blocks count graphs by position.
-        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
-        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
-        return source
-
-
-def _with_ids(dataset: Any) -> Any:
-    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
-    return None if dataset is None else WithIds(dataset)
 
 
 class SizeReader:

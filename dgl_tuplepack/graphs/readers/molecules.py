@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
+from dgl_tuplepack._core.kernels.random import derive_key
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.progress import progress_bar
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
-from dgl_tuplepack._core.kernels.molecules import draw_bonds, draw_kinds
-from dgl_tuplepack._core.kernels.random import derive_key
-from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes
 
 # Shares in thousandths, roughly those of drug-like molecules: C, N, O, S, halogens, others.
 _ATOMS = np.cumsum([740, 100, 120, 20, 15, 5])

@@ -9,9 +9,9 @@ import numpy as np
 
 from dgl_tuplepack.errors import SizesError
 from dgl_tuplepack.graphs.items import begins_with_graph
+from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.histogram import SizeHistogram, is_row
 from dgl_tuplepack.planning.sizes import GraphSizes, as_int64
-from dgl_tuplepack.graphs.readers.source import Source
 
 
 class Numbers(Source):

@@ -19,9 +19,9 @@ from dgl_tuplepack._core.files import cannot, is_there, open_file
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
-from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
-from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.graphs.readers.ogb_tables import CsvTable, NpzTable, opened_npz, reading
+from dgl_tuplepack.graphs.readers.source import SizedSource, Source
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 Table = CsvTable | NpzTable
 

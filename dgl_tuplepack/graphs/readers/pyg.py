@@ -17,10 +17,10 @@ from dgl_tuplepack.errors import SchemaError, SizesError
 from dgl_tuplepack.graphs.blocks import GraphBlock, GraphType, components_of
 from dgl_tuplepack.graphs.named import is_pyg
 from dgl_tuplepack.graphs.pyg_layout import NODE_KEYS, NUMBER, Place
-from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.graphs.readers.items import Items
 from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs of a block.
 _GRAPHS = 16_384

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes
-from dgl_tuplepack.graphs.readers.source import resolve
 
 
 def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> GraphSizes:

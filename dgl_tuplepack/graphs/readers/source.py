@@ -1,28 +1,21 @@
-"""Recognise a path or an object as a source of graphs or sizes, for every function and command."""
+"""A source of graphs, or of their sizes only: the base class of all readers."""
 
 from __future__ import annotations
 
 import copy
-import importlib
-import os
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from dgl_tuplepack._core.checks import as_path
-from dgl_tuplepack._core.files import cannot
-from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.errors import FormatError, SchemaError, SizesError
+from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import GraphBlock
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class Source(ABC):
-    """A source of one kind. To read another kind, add a subclass in a file of its own and a line in `KINDS`.
+    """A source of one kind. To read another kind, add a subclass in a file of its own and a line in `KINDS` (kinds.py).
 
     The line goes before `Items`, which takes anything that can be iterated, and for folders that may hold ``raw/``
     before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
@@ -131,7 +124,8 @@ class Source(ABC):
         """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
-            f"label) or (DGLGraph, label, id); give {_objects(graphs=True)}, or the path of {paths()}."
+            "label) or (DGLGraph, label, id); give graphs, a dataset, an OgbFolder, a GraphStore, or the path of an OGB folder "
+            "or a store."
         )
 
 
@@ -157,121 +151,3 @@ class SizedSource(Source):
         """Return the attribute `splits`."""
         splits: Mapping[str, Any] = self._given.splits
         return splits
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of source in the registry."""
-
-    # Module and class, "package.module:Class"; imported at first use.
-    where: str
-    # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
-    path: str = ""
-    object: str = ""
-    # Every folder of this kind has one of these files. The module in `where` is imported only for such a folder; about
-    # objects it is asked only if the package of that module, and the one that it needs, are imported already.
-    signs: tuple[str, ...] = ()
-    # Optional package, one of `EXTRAS`, that is loaded before the kind is asked, so that such a kind must have `signs`.
-    # A kind of objects alone leaves it empty: where there is such an object, `sys.modules` holds its package.
-    needs: str = ""
-    # False for a kind with sizes only.
-    has_graphs: bool = True
-
-    def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source, if it is of this kind."""
-        if not self._may_be(path):
-            return None
-        if self.needs:
-            load(self.needs)
-        module, _, name = self.where.partition(":")
-        kind: type[Source] = getattr(importlib.import_module(module), name)
-        return kind.of_object(given) if path is None else kind.of_path(path, settings)
-
-    def _may_be(self, path: Path | None) -> bool:
-        if not self.signs:
-            return True
-        if path is None:
-            return {self.where.partition(":")[0].rpartition(".")[0], self.needs} - {""} <= sys.modules.keys()
-        return any(os.path.exists(path / sign) for sign in self.signs)
-
-
-# In order: the first kind that recognises a source reads it.
-KINDS = [
-    Kind("dgl_tuplepack.graphs.readers.items:Wrapped"),
-    Kind(
-        "dgl_tuplepack.graphs.readers.numbers:Numbers",
-        object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))",
-        has_graphs=False,
-    ),
-    Kind("dgl_tuplepack.graphs.readers.numbers:Counted", has_graphs=False),
-    Kind(
-        "dgl_tuplepack.storage.kind:Stored",
-        path="a store, a dataset of shards",
-        object="a GraphStore or MultiStore",
-        signs=("metadata.json", "manifest.json"),
-        needs="torch",
-    ),
-    Kind("dgl_tuplepack.graphs.readers.bin_file:BinFile", path="a .bin file of dgl.save_graphs"),
-    Kind(
-        "dgl_tuplepack.graphs.readers.ogb_folder:OgbSource",
-        path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
-        object="an OgbFolder",
-    ),
-    Kind("dgl_tuplepack.graphs.readers.pyg:PygDataset", object="an InMemoryDataset of PyG or a subset of it"),
-    # Recognises anything that can be iterated.
-    Kind(
-        "dgl_tuplepack.graphs.readers.items:Items",
-        object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or "
-        "of Data or HeteroData of PyG",
-    ),
-]
-
-
-def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source | None:
-    """Return the source of a path or an object; None if no kind recognises it."""
-    if isinstance(given, Source):
-        return given
-    path = as_path(given) if isinstance(given, str | os.PathLike) else None
-    sources = (kind.recognised(given, path, settings or {}) for kind in KINDS)
-    return next((source for source in sources if source is not None), None)
-
-
-def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
-    """Return the source of a path or an object; a `Source` is returned as it is.
-
-    `settings` are keywords for some kinds, such as those of `OgbFolder`; `also` are other paths that the caller takes,
-    for messages. FormatError for a path, SizesError for an object that no kind recognises.
-    """
-    source = recognised(given, settings)
-    if source is None:
-        _refuse(given, also)
-    return source
-
-
-def paths(also: Sequence[str] = ()) -> str:
-    """List the kinds of paths that can be read, and `also`, for messages."""
-    return _joined([*(kind.path for kind in KINDS if kind.path), *also])
-
-
-def _objects(graphs: bool = False) -> str:
-    """List the kinds of objects that can be read; with `graphs`, only those that have graphs."""
-    return _joined([kind.object for kind in KINDS if kind.object and (kind.has_graphs or not graphs)])
-
-
-def _joined(texts: Sequence[str]) -> str:
-    return ", ".join(texts[:-1]) + f", or {texts[-1]}"
-
-
-def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
-    if not isinstance(given, str | os.PathLike):
-        raise SizesError(
-            f"neither graphs nor sizes can be read from {type(given).__name__}; give {_objects()}, or the path of "
-            f"{paths()}."
-        )
-    try:
-        as_path(given).stat()
-    except (FileNotFoundError, NotADirectoryError):
-        raise FormatError(f"there is no {given}; give {paths(also)}.") from None
-    except (OSError, ValueError) as error:
-        raise FormatError(cannot("read", as_path(given), error)) from error
-    raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.")

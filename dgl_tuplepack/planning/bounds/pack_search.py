@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
-from dgl_tuplepack._core.kernels.pack_search import Classes, search_packs, tails
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Steps for the packs that begin with one class, and classes of a slice.

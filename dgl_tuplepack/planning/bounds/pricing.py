@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.knapsack import best_content, fill_table, lift_values, values_with
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack._core.kernels.knapsack import best_content, fill_table, lift_values, values_with
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
 # Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are refused for packs of more than

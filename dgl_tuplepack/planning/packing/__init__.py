@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dgl_tuplepack._core.checks import choice
+from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds import check_sizes
 from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
-from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import auto
@@ -28,8 +28,8 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
 # Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
 # "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# `patterns.as_plan` makes such a plan from patterns. The report (`tools/report/findings.py`), the demo (`tools/demo/comparison.py`)
-# and the picture of methods (`tools/cli/pictures.py`) name the methods that they compare.
+# `patterns.as_plan` makes such a plan from patterns. The report (`tools/report/findings.py`), the demo
+# (`tools/demo/comparison.py`) and the picture of methods (`tools/cli/pictures.py`) name the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

@@ -10,10 +10,10 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
+from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack._core.kernels.next_fit import next_fit_offsets
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.fit import fit_patterns
 from dgl_tuplepack.planning.packing.heuristics import as_priority

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dgl_tuplepack._core.kernels.exact_split import subset_within
+from dgl_tuplepack._core.kernels.random import random_bits
 from dgl_tuplepack._core.seeds import key_of, shuffled
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
-from dgl_tuplepack._core.kernels.exact_split import subset_within
-from dgl_tuplepack._core.kernels.random import random_bits
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 

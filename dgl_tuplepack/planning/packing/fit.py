@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from dgl_tuplepack._core.checks import INT64_MAX
-from dgl_tuplepack._core.seeds import key_of, shuffled
-from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack._core.kernels.histogram_fit import Placing, fit_histogram, patterns_of
 from dgl_tuplepack._core.kernels.priority import priorities
+from dgl_tuplepack._core.seeds import key_of, shuffled
+from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.heuristics import Priority, as_priority
 from dgl_tuplepack.planning.packing.patterns import Patterns, as_plan

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from dgl_tuplepack._core.kernels.levels import Packs, deal
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
-from dgl_tuplepack._core.kernels.levels import Packs, deal
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray

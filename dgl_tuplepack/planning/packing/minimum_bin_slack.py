@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dgl_tuplepack.planning.bounds.effort import SLICE, Effort
-from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack._core.kernels.bin_slack import (
     BLOCK,
     ENTRIES,
@@ -21,6 +19,8 @@ from dgl_tuplepack._core.kernels.bin_slack import (
     fill_packs,
 )
 from dgl_tuplepack._core.kernels.fenwick import cumulated
+from dgl_tuplepack.planning.bounds.effort import SLICE, Effort
+from dgl_tuplepack.planning.bounds.instance import Instance, needed_packs, scarcity
 from dgl_tuplepack.planning.packing.patterns import Patterns, joined
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 

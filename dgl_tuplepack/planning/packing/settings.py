@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dgl_tuplepack._core.checks import UINT64_MAX, true_or_false, whole_number
-from dgl_tuplepack.planning.bounds.effort import check_effort
 from dgl_tuplepack.errors import MethodError
+from dgl_tuplepack.planning.bounds.effort import check_effort
 from dgl_tuplepack.planning.packing.heuristics import Heuristic, check_heuristic
 
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.bounds import lifted_bound
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, Relaxation, projected
 from dgl_tuplepack.planning.bounds.pattern_lp import PatternLP
 from dgl_tuplepack.planning.bounds.pricing import Priced
-from dgl_tuplepack.errors import MethodError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.closing import closed, closed_by_subproblems

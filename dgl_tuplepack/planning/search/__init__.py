@@ -7,9 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from dgl_tuplepack._core.checks import OVERSIZE, choice, whole_number
+from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import FEWEST, MOST
-from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram, as_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.search.buckets import search_buckets

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.errors import LimitsError, SearchError
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS

@@ -13,23 +13,23 @@ from typing import Any
 
 from dgl_tuplepack._core.checks import as_path, true_or_false, whole_number
 from dgl_tuplepack._core.progress import progress_bar
-from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.errors import FormatError, InputError, ShardsError
 from dgl_tuplepack.graphs.pyg_layout import Levels
 from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.graphs.transform import GraphTransform
+from dgl_tuplepack.planning.buckets import Shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
-from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, timed
 from dgl_tuplepack.planning.search.evaluation import available_cores
+from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
+from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
+from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
+from dgl_tuplepack.storage.multi_store import MultiStore
+from dgl_tuplepack.storage.preprocessing import checked_settings, limits_for, timed
+from dgl_tuplepack.storage.selection import check_same_schema
 from dgl_tuplepack.storage.shards.shard import as_shards, check_apart
 from dgl_tuplepack.storage.shards.tasks import WrittenShard, plan_shard, verify_shard, write_shard
 from dgl_tuplepack.storage.shards.workers import Failed, Submit, Tasks, submitting
 from dgl_tuplepack.storage.shards.workers import run as run_tasks
-from dgl_tuplepack.storage.multi_store import MultiStore
-from dgl_tuplepack.storage.folder import LOCK, is_begun, locked, writing_to
-from dgl_tuplepack.storage.format import MANIFEST, METADATA, PreTransform
-from dgl_tuplepack.storage.manifest import Manifest, ShardEntry
-from dgl_tuplepack.storage.selection import check_same_schema
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any
 
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
-from dgl_tuplepack.graphs.readers.source import paths, recognised, resolve
+from dgl_tuplepack.graphs.readers.kinds import paths, recognised, resolve
 from dgl_tuplepack.storage.format import MANIFEST, METADATA
 
 # Names of files that lie beside shards, or by which folders are recognised.

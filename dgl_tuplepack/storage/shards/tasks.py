@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from dgl_tuplepack._core.files import JsonFormat
-from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.schema import Schema
+from dgl_tuplepack.planning.buckets import Buckets
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
-from dgl_tuplepack.storage.preprocessing import write_plans
-from dgl_tuplepack.storage.shards.shard import Shard
-from dgl_tuplepack.graphs.readers.source import resolve
-from dgl_tuplepack.storage.graph_store import GraphStore
 from dgl_tuplepack.storage.format import MANIFEST, PreTransform, other_transform
-from dgl_tuplepack.storage.graph_store import StoredGraphs, write_graphs
+from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs, write_graphs
 from dgl_tuplepack.storage.manifest import ShardEntry, check_unchanged
 from dgl_tuplepack.storage.plans import load_plans, plan_file
 from dgl_tuplepack.storage.pre_transform import Transformed
+from dgl_tuplepack.storage.preprocessing import write_plans
+from dgl_tuplepack.storage.shards.shard import Shard
 
 SOURCE = "source.json"
 _SOURCE_FILE = JsonFormat("dgl_tuplepack.source", 1, "source of a shard", "preprocess the shards again")

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.buckets import FEWEST, MOST
+from dgl_tuplepack.planning.search import LimitsSearch, search_limits, way_of
+from dgl_tuplepack.planning.search.way import AUTO
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, say
 from dgl_tuplepack.tools.cli.source import read_histogram
-from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.planning.search import LimitsSearch, search_limits, way_of
-from dgl_tuplepack.planning.search.way import AUTO
 
 # Graphs of a batch, if the options do not ask for other limits.
 GRAPHS_PER_BATCH = 64

@@ -10,12 +10,12 @@ from typing import Annotated, TypeVar
 import typer
 
 from dgl_tuplepack._core.checks import INT64_MAX, OVERSIZE
-from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.errors import FormatError, InputError
+from dgl_tuplepack.graphs.readers.kinds import paths
+from dgl_tuplepack.planning.buckets import FEWEST, MOST, Buckets, as_shapes
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import METHODS
 from dgl_tuplepack.planning.packing.heuristics import NAMES
-from dgl_tuplepack.graphs.readers.source import paths
 
 Value = TypeVar("Value")
 

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from dgl_tuplepack import plots
 from dgl_tuplepack.planning.bounds import without_oversize
-from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import note, print_json
-from dgl_tuplepack.tools.cli.source import read_histogram
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import names_for
+from dgl_tuplepack.planning.search import search_limits
+from dgl_tuplepack.tools import plots
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.output import note, print_json
+from dgl_tuplepack.tools.cli.source import read_histogram
 from dgl_tuplepack.tools.plots._drawing import SCALES, columns_of, two_components
 from dgl_tuplepack.tools.plots.saving import ENDINGS
 from dgl_tuplepack.tools.report import write_report
-from dgl_tuplepack.planning.search import search_limits
 
 PICTURES = ("sizes", "distributions", "search", "fill", "methods")
 

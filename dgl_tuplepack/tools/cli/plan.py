@@ -12,12 +12,12 @@ from rich.console import Console
 from dgl_tuplepack._core.csv import csv_text
 from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.buckets import Buckets, all_of
-from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, save_to
-from dgl_tuplepack.tools.cli.source import read_histogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.planning.packing import pack
+from dgl_tuplepack.tools.cli import options
+from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, save_to
+from dgl_tuplepack.tools.cli.source import read_histogram
 
 
 def plan(

@@ -9,9 +9,9 @@ import warnings
 from typing import Any
 
 from dgl_tuplepack._core.optional import EXTRAS, missing
+from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
 from dgl_tuplepack.tools.cli.commands import app
 from dgl_tuplepack.tools.cli.output import note
-from dgl_tuplepack.errors import LimitsError, MethodError, TuplepackError
 
 
 def run() -> int:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import print_result, print_table, save_to
 from dgl_tuplepack.tools.cli.source import read_histogram
-from dgl_tuplepack.planning.histogram import SizeHistogram, quantiles
 
 _QUANTILES = {"min": 0.0, "median": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 

@@ -7,12 +7,13 @@ from typing import Any, NoReturn
 
 import typer
 
-from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
 from dgl_tuplepack.errors import FormatError, SizesError
-from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
-from dgl_tuplepack.graphs.readers.source import Source, resolve
+from dgl_tuplepack.graphs.readers.kinds import resolve
 from dgl_tuplepack.graphs.readers.numbers import Counted
 from dgl_tuplepack.graphs.readers.ogb_folder import folder_of
+from dgl_tuplepack.graphs.readers.source import Source
+from dgl_tuplepack.planning.histogram import SizeHistogram, load_example
+from dgl_tuplepack.tools.cli.options import COUNTED, NAMED
 
 _EXAMPLE = "example:"
 

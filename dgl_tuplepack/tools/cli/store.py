@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import FormatError
+from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import percent, print_json, print_table, say
 from dgl_tuplepack.tools.cli.source import open_source, path_of
-from dgl_tuplepack.errors import FormatError
-from dgl_tuplepack.planning.metrics import summarise
 
 if TYPE_CHECKING:
     from dgl_tuplepack.storage.graph_store import StoredGraphs
@@ -162,10 +162,10 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
 
     In a dataset of shards, verify all of them.
     """
-    from dgl_tuplepack.storage.preprocessing import verify as run
-    from dgl_tuplepack.storage.shards.run import verify_shards
     from dgl_tuplepack.storage.kind import is_sharded
     from dgl_tuplepack.storage.plans import plan_files
+    from dgl_tuplepack.storage.preprocessing import verify as run
+    from dgl_tuplepack.storage.shards.run import verify_shards
 
     sharded = is_sharded(store)
     opened: StoredGraphs = verify_shards(store) if sharded else run(store)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dgl_tuplepack._core.progress import progress_bar
+from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.planning.packing import pack
 from dgl_tuplepack.planning.packing.heuristics import NAMES
-from dgl_tuplepack.batches.batch import PaddedBatch
 from dgl_tuplepack.planning.plan import PackPlan
 
 _ROUNDS, _STEPS = 5, 4

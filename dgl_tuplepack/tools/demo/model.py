@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.nn import MaskedBatchNorm1d
-from dgl_tuplepack.batches.tensors import BatchTensors
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.tensors import BatchTensors
+from dgl_tuplepack.nn import MaskedBatchNorm1d
 
 
 class PlainGINE(nn.Module):

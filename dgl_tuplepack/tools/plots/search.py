@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.tools.plots import _drawing as drawing
+from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
+from dgl_tuplepack.tools.plots import _drawing as drawing
 
 # Largest share of an axis that lies above 100 %.
 _BEYOND = 0.03

@@ -8,8 +8,8 @@ from pathlib import Path
 from dgl_tuplepack._core.checks import OVERSIZE, UINT64_MAX, choice, whole_number
 from dgl_tuplepack._core.files import write_text
 from dgl_tuplepack._core.optional import load
-from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.errors import FormatError, InputError, LimitsError
+from dgl_tuplepack.planning.bounds import without_oversize
 from dgl_tuplepack.planning.histogram import as_histogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 

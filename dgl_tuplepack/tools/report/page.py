@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from importlib import resources
 from typing import Any
 
-from dgl_tuplepack import plots
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack._core.text import printable
 from dgl_tuplepack._version import __version__
+from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.plots.saving import picture_bytes
 from dgl_tuplepack.tools.report.findings import Findings
 

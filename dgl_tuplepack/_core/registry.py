@@ -1,0 +1,28 @@
+"""Functions and classes of higher rooms that lower ones need, found by their role and imported at first use.
+
+The package registers them when it is imported, so a lower room does not name a higher one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+_WHERE: dict[str, str] = {}
+
+
+def register(role: str, where: str) -> None:
+    """Name what plays a role, as "package.module:name"."""
+    _WHERE[role] = where
+
+
+def is_loaded(role: str) -> bool:
+    """Whether the room of what plays a role is imported."""
+    return _WHERE[role].rpartition(".")[0] in sys.modules
+
+
+def find(role: str) -> Any:
+    """Import and return what plays a role."""
+    module, _, name = _WHERE[role].partition(":")
+    return getattr(importlib.import_module(module), name)

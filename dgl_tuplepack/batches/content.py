@@ -1,0 +1,196 @@
+"""The fields of a padded batch: plain tensors of static shape, and properties that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.batches.graph_slots import slots_and_pointers
+from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType, components_of, key_of
+from dgl_tuplepack.graphs.named import count, features_of, located_types
+from dgl_tuplepack.graphs.pyg_layout import PygLayout
+from dgl_tuplepack.graphs.relations import INDEX_TYPES, Column
+from dgl_tuplepack.nn.masks import RowMask
+
+if TYPE_CHECKING:
+    from dgl import DGLGraph
+
+
+Labels = Tensor | dict[str, Tensor] | None
+
+
+def _by_type(field_name: str, description: str) -> property:
+    """A property of nodes or edges: the value of a field, which is a dict by type."""
+    return property(lambda batch: batch._one_or_all(getattr(batch, field_name)), doc=description)
+
+
+@dataclass(eq=False)
+class BatchContent:
+    """The fields of a `PaddedBatch`, and what follows from them; see there."""
+
+    node_types: tuple[str, ...]
+    edge_types: tuple[EdgeType, ...]
+    labels: Labels
+    graph_mask: Tensor
+    graph_ids: Tensor | None
+    num_real_graphs: int
+    _num_real_nodes: dict[str, int]
+    _num_real_edges: dict[EdgeType, int]
+    _src: dict[EdgeType, Tensor]
+    _dst: dict[EdgeType, Tensor]
+    _node_features: dict[str, dict[str, Tensor]]
+    _edge_features: dict[EdgeType, dict[str, Tensor]]
+    _nodes_per_graph: dict[str, Tensor]
+    _edges_per_graph: dict[EdgeType, Tensor]
+    _node_masks: dict[str, Tensor]
+    _edge_masks: dict[EdgeType, Tensor]
+    # With sorted edges: where the edges of each destination begin, and where each edge stood before.
+    _row_pointers: dict[EdgeType, Tensor] | None = None
+    _edge_orders: dict[EdgeType, Tensor] | None = None
+    graph_names: tuple[str, ...] = ()
+    # Node types that are the edges of another type, and features and labels with the type that they index.
+    _ties: dict[str, EdgeType] = field(default_factory=dict)
+    _indices: dict[Column, GraphType] = field(default_factory=dict)
+    # Set for graphs of PyG.
+    _pyg: PygLayout | None = None
+    # Index type of the graphs before they were padded.
+    _idtype: torch.dtype = torch.int64
+    # Named graphs are a dict.
+    _graph: DGLGraph | dict[str, DGLGraph] | None = field(default=None, repr=False)
+    # Features of each type when the batch and its graph last agreed.
+    _agreed: dict[GraphType, dict[str, Tensor]] = field(default_factory=dict, repr=False)
+
+    # Any, as in all properties of nodes and edges: a union would make type checkers ask every user which one it is.
+    def _one_or_all(self, by_type: Mapping[Any, object]) -> Any:
+        if self.graph_names:
+            return {key_of(t): value for t, value in by_type.items()}
+        if len(self.node_types) == 1 and len(self.edge_types) == 1:
+            return next(iter(by_type.values()))
+        return dict(by_type)
+
+    src = _by_type("_src", "Source node of each edge, integers ``[E]``.")
+    dst = _by_type("_dst", "Destination node of each edge, integers ``[E]``.")
+    node_mask = _by_type("_node_masks", "Bool ``[V]``.")
+    edge_mask = _by_type("_edge_masks", "Bool ``[E]``.")
+    nodes_per_graph = _by_type("_nodes_per_graph", "Nodes in each graph slot, int64 ``[G]``.")
+    edges_per_graph = _by_type("_edges_per_graph", "Edges in each graph slot, int64 ``[G]``.")
+    num_real_nodes = _by_type("_num_real_nodes", "Number of real nodes.")
+    num_real_edges = _by_type("_num_real_edges", "Number of real edges.")
+
+    @property
+    def node_features(self) -> Any:
+        """Feature name -> tensor ``[V, ...]``."""
+        self._exchange_features()
+        return self._one_or_all(self._node_features)
+
+    @property
+    def edge_features(self) -> Any:
+        """Feature name -> tensor ``[E, ...]``."""
+        self._exchange_features()
+        return self._one_or_all(self._edge_features)
+
+    @property
+    def node_graph_slots(self) -> Any:
+        """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
+        masks = self._node_masks
+        return self._one_or_all({t: slots_and_pointers(n, len(masks[t]))[0] for t, n in self._nodes_per_graph.items()})
+
+    @property
+    def edge_graph_slots(self) -> Any:
+        """Graph slot of each edge, int64 ``[E]``."""
+        masks = self._edge_masks
+        return self._one_or_all({e: slots_and_pointers(n, len(masks[e]))[0] for e, n in self._edges_per_graph.items()})
+
+    @property
+    def row_pointers(self) -> Any:
+        """Where the incoming edges of each node begin, int64 ``[V + 1]``; None unless edges are sorted (`sort_edges`).
+
+        Those of node v are the edges ``row_pointers[v]`` to ``row_pointers[v + 1] - 1``.
+        """
+        return None if self._row_pointers is None else self._one_or_all(self._row_pointers)
+
+    @property
+    def type_names(self) -> tuple[str, EdgeType] | None:
+        """Node type and edge type of homogeneous graphs whose types have names of their own; else None."""
+        names = self.node_types, self.edge_types
+        if self.graph_names or tuple(map(len, names)) != (1, 1) or names == ((NODE_TYPE,), (EDGE_TYPE,)):
+            return None
+        return self.node_types[0], self.edge_types[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return self.graph_mask.device
+
+    def _features_by_type(self) -> Iterator[tuple[GraphType, MutableMapping[str, Tensor], dict[str, Tensor]]]:
+        """Each type, its features in the graph, and its features here."""
+        own_features: dict[Any, dict[str, Tensor]] = {**self._node_features, **self._edge_features}
+        for t, graph, own in located_types(self._graph):
+            yield t, features_of(graph, own), own_features[t]
+
+    def _changed_shape(self) -> list[str]:
+        """Differences in shape between the graph, which may have been changed in place, and the batch."""
+        masks: dict[Any, Tensor] = {**self._node_masks, **self._edge_masks}
+        counts = [(t, count(graph, own), len(masks[t])) for t, graph, own in located_types(self._graph)]
+        return [
+            f"{number} {'nodes' if isinstance(t, str) else 'edges'} of type {t!r} instead of {slots}"
+            for t, number, slots in counts
+            if number != slots
+        ]
+
+    def _exchange_features(self) -> None:
+        """Bring the features of the batch and of its graph into agreement; SchemaError if the graph changed shape."""
+        if self._graph is None:
+            return
+        if changed := self._changed_shape():
+            raise SchemaError(
+                f"the graph of this batch was changed in place: it has {'; '.join(changed)}, but a padded batch keeps "
+                f"its shape; change a copy, batch.{'graphs[name]' if self.graph_names else 'graph'}.clone()."
+            )
+        for t, of_graph, own in self._features_by_type():
+            _exchange(of_graph, own, self._agreed[t])
+            self._agreed[t] = dict(own)
+
+    def row_masks(self) -> dict[str, RowMask]:
+        """Masks and numbers of real rows by the names of components: what ``tp.nn.masked(batch)`` reads."""
+        masks = [RowMask(self._node_masks[t], self._num_real_nodes[t]) for t in self.node_types]
+        masks += [RowMask(self._edge_masks[t], self._num_real_edges[t]) for t in self.edge_types]
+        masks.append(RowMask(self.graph_mask, self.num_real_graphs))
+        names = components_of(self.node_types, self.edge_types, bool(self.graph_names))
+        return dict(zip((*names, "graphs"), masks, strict=True))
+
+    def _indexed_by(self, column: Column, values: Tensor) -> GraphType | None:
+        """Return the type that the values of a feature or label number; None if they are no indices.
+
+        A user may have put something else in their place.
+        """
+        return self._indices.get(column) if values.dtype in INDEX_TYPES else None
+
+    def _labels_by_name(self) -> dict[str, Tensor]:
+        """Return the labels by name; a single one has the empty name."""
+        return {} if self.labels is None else dict(self.labels) if isinstance(self.labels, dict) else {"": self.labels}
+
+    def _as_label(self, labels: dict[str, Tensor]) -> Labels:
+        """Return labels by name as this batch has them."""
+        return labels if isinstance(self.labels, dict) else labels.get("")
+
+
+def _exchange(graph: MutableMapping[str, Tensor], own: dict[str, Tensor], agreed: Mapping[str, Tensor]) -> None:
+    """Bring features that once `agreed` into agreement again; where both changed, those of the graph count."""
+    in_graph = dict(graph)
+    for name in dict.fromkeys([*own, *in_graph]):
+        value = in_graph.get(name)
+        if value is agreed.get(name):
+            value = own.get(name)
+        if value is None:
+            own.pop(name, None)
+            graph.pop(name, None)
+        elif own.get(name) is not value:
+            own[name] = value
+        elif in_graph.get(name) is not value:
+            graph[name] = value

@@ -1,0 +1,47 @@
+"""Learn the schema of a dataset from one example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.graphs.items import begins_with_pyg, parts_of
+from dgl_tuplepack.graphs.named import by_name, check_alike, features_of, is_pyg, located_types, names_of, types_in
+from dgl_tuplepack.graphs.pyg_layout import Levels
+from dgl_tuplepack.graphs.relations import Indices, Ties
+from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, refuse_levels, specs_of
+
+
+def schema_of(
+    example: Any, ties: Ties | None = None, indices: Indices | None = None, levels: Levels | None = None
+) -> Schema:
+    """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
+
+    Named graphs, or a graph of PyG, may stand for the graph. `levels` tell what attributes of a graph of PyG belong
+    to, where the example itself does not tell it.
+    """
+    if not begins_with_pyg(example):
+        # Where it is absent, nothing is a DGLGraph.
+        load("dgl")
+    graphs, label, graph_id = parts_of(example, "the example")
+    if is_pyg(graphs):
+        from dgl_tuplepack.graphs.pyg.items import example_schema
+
+        return example_schema(graphs, levels or {}, graph_id is not None, indices).with_declared(ties, indices)
+    refuse_levels(levels, "the example")
+    check_alike(graphs, "the example")
+    features = {t: specs_of(features_of(graph, own)) for t, graph, own in located_types(graphs)}
+    node_types, edge_types = types_in(graphs)
+    labels = as_tensors(label)
+    return Schema(
+        node_types=node_types,
+        edge_types=edge_types,
+        node_features={t: features[t] for t in node_types},
+        edge_features={e: features[e] for e in edge_types},
+        labels={name: ArraySpec(tuple(value.shape), value.dtype) for name, value in labels.items()},
+        idtype=next(iter(by_name(graphs).values())).idtype,
+        has_ids=graph_id is not None,
+        graph_names=names_of(graphs),
+        ties={} if ties is None else ties,
+        indices={} if indices is None else indices,
+    )

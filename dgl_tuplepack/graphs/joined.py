@@ -1,0 +1,33 @@
+"""Graphs of a schema, joined to tensors: what padding and blocks are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgl_tuplepack.graphs.blocks import EdgeType, GraphType
+from dgl_tuplepack.graphs.relations import Column
+
+
+@dataclass(frozen=True)
+class JoinedGraphs:
+    """B graphs of a schema, joined, with their labels, on one device.
+
+    Endpoints count the nodes of all graphs; indices among the columns count those of their graph.
+    """
+
+    # Nodes and edges of each type and, by the key None, graphs.
+    numbers: dict[Any, int]
+    # Nodes or edges of a type in each graph, int64 [B].
+    lengths: dict[GraphType, Tensor]
+    ends: dict[EdgeType, tuple[Tensor, Tensor]]
+    # Features [V, ...] and [E, ...], and labels [B, ...].
+    columns: dict[Column, Tensor]
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+        return next(iter(self.lengths.values())).device

@@ -1,0 +1,176 @@
+"""Recognise a path or an object as a source of graphs or sizes, for every function and command."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from dgl_tuplepack._core import registry
+from dgl_tuplepack._core.checks import as_path
+from dgl_tuplepack._core.files import cannot
+from dgl_tuplepack._core.optional import load
+from dgl_tuplepack.errors import FormatError, SizesError
+from dgl_tuplepack.graphs.items import Identified, WithIds
+from dgl_tuplepack.graphs.readers.bin_file import BinFile
+from dgl_tuplepack.graphs.readers.items import Items
+from dgl_tuplepack.graphs.readers.numbers import Counted, Numbers
+from dgl_tuplepack.graphs.readers.ogb_folder import OgbSource
+from dgl_tuplepack.graphs.readers.source import Source
+
+
+class Wrapped(Source):
+    """The wrapped source itself, with positions as the ids of its items."""
+
+    @classmethod
+    def of_object(cls, given: Any) -> Source | None:
+        """Recognise what `with_ids` returns."""
+        if not isinstance(given, WithIds):
+            return None
+        inner = resolve(given.dataset)
+        source = copy.copy(inner)
+        # Positions replace ids inside items; blocks count graphs by position.
+        source.items = lambda: map(Identified, itertools.count(), inner.items())  # type: ignore[method-assign]
+        source.by_position = lambda: _with_ids(inner.by_position())  # type: ignore[method-assign]
+        return source
+
+
+def _with_ids(dataset: Any) -> Any:
+    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    return None if dataset is None else WithIds(dataset)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of source in the registry."""
+
+    # Returns the class; called when the kind is asked, so that planning loads only what it needs.
+    load: Callable[[], type[Source]]
+    # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
+    path: str = ""
+    object: str = ""
+    # Every folder of this kind has one of these files; only such folders are looked into.
+    signs: tuple[str, ...] = ()
+    # Whether there may be an object of this kind, by the modules that are loaded.
+    may_be_object: Callable[[], bool] = lambda: True
+    # Optional package, one of `EXTRAS`, that is loaded before the class.
+    needs: str = ""
+    # False for a kind with sizes only.
+    has_graphs: bool = True
+
+    def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
+        """Return the source, if it is of this kind."""
+        if not self._may_be(path):
+            return None
+        if self.needs:
+            load(self.needs)
+        kind = self.load()
+        return kind.of_object(given) if path is None else kind.of_path(path, settings)
+
+    def _may_be(self, path: Path | None) -> bool:
+        if path is None:
+            return self.may_be_object()
+        return not self.signs or any(os.path.exists(path / sign) for sign in self.signs)
+
+
+def _stored() -> type[Source]:
+    stored: type[Source] = registry.find("stored")
+    return stored
+
+
+def _pyg_dataset() -> type[Source]:
+    from dgl_tuplepack.graphs.readers.pyg import PygDataset
+
+    return PygDataset
+
+
+# In order: the first kind that recognises a source reads it.
+KINDS = [
+    Kind(lambda: Wrapped),
+    Kind(
+        lambda: Numbers,
+        object="sizes (GraphSizes, rows of integers, a pair of arrays (num_nodes, num_edges))",
+        has_graphs=False,
+    ),
+    Kind(lambda: Counted, has_graphs=False),
+    Kind(
+        _stored,
+        path="a store, a dataset of shards",
+        object="a GraphStore or MultiStore",
+        signs=("metadata.json", "manifest.json"),
+        may_be_object=lambda: registry.is_loaded("stored"),
+        needs="torch",
+    ),
+    Kind(lambda: BinFile, path="a .bin file of dgl.save_graphs"),
+    Kind(
+        lambda: OgbSource,
+        path="an OGB folder (such as root/ogbg_molhiv, which holds raw/)",
+        object="an OgbFolder",
+    ),
+    Kind(
+        _pyg_dataset,
+        object="an InMemoryDataset of PyG or a subset of it",
+        may_be_object=lambda: "torch_geometric" in sys.modules,
+    ),
+    # Recognises anything that can be iterated.
+    Kind(
+        lambda: Items,
+        object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or "
+        "of Data or HeteroData of PyG",
+    ),
+]
+
+
+def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source | None:
+    """Return the source of a path or an object; None if no kind recognises it."""
+    if isinstance(given, Source):
+        return given
+    path = as_path(given) if isinstance(given, str | os.PathLike) else None
+    sources = (kind.recognised(given, path, settings or {}) for kind in KINDS)
+    return next((source for source in sources if source is not None), None)
+
+
+def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
+    """Return the source of a path or an object; a `Source` is returned as it is.
+
+    `settings` are keywords for some kinds, such as those of `OgbFolder`; `also` are other paths that the caller takes,
+    for messages. FormatError for a path, SizesError for an object that no kind recognises.
+    """
+    source = recognised(given, settings)
+    if source is None:
+        _refuse(given, also)
+    return source
+
+
+def paths(also: Sequence[str] = ()) -> str:
+    """List the kinds of paths that can be read, and `also`, for messages."""
+    return _joined([*(kind.path for kind in KINDS if kind.path), *also])
+
+
+def _objects() -> str:
+    """List the kinds of objects that can be read, for messages."""
+    return _joined([kind.object for kind in KINDS if kind.object])
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return ", ".join(texts[:-1]) + f", or {texts[-1]}"
+
+
+def _refuse(given: Any, also: Sequence[str]) -> NoReturn:
+    if not isinstance(given, str | os.PathLike):
+        raise SizesError(
+            f"neither graphs nor sizes can be read from {type(given).__name__}; give {_objects()}, or the path of "
+            f"{paths()}."
+        )
+    try:
+        as_path(given).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise FormatError(f"there is no {given}; give {paths(also)}.") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(cannot("read", as_path(given), error)) from error
+    raise FormatError(f"{given} cannot be read as graphs or sizes; give {paths(also)}.")

@@ -1,0 +1,5 @@
+"""`TensorGraph`, and how DGL's free functions are taught to accept one."""
+
+from dgl_tuplepack.compiling.tensor_graph import TensorGraph, free_functions, install, is_installed, readouts, restore
+
+__all__ = ["TensorGraph", "free_functions", "install", "is_installed", "readouts", "restore"]
