@@ -44,7 +44,7 @@ def render(findings: Findings, name: str, seed: int) -> str:
         finalize=lambda value: printable(value) if type(value) is str else value,
     )
     environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
-    template = resources.files("dgl_tuplepack").joinpath("report", "page.html.jinja").read_text(encoding="utf-8")
+    template = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     # matplotlib's own settings, whatever the user's are, so that equal findings give equal pages.
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
