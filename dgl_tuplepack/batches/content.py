@@ -98,13 +98,17 @@ class BatchContent:
     def node_graph_slots(self) -> Any:
         """Graph slot of each node, int64 ``[V]``: the segment ids of a readout."""
         masks = self._node_masks
-        return self._one_or_all({t: slots_and_pointers(n, len(masks[t]))[0] for t, n in self._nodes_per_graph.items()})
+        return self._one_or_all(
+            {t: slots_and_pointers(t, n, len(masks[t]))[0] for t, n in self._nodes_per_graph.items()}
+        )
 
     @property
     def edge_graph_slots(self) -> Any:
         """Graph slot of each edge, int64 ``[E]``."""
         masks = self._edge_masks
-        return self._one_or_all({e: slots_and_pointers(n, len(masks[e]))[0] for e, n in self._edges_per_graph.items()})
+        return self._one_or_all(
+            {e: slots_and_pointers(e, n, len(masks[e]))[0] for e, n in self._edges_per_graph.items()}
+        )
 
     @property
     def row_pointers(self) -> Any:

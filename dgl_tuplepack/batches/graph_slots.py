@@ -9,10 +9,14 @@ from torch import Tensor
 from dgl_tuplepack._core.kernels.graph_slots import fill_graph_slots
 from dgl_tuplepack._core.tracing import is_traced
 from dgl_tuplepack.errors import SchemaError
+from dgl_tuplepack.graphs.blocks import GraphType
 
 
-def slots_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Return the graph of each of `number` nodes (edges), and where those of each graph begin and the last ones end."""
+def slots_and_pointers(t: GraphType, counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """Return the graph of each of `number` nodes (edges) of a type, and the first one of each graph and the end.
+
+    SchemaError if the counts, which users can write to, do not add up to `number`.
+    """
     if not counts.is_cpu or is_traced():
         each = torch.arange(counts.shape[0], device=counts.device)
         slots = torch.repeat_interleave(each, counts, output_size=number)
@@ -21,7 +25,7 @@ def slots_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
     of_rows, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
     if (filled := fill_graph_slots(counts.numpy(), of_rows, pointers)) != number:
         raise SchemaError(
-            f"the counts of nodes or edges in each graph slot were changed: they add up to {filled}, but the batch has "
-            f"{number}; change a copy, nodes_per_graph.clone() or edges_per_graph.clone()."
+            f"the counts of {t!r} in each graph slot were changed: they add up to {filled}, but the batch has {number} "
+            f"slots; change a copy, {'nodes' if isinstance(t, str) else 'edges'}_per_graph.clone()."
         )
     return torch.from_numpy(of_rows), torch.from_numpy(pointers)

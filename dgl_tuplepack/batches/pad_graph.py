@@ -62,13 +62,7 @@ def _endpoints(shape: PaddedShape, graphs: JoinedGraphs, edge_type: EdgeType) ->
 
 def _padded(shape: PaddedShape, graphs: JoinedGraphs, column: Column) -> Tensor:
     """Return the values of a column, real ones first; those that are indices are shifted to their graph."""
-    values, target = graphs.columns[column], shape.schema.index_columns.get(column)
-    if target is not None:
-        lengths, t = graphs.lengths[target], column[1]
-        first = torch.cumsum(lengths, 0) - lengths
-        if t is not None:
-            first = torch.repeat_interleave(first, graphs.lengths[t], output_size=len(values))
-        values = values + first.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))
+    values = graphs.shifted(column, shape.schema.index_columns.get(column))
     return torch.cat([values, shape.padding_of(column, graphs.numbers, graphs.device)])
 
 

@@ -199,7 +199,7 @@ def pyg_batch(batch: BatchContent) -> Any:
     others: list[Any] = [joined_ends(batch._src[e], batch._dst[e]) for e in batch.edge_types]
     for t, place in zip(batch.node_types, template.names.node_places, strict=True):
         mask = batch._node_masks[t]
-        others += slots_and_pointers(batch._nodes_per_graph[t], mask.shape[0])
+        others += slots_and_pointers(t, batch._nodes_per_graph[t], mask.shape[0])
         others += [mask] if place.number is None else [mask.shape[0], mask]
     others += [*(batch._edge_masks[e] for e in batch.edge_types), graph_mask]
     return template.new(origin, values, others if ids is None else [*others, ids])
@@ -219,7 +219,7 @@ def plain_batch(
     of_edges = dict(zip(types.edges, counts[len(types.nodes) :], strict=True))
     others: list[Any] = [*ends]
     for number, t in enumerate(types.nodes):
-        others += slots_and_pointers(torch.from_numpy(counts[number]), totals[number])
+        others += slots_and_pointers(t, torch.from_numpy(counts[number]), totals[number])
         others += [totals[number]] if t in names.counted else []
     origin = Origin(names, totals[-1], totals[-1], (of_nodes, of_edges), indices=indices)
     return template.new(origin, values, others)
@@ -237,7 +237,8 @@ def follow_and_exclude(batch: Any, follow: Collection[str], exclude: Collection[
         if key in exclude:
             del storage[key]
         elif key in follow:
-            storage[f"{key}_batch"], storage[f"{key}_ptr"] = slots_and_pointers(torch.from_numpy(each), int(each.sum()))
+            vectors = slots_and_pointers(key, torch.from_numpy(each), int(each.sum()))
+            storage[f"{key}_batch"], storage[f"{key}_ptr"] = vectors
     if NUMBER in exclude:
         for storage in batch.stores:
             storage.pop(NUMBER, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -161,6 +162,12 @@ class PaddedShape:
             return torch.full((slots - real[column[1]], *spec.shape), real[target], dtype=spec.dtype, device=device)
         filling = self.fillings[column].to(device)
         return filling.expand(slots, *filling.shape[1:])[real[column[1]] :]
+
+    def on(self, device: torch.device) -> PaddedShape:
+        """Return the shape with its fillings on a device."""
+        shape = copy.copy(self)
+        object.__setattr__(shape, "fillings", {column: value.to(device) for column, value in self.fillings.items()})
+        return shape
 
     def is_chained(self, edge_type: EdgeType) -> bool:
         """Whether padding edges lead from a padding node to the next one, instead of to itself."""

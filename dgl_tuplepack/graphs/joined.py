@@ -31,3 +31,13 @@ class JoinedGraphs:
     def device(self) -> torch.device:
         """Device of the tensors."""
         return next(iter(self.lengths.values())).device
+
+    def shifted(self, column: Column, target: GraphType | None) -> Tensor:
+        """Return a column; if it indexes nodes or edges of the type `target`, the indices count those of all graphs."""
+        values, t = self.columns[column], column[1]
+        if target is None:
+            return values
+        first = torch.cumsum(self.lengths[target], 0) - self.lengths[target]
+        if t is not None:
+            first = torch.repeat_interleave(first, self.lengths[t], output_size=len(values))
+        return values + first.to(values.dtype).reshape(-1, *[1] * (values.dim() - 1))

@@ -17,8 +17,8 @@ from dgl_tuplepack.errors import InputError, SamplerError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.sampling.batches import PackBatchSampler
-from dgl_tuplepack.storage.batched import is_one_id
 from dgl_tuplepack.storage.graph_store import StoredGraphs
+from dgl_tuplepack.storage.view import is_one_id
 
 # Of the states of loaders.
 _VERSION = 1

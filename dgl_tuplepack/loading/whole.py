@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.utils.data import Dataset, Subset
 
-from dgl_tuplepack.storage.batched import BatchView
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.graph_store import StoredGraphs
+from dgl_tuplepack.storage.view import BatchView
 
 
 class WholeBatches(Dataset[Any]):
@@ -48,7 +48,7 @@ def given_and_view(dataset: Any, framework: str) -> tuple[Any, Any]:
     if isinstance(dataset, WholeBatches):
         # Frameworks rebuild loaders from their attributes.
         dataset = dataset.dataset
-    if isinstance(dataset, BatchView):
+    if isinstance(dataset, BatchView) and not dataset.shapes:
         return dataset, dataset if dataset.framework == framework else None
     store = dataset
     is_of_store = isinstance(dataset, Subset) and isinstance(dataset.dataset, StoredGraphs)

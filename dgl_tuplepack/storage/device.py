@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,21 @@ from torch import Tensor
 
 from dgl_tuplepack._core.checks import shown
 from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.pad_graph import padded_batch
 from dgl_tuplepack.batches.shape import PaddedShape
-from dgl_tuplepack.batches.sorted_edges import sorted_by_destination
 from dgl_tuplepack.errors import InputError
 from dgl_tuplepack.graphs.batch_builder import BatchBuilder
 from dgl_tuplepack.graphs.blocks import Array
+from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.schema import Schema
 from dgl_tuplepack.graphs.values import as_tensor
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.batched import BatchView, checked_totals, is_one_id, tensors_of
 from dgl_tuplepack.storage.format import ENDS, Key
-from dgl_tuplepack.storage.memory import batch_of_tensors
-from dgl_tuplepack.storage.rows import Finder, GraphRows
+from dgl_tuplepack.storage.plain import checked_totals
+from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection
-from dgl_tuplepack.storage.views import PaddedView, joined_views
+from dgl_tuplepack.storage.view import BatchView
 
 
 class DeviceStore:
@@ -84,9 +85,10 @@ class DeviceStore:
     def __len__(self) -> int:
         return len(self.store)
 
-    def ids_in_store(self, ids: IntArray) -> IntArray:
-        """Return the ids in the store of graphs `ids`."""
-        return self.store.ids_in_store(ids)
+    @property
+    def selection(self) -> Selection:
+        """The graphs, by ids."""
+        return self.store
 
     def padded(
         self,
@@ -97,8 +99,8 @@ class DeviceStore:
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
         **settings: Any,
-    ) -> DevicePaddedStore | PaddedView:
-        """Return a view whose item for a list of ids is one `PaddedBatch` on the device.
+    ) -> BatchView:
+        """Return a view whose item for a list of ids is one `PaddedBatch` on the device, for a loader without workers.
 
         Settings are those of `GraphStore.padded`: `label_fill`, `feature_fill`, `cover_padding`, `idtype`,
         `coordinates`, `sort_edges`, `batch_transform` and `transform_seed`. There is no `transform`: graphs would be
@@ -106,185 +108,90 @@ class DeviceStore:
         """
         schema = self.store.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **settings) for each in all_of(as_shapes(limits))]
-        views = [DevicePaddedStore(self, shape) for shape in shapes]
-        view: DevicePaddedStore | PaddedView = joined_views(views, batch_transform, transform_seed)
-        return view
+        return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed)
 
     def batch(
         self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`."""
-        return self.padded(limits, packs_per_batch, **settings)[ids]
+        batch: PaddedBatch = self.padded(limits, packs_per_batch, **settings)[ids]
+        return batch
 
-    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> DeviceBatchedStore:
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` there, as `GraphStore.batched`."""
         if framework != "dgl":
             raise InputError(
                 f"framework is {shown(framework)}, but batches without padding on {self.device} are those of DGL; move "
                 'each batch of store.batched(framework="pyg") there, batch.to(device), or take padded ones.'
             )
-        return DeviceBatchedStore(self, self.store.batch_schema(as_stored))
+        return BatchView(self, as_stored=as_stored)
 
-    def send_rows(
-        self, graphs: GraphRows, slots: Mapping[Any, int]
-    ) -> tuple[dict[Any, Tensor], dict[Any, Tensor], Tensor]:
-        """Send where the rows of graphs lie to the device, in one piece.
+    def maker(
+        self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
+    ) -> Callable[[GraphRows], Any]:
+        """Return a function from rows of graphs to their batch, for a `BatchView`."""
+        if shape is not None:
+            return functools.partial(self._padded, shape.on(self.device))
+        schema = self.store.batch_schema(as_stored)
+        return functools.partial(self._plain, schema, BatchBuilder(schema))
 
-        `slots` has the numbers of nodes and edges of each type, and of graphs (None). Returns, for each of these, the
-        first row of each graph and the number of its rows, int64 ``[slots[None]]``; and ids, -1 in slots without a
-        graph. The last of these owns the slots beyond the graphs.
+    def item(self, i: int, framework: str = "dgl") -> Any:
+        """Return one graph, with its label."""
+        return _on_device(self.store[i], self.device)
+
+    def _padded(self, shape: PaddedShape, graphs: GraphRows) -> PaddedBatch:
+        joined, ids = self._joined_graphs(shape.schema, graphs)
+        batch = padded_batch(shape, joined)
+        batch.graph_ids = torch.nn.functional.pad(ids, (0, shape.num_graphs - len(ids)), value=-1)
+        return batch
+
+    def _plain(self, schema: Schema, builder: BatchBuilder, graphs: GraphRows) -> Any:
+        totals = checked_totals(schema, graphs.totals)
+        joined, _ = self._joined_graphs(schema, graphs)
+        tensors = [joined.lengths[t] for t in schema.types.values()]
+        tensors += [end for e in schema.edge_types for end in joined.ends[e]]
+        tensors += [joined.shifted(column, schema.index_columns.get(column)) for column, _ in schema.columns()]
+        return builder.batch(totals, tensors)
+
+    def _joined_graphs(self, schema: Schema, graphs: GraphRows) -> tuple[JoinedGraphs, Tensor]:
+        """Gather the rows of graphs on the device; return the joined graphs, and their ids int64 ``[n]``.
+
+        All numbers of rows are known here, so nothing waits for the device.
         """
-        number, table = len(graphs.ids), np.zeros((2 * len(slots) + 1, slots[None]), np.int64)
-        for row, (t, all_slots) in enumerate(slots.items()):
-            if number < slots[None]:
-                table[2 * row + 1, -1] = all_slots - graphs.totals[row]
-            table[2 * row, :number] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
-            table[2 * row + 1, :number] = graphs.rows[row, 1]
-        table[-1, :number], table[-1, number:] = graphs.ids, -1
+        types: list[Any] = [*schema.types.values(), None]
+        numbers = dict(zip(types, graphs.totals.tolist(), strict=True))
+        table = np.empty((2 * len(types) + 1, len(graphs.ids)), np.int64)
+        for row, t in enumerate(types):
+            table[2 * row] = graphs.rows[row, 0] + self._first_rows[t][graphs.parts]
+            table[2 * row + 1] = graphs.rows[row, 1]
+        table[-1] = graphs.ids
+        sent = self._sent(table)
+        starts, lengths = (dict(zip(types, sent[first:-1:2], strict=True)) for first in (0, 1))
+        of_graphs: dict[Any, Tensor] = {}
+        rows: dict[Any, Tensor] = {None: starts[None]}
+        for t in types[:-1]:
+            of_graphs[t] = torch.repeat_interleave(lengths[t], output_size=numbers[t])
+            shift = starts[t] - (torch.cumsum(lengths[t], 0) - lengths[t])
+            rows[t] = torch.arange(numbers[t], device=self.device) + shift[of_graphs[t]]
+        ends = {}
+        for e in schema.edge_types:
+            firsts = [(torch.cumsum(lengths[t], 0) - lengths[t])[of_graphs[e]] for t in (e[0], e[2])]
+            src, dst = (
+                (self._ends[end, e][rows[e]].to(torch.int64) + first).to(schema.idtype)
+                for end, first in zip(ENDS, firsts, strict=True)
+            )
+            ends[e] = src, dst
+        columns = {column: self._values[column][rows[column[1]]].to(spec.dtype) for column, spec in schema.columns()}
+        return JoinedGraphs(numbers, {t: lengths[t] for t in types[:-1]}, ends, columns), sent[-1]
+
+    def _sent(self, table: IntArray) -> Tensor:
         sent = torch.from_numpy(table)
-        if self.device.type == "cuda":
-            sent = sent.pin_memory().to(self.device, non_blocking=True)
-        return dict(zip(slots, sent[:-1:2], strict=True)), dict(zip(slots, sent[1::2], strict=True)), sent[-1]
+        return (
+            sent.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else sent.to(self.device)
+        )
 
     def __repr__(self) -> str:
         return f"DeviceStore({self.store!r}, device {self.device})"
-
-
-class DevicePaddedStore:
-    """View of a `DeviceStore` whose item for a list of ids is one whole `PaddedBatch` on the device.
-
-    For a loader without workers: ``sampler=PackBatchSampler(...), batch_size=None, num_workers=0``.
-
-    Raises
-    ------
-    GraphTooLargeError, SizesError
-        For an item: the graphs exceed the packs, or an id is not in 0..N-1.
-    FormatError
-        For an item: its offsets, which are read from the disk, were damaged after opening.
-    """
-
-    def __init__(self, store: DeviceStore, shape: PaddedShape) -> None:
-        self.store, self.shape = store, shape
-        self._finder = Finder(store.store)
-        self._fillings = {key: filling.to(store.device) for key, filling in shape.fillings.items()}
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
-        """Return the nodes of each type, the edges of each type, and the number of graphs."""
-        content: list[int] = self._finder.find(ids).totals.tolist()
-        return content
-
-    def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
-        graphs = self._finder.find(ids)
-        self.shape.check_content(graphs.totals.tolist())
-        tensors: dict[Key, Tensor] = {}
-        starts, counts, tensors["graph_ids", None] = self.store.send_rows(graphs, self.shape.slots)
-        slots: dict[Any, Tensor] = {}
-        rows: dict[Any, Tensor] = {}
-        firsts: dict[Any, Tensor] = {}
-        graph_slots = torch.arange(self.shape.num_graphs, device=self.store.device)
-        for t, number in self.shape.slots.items():
-            # The last graph slot owns the padding.
-            firsts[t] = torch.cumsum(counts[t], 0) - counts[t]
-            slots[t] = torch.repeat_interleave(graph_slots, counts[t], output_size=number)
-            position = torch.arange(number, device=self.store.device)
-            mask = position < firsts[t][-1]
-            rows[t] = torch.where(mask, starts[t][slots[t]] + position - firsts[t][slots[t]], 0)
-            tensors["mask", t] = mask
-            if t is not None:
-                tensors["per_graph", t] = counts[t]
-        for key, spec in self.shape.schema.columns():
-            target = self.shape.schema.index_columns.get(key)
-            if target is None:
-                tensors[key] = self._column(key, rows[key[1]], tensors["mask", key[1]], spec.dtype)
-            else:
-                first = firsts[target][slots[key[1]]]
-                tensors[key] = self._indices(key, rows[key[1]], tensors["mask", key[1]], spec.dtype, first)
-        for e in self.shape.schema.edge_types:
-            for end, t in zip(ENDS, (e[0], e[2]), strict=True):
-                tensors[end, e] = self._endpoints((end, e), t, rows[e], slots[e], firsts)
-        batch = batch_of_tensors(self.shape, tensors, graphs.totals)
-        return sorted_by_destination(batch) if self.shape.sort_edges else batch
-
-    def _column(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-        stored, filling = self.store._values[key], self._fillings[key]
-        if not len(stored):
-            # Compiled code looks at strides: those of a store with rows, and of the other ways to a batch.
-            return filling.expand(len(rows), *stored.shape[1:]).clone(memory_format=torch.contiguous_format)
-        values = stored[rows].to(dtype)
-        return torch.where(mask.reshape(-1, *([1] * (values.dim() - 1))), values, filling)
-
-    def _indices(self, key: Key, rows: Tensor, mask: Tensor, dtype: torch.dtype, first: Tensor) -> Tensor:
-        """Shift indices to the `first` node or edge of their graph; those of padding are the first of the padding."""
-        stored = self.store._values[key]
-        tail = [1] * (stored.dim() - 1)
-        if not len(stored):
-            padding = first.to(dtype).reshape(-1, *tail).expand(len(rows), *stored.shape[1:])
-            return padding.clone(memory_format=torch.contiguous_format)
-        local = torch.where(mask.reshape(-1, *tail), stored[rows].to(torch.int64), 0)
-        return (local + first.reshape(-1, *tail)).to(dtype)
-
-    def _endpoints(self, key: Key, node_type: str, rows: Tensor, slots: Tensor, firsts: dict[Any, Tensor]) -> Tensor:
-        """Shift endpoints to the nodes of their graph in the batch; padding edge j of m is at node j * spare // m."""
-        position = torch.arange(len(rows), device=rows.device)
-        stored, real_edges, real_nodes = self.store._ends[key], firsts[key[1]][-1], firsts[node_type][-1]
-        spare = self.shape.num_nodes[node_type] - real_nodes
-        ahead = key[0] == "destinations" and self.shape.is_chained(key[1])
-        at = (position - real_edges) * spare // torch.clamp(len(rows) - real_edges, min=1) + ahead
-        loops = real_nodes + torch.remainder(at, spare)
-        if not len(stored):
-            return loops.to(self.shape.idtype)
-        moved = stored[rows].to(torch.int64) + firsts[node_type][slots]
-        return torch.where(position < real_edges, moved, loops).to(self.shape.idtype)
-
-
-class DeviceBatchedStore(BatchView):
-    """View of a `DeviceStore` whose item for a list of ids is ``(DGLGraph, labels)`` on the device, without padding.
-
-    It is that of `BatchedStore`. For a loader without workers.
-    """
-
-    def __init__(self, store: DeviceStore, schema: Schema) -> None:
-        self.store, self._schema = store, schema
-        self._finder, self._builder = Finder(store.store), BatchBuilder(schema)
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
-        if is_one_id(ids):
-            return _on_device(self.store.store[ids], self.store.device)  # type: ignore[index]
-        graphs, schema = self._finder.find(ids), self._schema  # type: ignore[arg-type]
-        checked = checked_totals(schema, graphs.totals)
-        totals = dict(zip((*schema.node_types, *schema.edge_types, None), checked, strict=True))
-        starts, counts, _ = self.store.send_rows(graphs, totals)
-        first_nodes = {t: torch.cumsum(counts[t], 0) - counts[t] for t in schema.node_types}
-        tensors: dict[Key, Tensor] = {("per_graph", t): counts[t] for t in totals if t is not None}
-        rows: dict[Any, Tensor] = {None: starts[None]}
-        for t in totals:
-            if t is None:
-                continue
-            of_graph = torch.repeat_interleave(counts[t], output_size=totals[t])
-            shift = starts[t] - (torch.cumsum(counts[t], 0) - counts[t])
-            rows[t] = torch.arange(totals[t], device=self.store.device) + shift[of_graph]
-            if t in schema.edge_types:
-                for end, nodes in zip(ENDS, (t[0], t[2]), strict=True):
-                    moved = self.store._ends[end, t][rows[t]].to(torch.int64) + first_nodes[nodes][of_graph]
-                    tensors[end, t] = moved.to(schema.idtype)
-        for key, spec in schema.columns():
-            values, target = self.store._values[key][rows[key[1]]], schema.index_columns.get(key)
-            if target is not None:
-                first = torch.cumsum(counts[target], 0) - counts[target]
-                if key[1] is not None:
-                    first = torch.repeat_interleave(first, counts[key[1]], output_size=totals[key[1]])
-                values = values + first.reshape(-1, *[1] * (values.dim() - 1))
-            tensors[key] = values.to(spec.dtype)
-        return self._builder.batch(checked, [tensors[key] for key, _, _ in tensors_of(schema)])
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
 
 
 def _on_device(item: Any, device: torch.device) -> Any:

@@ -29,16 +29,17 @@ from dgl_tuplepack.graphs.relations import Indices, Ties
 from dgl_tuplepack.planning.buckets import Shapes, all_of, as_shapes
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.batched import BatchedStore
 from dgl_tuplepack.storage.device import DeviceStore
 from dgl_tuplepack.storage.folder import fresh_data
-from dgl_tuplepack.storage.padded import PaddedStore
+from dgl_tuplepack.storage.padded import PaddedBatches
 from dgl_tuplepack.storage.part import Part
+from dgl_tuplepack.storage.plain import DglFace, PlainBatches
 from dgl_tuplepack.storage.plans import load_plans
 from dgl_tuplepack.storage.pre_transform import Transformed
+from dgl_tuplepack.storage.rows import GraphRows
 from dgl_tuplepack.storage.selection import Selection
 from dgl_tuplepack.storage.sources import blocks_of
-from dgl_tuplepack.storage.views import PaddedView, joined_views
+from dgl_tuplepack.storage.view import BatchView
 from dgl_tuplepack.storage.write import write_store
 
 
@@ -61,7 +62,7 @@ class StoredGraphs(Selection):
         transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[PaddedBatch], Any] | None = None,
         transform_seed: int = 0,
-    ) -> PaddedStore | PaddedView | CollatedView:
+    ) -> BatchView | CollatedView:
         """Return a view whose item for a list of ids is one `PaddedBatch`, for a loader with ``batch_size=None``.
 
         Parameters
@@ -93,17 +94,17 @@ class StoredGraphs(Selection):
             return CollatedView(self, collate, "positions")
         schema = self.batch_schema(as_stored)
         shapes = [PaddedShape(schema, each, packs_per_batch, **named) for each in all_of(as_shapes(limits))]
-        views = [PaddedStore(self, shape, separate) for shape in shapes]
-        view: PaddedStore | PaddedView = joined_views(views, batch_transform, transform_seed)
-        return view
+        separate = true_or_false("separate", separate)
+        return BatchView(self, shapes, transform=batch_transform, transform_seed=transform_seed, separate=separate)
 
     def batch(
         self, ids: Sequence[int] | IntArray | Tensor, limits: Shapes, packs_per_batch: int = 1, **settings: Any
     ) -> PaddedBatch:
         """Return one padded batch of the graphs `ids`; settings as in `padded`, which is faster for many batches."""
-        return self.padded(limits, packs_per_batch, **settings)[ids]
+        batch: PaddedBatch = self.padded(limits, packs_per_batch, **settings)[ids]
+        return batch
 
-    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchedStore:
+    def batched(self, *, as_stored: bool = False, framework: str = "dgl") -> BatchView:
         """Return a view whose item for a list of ids is ``(DGLGraph, labels)`` without padding, or a batch of PyG.
 
         It equals what `dgl.batch` and DGL's collate make of the items, and is made far faster. In a training script,
@@ -118,12 +119,40 @@ class StoredGraphs(Selection):
             "dgl", or "pyg": the item equals what `torch_geometric.data.Batch.from_data_list` makes of the graphs, and
             ``tp.pyg.DataLoader(store, batch_size=64)`` uses it.
         """
-        if choice("framework", framework, ("dgl", "pyg")) == "dgl":
-            return BatchedStore(self, as_stored)
-        load("torch_geometric")
-        from dgl_tuplepack.storage.pyg import PygBatched
+        return BatchView(self, framework=choice("framework", framework, ("dgl", "pyg")), as_stored=as_stored)
 
-        return PygBatched(self, as_stored)
+    @property
+    def selection(self) -> Selection:
+        """The graphs, by ids."""
+        return self
+
+    def maker(
+        self,
+        shape: PaddedShape | None,
+        *,
+        separate: bool = False,
+        as_stored: bool = False,
+        framework: str = "dgl",
+    ) -> Callable[[GraphRows], Any]:
+        """Return a function from rows of graphs to their batch, for a `BatchView`."""
+        if shape is not None:
+            return PaddedBatches(self, shape, separate)
+        schema = self.batch_schema(as_stored)
+        if framework == "dgl":
+            return PlainBatches(self, schema, DglFace(schema))
+        load("torch_geometric")
+        from dgl_tuplepack.storage.pyg import PygFace
+
+        return PlainBatches(self, schema, PygFace(schema))
+
+    def item(self, i: int, framework: str = "dgl") -> Any:
+        """Return one graph with its label: a DGLGraph or (DGLGraph, label), or a `Data` or `HeteroData` of PyG."""
+        if framework == "dgl":
+            return self[i]
+        number = int(i)
+        return self.batched(framework="pyg")[[number + len(self) if -len(self) <= number < 0 else number]].get_example(
+            0
+        )
 
     def to(self, device: torch.device | str) -> DeviceStore:
         """Copy all arrays to a device, to assemble batches there.

@@ -13,12 +13,12 @@ import numpy as np
 from dgl_tuplepack.graphs.blocks import Array, GraphBlock, GraphType
 from dgl_tuplepack.graphs.readers.source import SizedSource, Source
 from dgl_tuplepack.planning.sizes import IntArray
-from dgl_tuplepack.storage.batched import BatchedStore
 from dgl_tuplepack.storage.format import MANIFEST, METADATA, Key
 from dgl_tuplepack.storage.graph_store import GraphStore, StoredGraphs
 from dgl_tuplepack.storage.multi_store import MultiStore
 from dgl_tuplepack.storage.part import block_of
 from dgl_tuplepack.storage.selection import Selection
+from dgl_tuplepack.storage.view import BatchView
 
 # Graphs of a subset in a block.
 _GRAPHS = 4096
@@ -40,7 +40,7 @@ class Stored(SizedSource):
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
         """Recognise an opened store, or a subset of one; batches stand for graphs."""
-        if isinstance(given, BatchedStore):
+        if isinstance(given, BatchView) and not given.shapes:
             given = given.store
         return cls(given) if isinstance(given, StoredGraphs) else None
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from dgl_tuplepack._core.checks import true_or_false
 from dgl_tuplepack._core.kernels.assemble import (
     EDGE_ORDER,
     ENDPOINTS,
@@ -30,10 +26,9 @@ from dgl_tuplepack.batches.shape import PaddedShape
 from dgl_tuplepack.graphs.blocks import Array
 from dgl_tuplepack.graphs.relations import sorting_order
 from dgl_tuplepack.graphs.values import as_array
-from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.storage.format import DTYPES, ENDS
 from dgl_tuplepack.storage.memory import BatchMemory, Field, batch_of_tensors, fields_of
-from dgl_tuplepack.storage.rows import Finder, address_of, array_record
+from dgl_tuplepack.storage.rows import GraphRows, address_of, array_record
 from dgl_tuplepack.storage.selection import Selection
 
 # Tensors that are not read from an array of the store -> what the kernel fills them with.
@@ -46,28 +41,16 @@ _MADE = {
 }
 
 
-class PaddedStore:
-    """View of a store whose item for a list of ids is one whole `PaddedBatch`.
+class PaddedBatches:
+    """Makes padded batches of one shape from the arrays of a selection; they equal those of `PaddedCollate`.
 
-    Made by `GraphStore.padded`, for a loader with ``sampler=PackBatchSampler(...), batch_size=None``. Batches equal
-    those of `PaddedCollate` on the same graphs. The empty list gives a batch of padding alone.
-
-    Raises
-    ------
-    GraphTooLargeError, SizesError
-        For an item: the graphs exceed the packs, or an id is not in 0..N-1.
-    FormatError
-        For an item: offsets or endpoints are wrong, since the files were damaged after opening.
+    With `separate`, each tensor has memory of its own.
     """
 
     def __init__(self, store: Selection, shape: PaddedShape, separate: bool = False) -> None:
-        self.store, self.shape, self.separate = store, shape, true_or_false("separate", separate)
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._tensors, self._parts = fields_of(self.shape, self.separate), self.store.parts
-        self._memory = BatchMemory(self._tensors, self.separate)
-        self._finder = Finder(self.store)
+        self.shape = shape
+        self._tensors, self._parts = fields_of(shape, separate), store.parts
+        self._memory = BatchMemory(self._tensors, separate)
         # Kept alive, as the parts are, since compiled code knows nothing but their addresses.
         self._fills = [_fill(self.shape, field) for field in self._tensors]
         self._slots = np.array(list(self.shape.slots.values()), np.int64)
@@ -92,23 +75,8 @@ class PaddedStore:
             if field.key[0] not in _MADE:
                 stored[:] = [array_record(part.array(*field.key)) for part in self._parts]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"store": self.store, "shape": self.shape, "separate": self.separate}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    def content_of(self, ids: Sequence[int] | IntArray | Tensor) -> list[int]:
-        """Return the nodes of each type, the edges of each type, and the number of graphs."""
-        content: list[int] = self._finder.find(ids).totals.tolist()
-        return content
-
-    def __getitem__(self, ids: Sequence[int] | IntArray | Tensor) -> PaddedBatch:
-        graphs = self._finder.find(ids)
+    def __call__(self, graphs: GraphRows) -> PaddedBatch:
+        """Return the batch of graphs; GraphTooLargeError if they exceed the packs."""
         self.shape.check_content(graphs.totals.tolist())
         memory, tensors = self._memory.take()
         wrong = assemble(

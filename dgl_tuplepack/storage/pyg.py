@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,52 +12,31 @@ from torch_geometric.data import Dataset
 from dgl_tuplepack.batches.pyg_batch import Template, plain_batch
 from dgl_tuplepack.graphs.pyg_layout import names_of
 from dgl_tuplepack.graphs.schema import Schema
-from dgl_tuplepack.storage.batched import BatchedStore, is_one_id, new_tensor, tensors_of
-from dgl_tuplepack.storage.format import Key
-from dgl_tuplepack.storage.selection import Selection
+from dgl_tuplepack.storage.rows import GraphRows
 
 
-class PygBatched(BatchedStore):
-    """View of a store whose item for a list of ids is a batch of PyG; made by ``GraphStore.batched(framework="pyg")``.
+class PygFace:
+    """Makes batches equal to those of `Batch.from_data_list`."""
 
-    `dgl_tuplepack.pyg.DataLoader` makes one of the store that it is given. The item for a single id is a `Data` or
-    `HeteroData`.
-    """
+    has_counts, has_pairs = False, True
 
-    framework = "pyg"
-
-    def _tensors_of(self, schema: Schema) -> list[tuple[Key, torch.dtype, tuple[int, ...]]]:
-        """Return those of any batch, without the counts of nodes and edges, which `GraphRows` has already."""
-        return [made for made in tensors_of(schema) if made[0][0] != "per_graph"]
-
-    def _builder_of(self, schema: Schema) -> Any:
+    def __init__(self, schema: Schema) -> None:
         columns = [column for column, _ in schema.columns()]
-        return Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg), False)
+        self._template = Template(names_of(schema.node_types, schema.edge_types, columns, schema.pyg), False)
+        self._indices, self._num_edge_types = schema.index_columns, len(schema.edge_types)
 
-    def __getitem__(self, ids: Any) -> Any:
-        if is_one_id(ids):
-            number = int(ids)
-            return self[[number + len(self) if -len(self) <= number < 0 else number]].get_example(0)
-        graphs, totals = self._found(ids)
-        # Sources and destinations are the rows of one tensor. They come first.
-        last = 2 * len(self._schema.edge_types)
-        ends = [new_tensor(2, (totals[t],), of_numpy, dtype) for t, _, of_numpy, dtype in self._made[:last:2]]
-        values = [new_tensor(totals[t], row, of_numpy, dtype) for t, row, of_numpy, dtype in self._made[last:]]
-        addresses = [pair.data_ptr() + row * pair.nbytes // 2 for pair in ends for row in (0, 1)]
-        self._fill(graphs, addresses + [value.data_ptr() for value in values])
-        counts = list(graphs.rows[:-1, 1])
-        return plain_batch(self._builder, counts, totals, ends, values, self._schema.index_columns)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
+    def __call__(self, graphs: GraphRows, totals: list[int], tensors: Sequence[Tensor]) -> Any:
+        """Return the `Batch`."""
+        counts, number = list(graphs.rows[:-1, 1]), self._num_edge_types
+        return plain_batch(self._template, counts, totals, tensors[:number], tensors[number:], self._indices)
 
 
 class PygStoreDataset(Dataset):  # type: ignore[misc]
     """`torch_geometric.data.Dataset` over a store, which it only reads."""
 
-    def __init__(self, store: Selection, transform: Any = None) -> None:
+    def __init__(self, store: Any, transform: Any = None) -> None:
         self.store = store
-        self._graphs = PygBatched(store)
+        self._graphs = store.batched(framework="pyg")
         super().__init__(None, transform)
 
     def len(self) -> int:

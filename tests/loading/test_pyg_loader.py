@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, RandomSampler, Subset
 
 import dgl_tuplepack as tp
 from dgl_tuplepack.errors import InputError
-from dgl_tuplepack.storage.pyg import PygBatched
+from dgl_tuplepack.storage.view import BatchView
 from tests.support.messages import refused
 from tests.support.pyg import LISTS, InMemory, NewAxis, assert_same, batch_of, few, molecule, pairs_of, stored
 
@@ -94,8 +94,8 @@ def test_stores_are_fetched_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests above would pass graph by graph, too."""
     store = stored(GRAPHS)
     asked: list[Any] = []
-    fetch = PygBatched.__getitem__
-    monkeypatch.setattr(PygBatched, "__getitem__", lambda view, ids: asked.append(ids) or fetch(view, ids))
+    fetch = BatchView.__getitem__
+    monkeypatch.setattr(BatchView, "__getitem__", lambda view, ids: asked.append(ids) or fetch(view, ids))
     for dataset in (store, store.subset(range(20)), Subset(store, range(20)), store.batched(framework="pyg")):
         next(iter(tp.pyg.DataLoader(dataset, batch_size=16, follow_batch=["y"])))
     assert asked == [list(range(16))] * 4

@@ -12,6 +12,8 @@ import numba
 import numpy as np
 from numba import types
 
+from dgl_tuplepack._core.interrupts import interrupts_held
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _SCALARS = {
@@ -33,12 +35,13 @@ def jit(function: Function) -> Function:
     hints = get_type_hints(function, include_extras=True)
     result = _numba_type(hints.pop("return"))
     signature = result(*map(_numba_type, hints.values()))
-    try:
-        return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
-    except Exception as error:
-        # Whatever is wrong with the cache, the kernel can be compiled: what is wrong with the kernel is raised below.
-        _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
-    return cast(Function, numba.njit(signature, nogil=True)(function))
+    with interrupts_held():
+        try:
+            return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
+        except Exception as error:
+            # Whatever is wrong with the cache, the kernel can be compiled; errors of the kernel are raised below.
+            _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
+        return cast(Function, numba.njit(signature, nogil=True)(function))
 
 
 @functools.cache

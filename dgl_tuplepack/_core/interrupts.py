@@ -1,0 +1,25 @@
+"""Ctrl-C while other code runs Python code in callbacks, where the exception would be lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt wait until the block ends; only the main thread gets interrupts."""
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    held: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        before(signal.SIGINT, None)

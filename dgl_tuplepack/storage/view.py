@@ -1,0 +1,151 @@
+"""Whole batches of a store, by lists of ids."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from dgl_tuplepack.batches.batch import PaddedBatch
+from dgl_tuplepack.batches.batch_transform import BatchTransform
+from dgl_tuplepack.batches.shape import PaddedShape, number_of_shape
+from dgl_tuplepack.errors import InputError
+from dgl_tuplepack.graphs.items import epoch_of, shape_of
+from dgl_tuplepack.planning.sizes import IntArray
+from dgl_tuplepack.storage.rows import Finder, GraphRows
+from dgl_tuplepack.storage.selection import Selection
+
+
+class Arrays(Protocol):
+    """The arrays of a store, in a memory map or on a device."""
+
+    @property
+    def selection(self) -> Selection:
+        """The graphs, by ids."""
+
+    def maker(
+        self, shape: PaddedShape | None, *, separate: bool = False, as_stored: bool = False, framework: str = "dgl"
+    ) -> Callable[[GraphRows], Any]:
+        """Return a function from rows of graphs to their batch: of a shape, or without padding."""
+
+    def item(self, i: int, framework: str) -> Any:
+        """Return one graph, with its label."""
+
+
+class BatchView:
+    """View of a store whose item for a list of ids is one whole batch.
+
+    `GraphStore.padded` makes views of padded batches, for a loader with ``sampler=PackBatchSampler(...),
+    batch_size=None``; `GraphStore.batched` makes views of batches without padding, which also have single graphs as
+    items. The empty list gives a batch of padding only, or of no graphs.
+
+    Parameters
+    ----------
+    store
+        Store, or store on a device, whose arrays are read.
+    shapes
+        Shapes of padded batches, the smallest first; none for batches without padding. Ids of a `PackBatchSampler`
+        carry their shape; other ids get the smallest shape that holds them.
+    transform, transform_seed
+        Applied to each padded batch.
+    separate
+        Give each tensor of a padded batch its own memory.
+    as_stored
+        Hand out integers that were narrowed as they are stored, in batches without padding.
+    framework
+        "dgl" or "pyg": the framework of batches without padding.
+
+    Attributes
+    ----------
+    shape
+        The largest of the shapes; None without padding.
+
+    Raises
+    ------
+    GraphTooLargeError, SizesError
+        For an item: the graphs exceed the packs, an id is not in 0..N-1, or there are more nodes or edges than the
+        index type of the graphs can number.
+    FormatError
+        For an item: offsets or endpoints are wrong, because the files were damaged after opening.
+    """
+
+    def __init__(
+        self,
+        store: Arrays,
+        shapes: Sequence[PaddedShape] = (),
+        *,
+        transform: Callable[[PaddedBatch], Any] | None = None,
+        transform_seed: int = 0,
+        separate: bool = False,
+        as_stored: bool = False,
+        framework: str = "dgl",
+    ) -> None:
+        self.store, self.shapes, self.framework = store, tuple(shapes), framework
+        self._choices: dict[str, Any] = {"separate": separate, "as_stored": as_stored, "framework": framework}
+        self.shape = self.shapes[-1] if self.shapes else None
+        self._transform: BatchTransform | None = None
+        self._prepare()
+        if transform is not None:
+            self._transform = BatchTransform(transform, transform_seed, self[[]])
+
+    def _prepare(self) -> None:
+        self._finder = Finder(self.store.selection)
+        self._makers = [self.store.maker(shape, **self._choices) for shape in self.shapes or (None,)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Makers hold addresses of this process.
+        return {name: value for name, value in self.__dict__.items() if name not in ("_finder", "_makers")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __len__(self) -> int:
+        return len(self.store.selection)
+
+    def __getitem__(self, ids: int | Sequence[int] | IntArray | Tensor) -> Any:
+        if not self.shapes and is_one_id(ids):
+            return self.store.item(ids, self.framework)  # type: ignore[arg-type]
+        graphs, number = self._finder.find(ids), 0  # type: ignore[arg-type]
+        if len(self._makers) > 1:
+            number = number_of_shape(self.shapes, shape_of(ids), graphs.totals.tolist())
+        batch = self._makers[number](graphs)
+        if self._transform is None:
+            return batch
+        return self._transform(batch, self.store.selection.ids_in_store(graphs.ids).tolist(), epoch_of(ids))
+
+    def __getitems__(self, ids: Sequence[int]) -> Any:
+        """Refuse (InputError) a loader that collates single graphs; torch's loaders call this."""
+        if self.shapes:
+            return [self[i] for i in ids]
+        loader = "tp.GraphDataLoader" if self.framework == "dgl" else "tp.pyg.DataLoader"
+        raise InputError(
+            "store.batched() makes whole batches, but this loader collates single graphs; give the store itself to "
+            f"the loader that fetches whole batches, {loader}(store, batch_size=64, shuffle=True), or to any loader "
+            "with a collate_fn of your own."
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch that the transform draws from if ids do not carry one, also in worker processes.
+
+        The ids of a `PackBatchSampler` carry it.
+        """
+        if self._transform is not None:
+            self._transform.draws.set_epoch(epoch)
+
+
+def is_one_id(ids: Any) -> bool:
+    """Whether `ids` is one id, and not several."""
+    if isinstance(ids, list):
+        return False
+    try:
+        operator.index(ids)
+    except TypeError:
+        return False
+    return not isinstance(ids, np.ndarray | Tensor) or ids.ndim == 0
