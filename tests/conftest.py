@@ -40,6 +40,9 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes long; leave it out while you work, by -m 'not slow'.")
+    config.addinivalue_line("markers", "compile: compiles with torch.compile; needs g++.")
+    config.addinivalue_line("markers", "processes: starts processes.")
     config.addinivalue_line("markers", "dgl: needs DGL, although the file does not import it.")
     config.addinivalue_line("markers", "without_dgl: tells nothing more where DGL is installed.")
 

@@ -17,6 +17,8 @@ from torch._dynamo.utils import counters
 import dgl_tuplepack as tp
 from tests.support.graphs import ITEM, RELATIONS, USER, generator, random_graph, random_heterograph
 
+pytestmark = [pytest.mark.compile, pytest.mark.slow]
+
 GRAPHS, PACKS = 21, 2
 
 

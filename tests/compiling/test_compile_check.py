@@ -21,6 +21,8 @@ from dgl_tuplepack.errors import CompileError
 from tests.support.messages import refused
 from tests.support.threads import at_the_same_time
 
+pytestmark = pytest.mark.compile
+
 
 @pytest.fixture(autouse=True)
 def _forget() -> Iterator[None]:

@@ -17,6 +17,8 @@ from dgl_tuplepack import Limits, PaddedCollate
 from tests.support.compiled import Backend, assert_close_and_equal_where_special, same_bits
 from tests.support.graphs import generator, ring_with_chords
 
+pytestmark = pytest.mark.compile
+
 # `other` is a second matrix.
 ACTIVATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "relu": lambda x, other: torch.relu(x),

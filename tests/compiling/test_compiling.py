@@ -21,6 +21,8 @@ from tests.support.messages import refused
 from tests.support.stores import molecules
 from tests.support.threads import at_the_same_time
 
+pytestmark = pytest.mark.compile
+
 
 class Pair(NamedTuple):
     src: Tensor

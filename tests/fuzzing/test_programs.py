@@ -13,6 +13,8 @@ from torch import Tensor
 from tests.fuzzing.comparison import MODES, compare, compiled
 from tests.fuzzing.networks import Module, Network
 
+pytestmark = [pytest.mark.compile, pytest.mark.slow]
+
 # What compiles in a few seconds, and yet has most of what a network may have.
 _NETWORKS = (
     replace(Network.of(3), aggregations=("mean", "attention"), edge_features=False),

@@ -12,6 +12,8 @@ from dgl_tuplepack.errors import InputError
 from tests.support.messages import refused
 from tests.support.stores import molecules
 
+pytestmark = pytest.mark.processes
+
 ITEMS = molecules(40)
 
 

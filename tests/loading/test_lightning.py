@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*ckpt_path:UserWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.processes,
+    pytest.mark.slow,
 ]
 
 ROWS = np.random.default_rng(0).integers(1, 9, (120, 2))

@@ -20,6 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     # torchdata 0.11 calls what torch 2.13 deprecates.
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
+    pytest.mark.processes,
 ]
 
 ROWS = np.random.default_rng(0).integers(1, 9, (70, 2))

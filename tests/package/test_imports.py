@@ -18,6 +18,8 @@ import dgl_tuplepack as tp
 from dgl_tuplepack._core import optional
 from tests.support.ogb_folder import write_ogb_folder
 
+pytestmark = pytest.mark.processes
+
 BLOCK = """
 import sys
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import dgl
 import numpy as np
+import pytest
 import torch
 from dgl.dataloading import GraphDataLoader
 
 import dgl_tuplepack as tp
 from tests.support.graphs import assert_equal_tensors, assert_same_graph, assert_same_item
+
+pytestmark = pytest.mark.slow
 
 
 def test_molhiv_training_sizes_are_the_embedded_example(molhiv: Any) -> None:

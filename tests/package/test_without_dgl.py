@@ -19,7 +19,7 @@ import dgl_tuplepack as tp
 from dgl_tuplepack._core import optional
 from tests.support.ogb_folder import write_ogb_folder
 
-pytestmark = pytest.mark.without_dgl
+pytestmark = [pytest.mark.without_dgl, pytest.mark.processes]
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN = """

@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader
 import dgl_tuplepack as tp
 from tests.programs import lightning, training
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = ROOT / "tests" / "programs"
 

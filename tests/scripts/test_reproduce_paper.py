@@ -12,6 +12,8 @@ from dgl_tuplepack import SizeHistogram, load_example
 from dgl_tuplepack.planning.sizes import GraphSizes
 from tests.support.ogb_folder import write_ogb_folder
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
 

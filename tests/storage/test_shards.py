@@ -19,6 +19,8 @@ from tests.support.graphs import assert_same_item
 from tests.support.messages import refused
 from tests.support.shards import Misbehaving, molecules, write_bins
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = tp.Limits(30, 30)
 ARGUMENTS = ["dgl_tuplepack", "preprocess", "--limits", "30,30"]

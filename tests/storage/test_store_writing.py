@@ -26,6 +26,8 @@ from tests.support.graphs import assert_same_batch, assert_same_item
 from tests.support.messages import refused
 from tests.support.stores import LIMITS, data_of, molecules
 
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
 OLD, NEW = molecules(6, seed=1), molecules(9, seed=2)
 
 

@@ -15,7 +15,10 @@ import pytest
 
 from dgl_tuplepack import GraphSizes, GraphStore, SizeHistogram
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="streams and signals are those of POSIX here"),
+    pytest.mark.processes,
+]
 
 COMMAND = f"{sys.executable} -m dgl_tuplepack "
 EXAMPLE = "example:ogbg-molhiv"

@@ -20,6 +20,8 @@ from dgl_tuplepack.tools.report.findings import joined_batches, padded_shape
 from tests.support.browser import chromium, requests_of, show
 from tests.support.messages import refused
 
+pytestmark = pytest.mark.processes
+
 HISTOGRAM = tp.load_example("ogbg-molhiv")
 TIMES = "\N{MULTIPLICATION SIGN}"
 TINY = tp.SizeHistogram.from_counts({(3, 4): 5, (2, 2): 7, (9, 1): 1})

@@ -24,6 +24,8 @@ from tests.support.pyg import batch_of
 from tests.zoo.graphs import CATEGORIES, molecules
 from tests.zoo.models import MODELS, loss_of_padded, loss_of_plain
 
+pytestmark = [pytest.mark.compile, pytest.mark.slow]
+
 ALL = os.environ.get("TUPLEPACK_ZOO") == "all"
 DEVICE = os.environ.get("TUPLEPACK_ZOO_DEVICE", "cpu")
 # Backends of the training step and of the evaluation: C++ takes a second for each of 15 to 20 kernels.
