@@ -124,8 +124,8 @@ class Source(ABC):
         """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
-            "label) or (DGLGraph, label, id); give graphs, a dataset, an OgbFolder, a GraphStore, or the path of an OGB folder "
-            "or a store."
+            "label) or (DGLGraph, label, id); give graphs, a dataset, an OgbFolder, a GraphStore, or the path of an "
+            "OGB folder or a store."
         )
 
 
