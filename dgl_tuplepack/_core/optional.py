@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it. What a kind of source `needs` (graphs/readers/source.py) must be here.
+# Package -> extra of setup.cfg that installs it. What a kind of source `needs` (graphs/readers/kinds.py) must be here.
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",

@@ -13,44 +13,45 @@ from torch import nn
 from layers.comparison import Row
 
 # Layers that the comparison leaves out, by the begin of their names.
-EXCLUDED = {"CuGraph": "kernels of cugraph-ops, which take its own format of a graph"}
+EXCLUDED = {"CuGraph": "kernels of cugraph-ops, which need its own graph format"}
 
 _INTRODUCTION = """\
 # Layers of dgl.nn on a TensorGraph
 
-`python scripts/list_layers.py` wrote this page and `python scripts/list_layers.py --check` checks it, with DGL {dgl}
-and torch {torch}. Every layer of `dgl.nn` whose forward takes a graph runs on a batch of DGLGraphs, some of them empty
-and some of their nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
+`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it, with DGL {dgl}
+and torch {torch}. Every layer of `dgl.nn` whose `forward` accepts a graph runs on a batch of DGLGraphs, which includes
+empty graphs and nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
 
-- *Equal*: outputs, and gradients by all inputs and parameters, differ by 1e-10 at most (relative where they exceed 1).
-- *Compiled once*: under `tp.compile` the layer is one graph, a second batch with
-  other content compiles nothing, and outputs and gradients are equal again.
+- *Equal*: outputs, and gradients with respect to all inputs and parameters, differ by at most 1e-10 (relative if they
+  exceed 1).
+- *Compiled once*: `tp.compile` compiles the layer as one graph, a second batch with other content compiles nothing, and
+  outputs and gradients are equal again.
 
-**{equal} of {number} layers are equal, and {compiled} of them compile as one graph, once.** Containers stand apart.
+**{equal} of {number} layers are equal, and {compiled} of them compile as one graph, once.** Containers are not counted.
 
-Layers that look at degrees on the host, to refuse nodes without incoming edges, compile with
-`allow_zero_in_degree=True`. A layer that fails on a `TensorGraph` says why in its error.
+Some layers read degrees on the host, to refuse nodes without incoming edges. They compile with
+`allow_zero_in_degree=True`. If a layer fails on a `TensorGraph`, its error states the reason.
 """
 _MECHANISM = """\
-## How DGL's functions take a TensorGraph
+## How DGL's functions accept a TensorGraph
 
 Layers, models and users call DGL's free functions: `dgl.mean_nodes(graph, "h")`, `edge_softmax(graph, logits)`. These
-look into the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made
+functions use the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made
 after DGL was imported changes the functions below, in place and once:
 
-- Each function object stays the same, and its code (`function.__code__`) is replaced by one line, which looks at the
-  type of the graph. Everyone who holds the function gets it: `from dgl import mean_nodes` in any file, before or after;
-  dicts, partial functions, defaults; DGL's own modules.
-- A `TensorGraph` goes to our implementation. Everything else goes to the original code with the same arguments, so that
-  results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
-- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` take no graph. They go to our implementation in code
+- Each function object stays the same, but one line that checks the type of the graph replaces its code
+  (`function.__code__`). Every reference to the function gets the change: `from dgl import mean_nodes` in any file,
+  before or after; dicts, partial functions, defaults; DGL's own modules.
+- A call with a `TensorGraph` runs our implementation. All other calls run the original code with the same arguments, so
+  results on DGLGraphs stay the same bit for bit. A call takes a fraction of a microsecond longer.
+- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` accept no graph. They run our implementation in code
   that torch.compile traces, and for tensors on a device that this build of DGL does not support.
-- The signature, the docstring and the source that `inspect` shows are those of before.
-- `dgl_tuplepack.tensor_graph.restore()` gives all functions their code back; `install()` changes them without waiting
-  for a graph, which is needed where DGL is imported after the only graph was made.
+- The signature, the docstring and the source that `inspect` shows do not change.
+- `dgl_tuplepack.tensor_graph.restore()` restores the code of all functions. `install()` changes them without waiting
+  for a graph, which is needed if DGL is imported after the only graph was made.
 
 The functions are {functions}.
-Functions that call one of them follow: `dgl.ops.u_mul_e_sum`, `dgl.sum_nodes` and the like.
+Functions that call one of them accept a `TensorGraph` too: `dgl.ops.u_mul_e_sum`, `dgl.sum_nodes` and the like.
 """
 
 
@@ -101,5 +102,5 @@ def _left_out() -> str:
     lines = ["## Left out", ""]
     for begin, reason in EXCLUDED.items():
         lines.append(f"- {begin}...: {reason}.")
-    lines.append(f"- Modules of tensors alone, or that take their graph elsewhere: {', '.join(plain)}.")
+    lines.append(f"- Modules that accept only tensors, or receive their graph elsewhere: {', '.join(plain)}.")
     return "\n".join(lines) + "\n"

@@ -24,8 +24,8 @@ class Source(ABC):
     `blocks`, which are copied whole; `items`, one graph at a time, are for kinds that have graphs only as objects.
 
     `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
-    signs that needs a package; one that a method alone needs is loaded there, by `_optional.load`. The docstrings of
-    `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
+    signs that needs a package; a package that only a method needs is loaded there, by `_core.optional.load`. The
+    docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
 
     Attributes
     ----------
