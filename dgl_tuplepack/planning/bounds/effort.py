@@ -50,6 +50,6 @@ def check_effort(effort: object, time_limit: object) -> None:
 
 
 def work_of(effort: float, classes: int) -> int:
-    """Return the units of work of an effort for a number of size classes; an effort of 1 takes a few seconds at most."""
+    """Return the units of work of an effort for a number of size classes; 1 takes a few seconds at most."""
     usual = min(40_000_000 + 150_000 * classes, 400_000_000)
     return int(min(effort, 1e9) * usual)

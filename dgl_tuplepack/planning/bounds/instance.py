@@ -33,7 +33,7 @@ class Instance:
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return an instance with other `counts` ``[C]``, without classes of 0 graphs, and the classes that it keeps."""
+        """Return an instance with other `counts` ``[C]``, without classes of 0 graphs, and the remaining classes."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 

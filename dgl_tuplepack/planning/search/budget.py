@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search.evaluation import Evaluation
 from dgl_tuplepack.planning.search.space import Row, Space
-from dgl_tuplepack.planning.search.way import Way, explore
+from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
 # Smallest limits along the mean size, as a fraction of those that spend the whole budget.
@@ -17,8 +17,8 @@ _FIRST = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget(Way):
-    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape costs no more."""
+class Budget(Strategy):
+    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape is within the budget."""
 
     name = "budget"
     # Highest cost of the padded shape of one pack, its reserved nodes included.
@@ -26,7 +26,7 @@ class Budget(Way):
     # Component -> cost of one slot, for every component; None: 1 for each.
     cost: Mapping[str, float] | None = None
 
-    def largest_wanted(self, space: Space) -> Row:
+    def largest_allowed(self, space: Space) -> Row:
         """Return limits along the mean size that spend the budget."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
@@ -48,7 +48,7 @@ class Budget(Way):
         return evaluation.sorted_by(evaluation.packs, evaluation.slots)
 
     def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Return those of the limits that are within the budget and may be worth a plan."""
+        """Return the limits that are within the budget and may be worth a plan."""
         allowed = [row for row in rows if self._cost_of(space, row) <= self.budget]
         return super().promising(evaluation, space, allowed)
 
@@ -75,7 +75,7 @@ class Budget(Way):
         return reserved + sum(v * c for v, c in zip(row, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return the mean graphs that the budget pays for, at most those of one pack with all graphs."""
+        """Return how many mean graphs the budget pays for, at most those of one pack with all graphs."""
         costs, reserved = self._costs(space)
         each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
@@ -84,7 +84,7 @@ class Budget(Way):
     def _spending_all(self, space: Space, smallest: Row) -> list[Row]:
         """Return all limits of two components that spend the budget: neither of the two can grow.
 
-        The list is empty for another number of components, or if it would take more than half of the plans.
+        The list is empty for another number of components, or if it would need more than half of the plans.
         """
         if len(smallest) != 2:
             return []
@@ -97,16 +97,16 @@ class Budget(Way):
         return [self._full(space, row, 1 - fewer) for row in rows]
 
     def _filled(self, space: Space, row: Row) -> list[Row]:
-        """Return, for each component, `row` with that limit set to what the others leave of the budget."""
+        """Return, for each component, `row` with that limit raised to spend the rest of the budget."""
         full = [self._full(space, row, i) for i in range(len(row))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 
     def _full(self, space: Space, row: Row, i: int) -> Row:
-        """Return `row` with the largest limit of component `i` that the budget pays for beside the other limits."""
+        """Return `row` with the largest limit of component `i` that the budget allows next to the other limits."""
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
             others = self._cost_of(space, row) - row[i] * cost
-            # Costs that overflow to infinity or NaN leave nothing: 0.
+            # If costs overflow to infinity or NaN, nothing is left: 0.
             most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
         step, reserve = space.steps[i], space.reserve[i]
         return (*row[:i], (most + reserve) // step * step - reserve, *row[i + 1 :])

@@ -1,4 +1,4 @@
-"""Count the packs that limits need: many candidates at once, on all cores."""
+"""Count the packs of candidate limits, many at once on all cores."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def evaluating(histogram: SizeHistogram, cap: int | None) -> Iterator[Evaluation
         with progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR) as bar:
             yield Evaluation(histogram, cap, threads, bar)
     finally:
-        # Plans that still wait when the search is interrupted are not made.
+        # An interrupted search does not run the plans that are still queued.
         threads.shutdown(cancel_futures=True)
 
 
 class Evaluation:
-    """The candidates evaluated so far, each planned once and independently of the others."""
+    """The candidates evaluated so far; each is planned once, independently of the others."""
 
     def __init__(self, histogram: SizeHistogram, cap: int | None, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
@@ -51,7 +51,7 @@ class Evaluation:
         self._executor, self._bar = executor, bar
 
     def add(self, rows: Iterable[Row], most: int | None = None) -> None:
-        """Plan those of `rows` that are not known yet, at most `most` of them."""
+        """Plan the limits `rows` that were not planned before, at most `most` of them."""
         fresh = [row for row in dict.fromkeys(rows) if row not in self.results][:most]
         for row, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
             self.results[row] = found
@@ -60,7 +60,7 @@ class Evaluation:
         self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 
     def _planned(self, row: Row) -> list[int]:
-        """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
+        """Return the packs of "auto" with an effort of 0, and their largest content, without a `PackPlan`."""
         instance = as_instance(self.histogram, self.limits_of(row))
         patterns = first_patterns(instance, quick_bound(instance), seed=0)
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
@@ -75,12 +75,12 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
+        """Return the indices of all candidates, sorted by the keys ``[M]``, the first one foremost, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
     def efficiency(self) -> FloatArray:
-        """Efficiencies against the limits, float64 ``[M, k]``."""
+        """Efficiencies relative to the limits, float64 ``[M, k]``."""
         return _efficiencies(self.totals, self.packs, self.limits)
 
     @property

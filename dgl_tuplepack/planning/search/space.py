@@ -1,4 +1,4 @@
-"""The limits that a search chooses from: a lattice that begins at the smallest limits that hold every graph."""
+"""The limits that a search can try: a lattice that begins at the smallest limits that hold every graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# How much larger one component gets on the ray, as a fraction of it.
+# One component at a time is larger by this fraction on the ray.
 _SLACK = 0.02
 
 # Maxima of one pack, in the order of the components.
@@ -27,19 +27,19 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
-    # Mean graphs are those of so many graphs.
+    # Number of graphs in the mean.
     num_graphs: int
     # Smallest limits, each >= 1; they hold every graph.
     smallest: Row
-    # Limits with which one pack holds all graphs; larger ones change nothing.
+    # With these limits, one pack holds all graphs; larger ones change nothing.
     largest: Row
-    # Limit plus reserve is a multiple of the step, in each component.
+    # In each component, limit plus reserve is a multiple of the step.
     steps: Row
     reserve: Row
 
     @property
     def scale(self) -> float:
-        """Mean graphs in the smallest limits along the mean size that hold every graph; 0 if all sizes are 0."""
+        """Number of mean graphs in the smallest limits along the mean size that hold every graph; 0 if sizes are 0."""
         return self.scale_of(self.smallest)
 
     def rounded(self, values: Iterable[float]) -> Row:
@@ -52,15 +52,15 @@ class Space:
         return tuple(row)
 
     def rounded_down(self, values: Iterable[float]) -> Row:
-        """Return the largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
+        """Return the largest limits of the lattice that are at most `values`, at least one step; graphs may not fit."""
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 
     def ray(self, first: float, last: float, number: int) -> list[Row]:
-        """Return distinct limits that hold `first` to `last` mean graphs, at most `number` of them, ascending.
+        """Return distinct limits that hold `first` to `last` mean graphs, at most `number`, in ascending order.
 
-        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller
-        when a single component limits them.
+        In turn, none or one of the components is a little larger: if sizes are nearly proportional, packs are fuller
+        when a single component is binding.
         """
         k = len(self.mean)
         rows = []
@@ -72,7 +72,7 @@ class Space:
     def neighbours(self, row: Row, scale: float) -> list[Row]:
         """Return limits about `scale` mean graphs away from `row`.
 
-        They are larger or smaller in one component or in all, or larger in one and smaller in another.
+        They are larger or smaller in one component or in all, or larger in one component and smaller in another.
         """
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
         k = len(row)
@@ -97,11 +97,11 @@ class Space:
 
 
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
-    """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
+    """Return the limits worth trying for a histogram: limits that packs can fill, or multiples after padding.
 
     They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
-    greatest common divisor of the sizes (2 for edges in both directions, say), so any other limit is as good as the
-    multiple below it. A SearchError if slots overflow int64.
+    greatest common divisor of the sizes (2 for edges in both directions, for example), so any other limit is as good as
+    the multiple below it. Raise SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
@@ -115,7 +115,7 @@ def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram |
     largest = tuple(map(max, smallest, totals))
     if sum(largest) + len(steps) * max(steps) > INT64_MAX:
         raise SearchError(
-            f"the graphs have {sum(totals)} slots in all, too many to search limits for with 64-bit integers; "
+            f"the graphs have {sum(totals)} slots in total, too many for a search with 64-bit integers; "
             "search with a part of the dataset."
         )
     return Space(
