@@ -78,8 +78,8 @@ def pack(
     random_ties
         Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
-        Work that "auto" may do, >= 0. 1 takes at most a few seconds; most histograms need far less. Work is counted,
-        not timed, so that equal seeds give equal plans on every machine.
+        Work that "auto" may do, >= 0. 1 is a few seconds of work; most histograms need far less. Work is counted, not
+        timed, so that equal seeds give equal plans on every machine.
     time_limit
         Seconds, >= 0, after which "auto" stops too. The plan is valid in any case, but depends on the machine; its
         `method` then includes "time limit".
