@@ -1,4 +1,4 @@
-"""Shape buckets: two to four limits, each at least as large as the one before, for batches of several static shapes."""
+"""Shape buckets: two to four limits in ascending order, for batches of several static shapes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from dgl_tuplepack._core.files import JsonFormat, read_json, read_text, write_te
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
-_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "take it from the graphs again")
+_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "count the graphs again")
 _EXAMPLES = ("ogbg-molhiv",)
 
 
@@ -112,8 +112,8 @@ class SizeHistogram:
         {(2, 2): 1, (3, 4): 2}
         """
         # A store has the sizes of its graphs as an attribute.
-        known = getattr(sizes, "sizes", None)
-        sizes = known if isinstance(known, GraphSizes) else sizes
+        of_store = getattr(sizes, "sizes", None)
+        sizes = of_store if isinstance(of_store, GraphSizes) else sizes
         if not isinstance(sizes, GraphSizes):
             are_rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
             if not are_rows and not hasattr(sizes, "__array__"):

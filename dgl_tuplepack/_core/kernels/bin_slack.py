@@ -144,18 +144,18 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
     number_classes, components = sizes.shape
     most = 2 * steps + LONGEST_WALK
-    depth, taken, position = 0, 0, 0
+    depth, done, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
     while True:
         # Go down: add the largest class that fits, as often as it fits. Skip blocks in which no class fits.
-        while position < number_classes and taken < most:
+        while position < number_classes and done < most:
             position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
             if position < number_classes:
                 position = _alive_from(following, position)
-            taken += 1
+            done += 1
             if position >= number_classes or not _all_fit(smallest, position, room):
                 break
             block = position // BLOCK
@@ -181,7 +181,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
             for level in range(depth):
                 best[1 + 2 * level] = stack[0, level]
                 best[2 + 2 * level] = stack[1, level]
-        if depth == 0 or least[0] <= tolerance or taken >= steps:
+        if depth == 0 or least[0] <= tolerance or done >= steps:
             break
         # Go up past levels that used all their tries; remove one graph, then continue with the classes after it.
         while depth > 0 and stack[2, depth - 1] >= width:
@@ -206,20 +206,20 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     for level in range(depth):
         for component in range(components):
             room[component] += stack[1, level] * sizes[stack[0, level], component]
-    return taken
+    return done
 
 
 @jit
-def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int, turn: float) -> int:
-    """Add every n-th of the remaining `graphs`, up to `wanted`, as far as they fit; return the number of classes held.
+def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size: int, turn: float) -> int:
+    """Add every n-th of the remaining `graphs`, up to `sample_size`, as far as they fit; return the number of classes held.
 
     `touched` starts with the class that the pack already holds, which is skipped. The offset follows the golden ratio,
     so that the samples of successive turns are evenly spread.
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
-    stride = graphs // wanted
+    stride = graphs // sample_size
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
-    taken = 1
+    held = 1
     while graph < graphs:
         position, inside = holder(left.tree, graph)
         if position >= len(remaining):
@@ -229,28 +229,28 @@ def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int,
         if position != touched[0]:
             number = _most(sizes, position, room, number)
             if number > 0:
-                touched[taken] = position
-                taken += 1
+                touched[held] = position
+                held += 1
                 amount[position] = number
                 remaining[position] -= number
                 for component in range(len(room)):
                     room[component] -= number * sizes[position, component]
-    return taken
+    return held
 
 
 @jit
-def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, state: IntVector) -> int:
+def _emit(left: Left, pack: _Pack, held: int, most: int, written: Written, state: IntVector) -> int:
     """Append the pattern, repeated as often as graphs allow but at most `most` times; return its number of graphs.
 
     One pack of it is already subtracted from `remaining`.
     """
     remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
     more = most - 1
-    for entry in range(taken):
+    for entry in range(held):
         more = min(more, remaining[touched[entry]] // amount[touched[entry]])
     graphs = 0
     at = state[ENTRIES]
-    for entry in range(taken):
+    for entry in range(held):
         position = touched[entry]
         number = amount[position]
         remaining[position] -= more * number
@@ -262,7 +262,7 @@ def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, stat
         written.classes[at + entry] = position
         written.multiplicities[at + entry] = number
         amount[position] = 0
-    state[ENTRIES] += taken
+    state[ENTRIES] += held
     written.repeats[state[PATTERNS]] = more + 1
     state[PATTERNS] += 1
     written.offsets[state[PATTERNS]] = state[ENTRIES]
@@ -298,7 +298,7 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
         while remaining[classes.hardest[state[HARD]]] == 0:
             state[HARD] += 1
         first = classes.hardest[state[HARD]]
-        touched[0], taken = first, 1
+        touched[0], held = first, 1
         amount[first] = 1
         remaining[first] -= 1
         share = 1.0
@@ -306,21 +306,21 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
             room[component] = limits[component] - sizes[first, component]
             if weights[component] > 0:
                 share = min(share, room[component] / limits[component])
-        wanted = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
-        sampled = len(left.tree) > 0 and 0 < wanted <= graphs
+        sample_size = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
+        sampled = len(left.tree) > 0 and 0 < sample_size <= graphs
         if sampled:
-            taken = _sample(sizes, left, pack, graphs, wanted, goal.turn + state[PATTERNS])
+            held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
         best[0], least[0] = 0, np.inf
         done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
         if least[0] > goal.tolerance:
             done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
-        state[WORK] += 8 * taken + done
+        state[WORK] += 8 * held + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
             if amount[position] == 0:
-                touched[taken] = position
-                taken += 1
+                touched[held] = position
+                held += 1
             amount[position] += number
             remaining[position] -= number
         most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
-        graphs -= _emit(left, pack, taken, most, written, state)
+        graphs -= _emit(left, pack, held, most, written, state)

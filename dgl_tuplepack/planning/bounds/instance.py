@@ -39,7 +39,7 @@ class Instance:
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return an instance with the same packings as a histogram within (aligned) limits; classes keep their order.
+    """Return an instance with the packings of a histogram within (aligned) limits; classes keep their order.
 
     The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
     the limit of another component implies its limit.
@@ -82,7 +82,7 @@ def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
 
 
 def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
-    """Return whether the limit of `column` implies that of `other`: no graph needs a larger share of the latter."""
+    """Return whether the limit of `column` implies the limit of `other`: no graph uses a larger share of `other`."""
     ours, theirs = int(maxima[column]), int(maxima[other])
     if ours * theirs <= INT64_MAX:
         return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())

@@ -36,7 +36,7 @@ class Searched(Priced):
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
     """Find the packs of the highest worth, and with them the bound that the duals prove.
 
-    No pack holds more graphs of a class than exist, which makes the bound stronger than that of `price`. The bound is 0
+    No pack holds more graphs of a class than exist, so the bound is stronger than the bound of `price`. The bound is 0
     if the search was cut off.
 
     Exact in integers. Time: see ``kernels.pack_search``.

@@ -29,7 +29,7 @@ class PatternLP:
 
     It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
 
-    Duals are smoothed towards those of the best bound so far, since the duals of the restricted LP oscillate.
+    Duals are smoothed towards the duals of the best bound so far, since those of the restricted LP oscillate.
     Each round prices once or a few times and solves an LP of C rows from a warm start.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges

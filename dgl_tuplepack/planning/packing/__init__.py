@@ -26,10 +26,10 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
-# "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# `patterns.as_plan` makes such a plan from patterns. The report (`tools/report/findings.py`), the demo
-# (`tools/demo/comparison.py`) and the picture of methods (`tools/cli/pictures.py`) name the methods that they compare.
+# The plan of each method has a `method` that begins with its name, the given `limits` ("node_only" and "edge_only"
+# raise the limits that they ignore), and a `lower_bound` of at least `bounds.quick.quick_bound`. `patterns.as_plan`
+# makes such a plan. The report (`tools/report/findings.py`), the demo (`tools/demo/comparison.py`) and the plot of
+# methods (`tools/cli/pictures.py`) list the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,

@@ -35,7 +35,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# In the order in which a turn runs them. Each stage returns at once in turns, and for instances, that it is not for.
+# In the order in which a turn runs them. Each stage decides itself whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     best_fits,
     fill_levels,

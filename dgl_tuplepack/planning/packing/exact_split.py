@@ -38,21 +38,21 @@ def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int,
         return None
     single = np.repeat(np.arange(len(patterns)), patterns.repeats)
     packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
-    taken = _taken_apart(instance, packs, fewer, seed)
-    if taken is None:
+    chosen = _packs_to_empty(instance, packs, fewer, seed)
+    if chosen is None:
         return None
-    apart = packs.take(np.flatnonzero(taken), np.ones(int(taken.sum()), dtype=np.int64))
-    classes = np.repeat(apart.classes, apart.multiplicities)
+    emptied = packs.take(np.flatnonzero(chosen), np.ones(int(chosen.sum()), dtype=np.int64))
+    classes = np.repeat(emptied.classes, emptied.multiplicities)
     sizes = np.ascontiguousarray(instance.sizes[classes])
-    contents = filled(sizes, instance.limits, apart.num_packs - fewer, seed, effort)
+    contents = filled(sizes, instance.limits, emptied.num_packs - fewer, seed, effort)
     if contents is None:
         return None
     numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
     fresh = of_packs(numbers, classes[np.concatenate(contents)])
-    return patterns.replaced(np.bincount(single[taken], minlength=len(patterns)), fresh)
+    return patterns.replaced(np.bincount(single[chosen], minlength=len(patterns)), fresh)
 
 
-def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
+def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
     """Choose packs to empty, bool ``[P]``; return None if packs with enough room hold too many graphs."""
     room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
@@ -61,10 +61,10 @@ def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> 
         return None
     number = int(enough.argmax()) + 1
     others = shuffled(emptiest[number:].copy(), key_of(seed, 0, _ORDERED))
-    taken = np.zeros(len(packs), dtype=bool)
-    taken[emptiest[:number]] = True
-    taken[others[:_OTHERS]] = True
-    return taken if int(packs.graphs[taken].sum()) <= _MOST_GRAPHS else None
+    chosen = np.zeros(len(packs), dtype=bool)
+    chosen[emptiest[:number]] = True
+    chosen[others[:_OTHERS]] = True
+    return chosen if int(packs.graphs[chosen].sum()) <= _MOST_GRAPHS else None
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:

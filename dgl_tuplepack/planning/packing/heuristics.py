@@ -65,8 +65,8 @@ def names_for(components: Sequence[str]) -> list[str]:
 def check_heuristic(heuristic: object) -> None:
     """Raise MethodError for anything that cannot be a heuristic, even if the method ignores it."""
     ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
-    known = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
-    if not known:
+    valid = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
+    if not valid:
         raise MethodError(
             f"unknown heuristic {shown(heuristic)}; choose one of {', '.join(NAMES)}, or a tuple of weights."
         )

@@ -28,7 +28,7 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
     Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
 
     Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs from it:
-    if a component counts graphs, the emptiest pack is the one with the most room per graph that it may still get.
+    if a component counts graphs, the next graph goes to the pack with the most room per graph that it may still get.
     """
     shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
     counts = instance.counts // shares

@@ -147,10 +147,10 @@ def search_limits(
         space = space_of(histogram, multiple_of, others)
     with evaluating(histogram.without_ids(), cap) as evaluation:
         strategy.search(evaluation, space)
-        rows = list(evaluation.results)
-        best = rows[strategy.order(evaluation)[0]]
-        candidates = tuple(evaluation.candidate(row, strategy.packs) for row in sorted(rows))
-    return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(rows).index(best), multiple_of, dropped)
+        points = list(evaluation.results)
+        best = points[strategy.order(evaluation)[0]]
+        candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
+    return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
 
 
 def strategy_of(**asked: Any) -> Strategy:

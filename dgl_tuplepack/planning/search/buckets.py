@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.search.evaluation import available_cores
 from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 
 # The smallest shape holds this many mean graphs, as a multiple of the requested number.
 _FIRST, _LAST = 0.6, 1.6
@@ -64,17 +64,17 @@ def search_buckets(
     return search
 
 
-def _buckets(space: Space, graphs: float, largest: Row, shapes: int, cap: int | None) -> Iterator[Buckets]:
+def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
     """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs."""
     free = replace(space, smallest=(1,) * len(largest))
-    for row in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
-        smallest = tuple(map(min, row, largest))
+    for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
+        smallest = tuple(map(min, point, largest))
         steps = [number / (shapes - 1) for number in range(1, shapes - 1)]
         between = [free.rounded(a ** (1 - f) * b**f for a, b in zip(smallest, largest, strict=True)) for f in steps]
-        rows = (smallest, *between, largest)
+        points = (smallest, *between, largest)
         try:
             yield Buckets(
-                [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in rows]
+                [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in points]
             )
         except LimitsError:
             # Two shapes are the same.

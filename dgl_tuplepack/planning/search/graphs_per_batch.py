@@ -12,7 +12,7 @@ from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import AUTO, Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
@@ -57,7 +57,7 @@ class GraphsPerBatch(Strategy):
     def _graphs_per_pack(self) -> float:
         return self.graphs_per_batch / self.packs
 
-    def largest_allowed(self, space: Space) -> Row:
+    def largest_allowed(self, space: Space) -> Point:
         """Return limits that hold that many mean graphs."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
@@ -88,13 +88,13 @@ class GraphsPerBatch(Strategy):
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return whether limits can be fuller than the best; True for all until a candidate is within the tolerance."""
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
-            return super().may_improve(evaluation, rows)
+            return super().may_improve(evaluation, points)
         best = float(evaluation.harmonic_means[first])
-        return harmonic_means(evaluation.bounds(rows)) >= best
+        return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
         """Return how far the mean graphs of a batch are from the batch size, as a fraction of it, ``[M]``."""

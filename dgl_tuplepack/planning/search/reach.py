@@ -11,7 +11,7 @@ import numpy as np
 from dgl_tuplepack._core.checks import INT64_MAX
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
@@ -47,15 +47,15 @@ class Smallest(Strategy):
         both = np.stack([smallest, highest], axis=1).ravel().tolist()
         return np.array(list(dict.fromkeys(both)), dtype=np.int64)
 
-    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
+    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
         """Return the limits that are within reach and may be worth a plan."""
         most = space.rounded(REACH * space.scale * mean for mean in space.mean)
-        inside = [row for row in rows if all(v <= m for v, m in zip(row, most, strict=True))]
+        inside = [point for point in points if all(v <= m for v, m in zip(point, most, strict=True))]
         return super().promising(evaluation, space, inside)
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return whether the harmonic mean can come within the tolerance."""
-        return harmonic_means(evaluation.bounds(rows)) >= _least(evaluation)
+        return harmonic_means(evaluation.bounds(points)) >= _least(evaluation)
 
 
 def _least(evaluation: Evaluation) -> float:
@@ -90,10 +90,10 @@ class Target(Strategy):
         if self._lacking(evaluation, evaluation.efficiency)[best] > 0:
             candidate = evaluation.candidate(list(evaluation.results)[best])
             each = self.target if isinstance(self.target, Mapping) else {"a harmonic mean of": self.target}
-            wanted = ", ".join(f"{name} {value:g}" for name, value in each.items())
+            target = ", ".join(f"{name} {value:g}" for name, value in each.items())
             reached = ", ".join(f"{name} {value:.4f}" for name, value in candidate.efficiency.items())
             raise SearchError(
-                f"the target of {wanted} is out of reach: the best is {reached}, harmonic mean "
+                f"the target of {target} is out of reach: the best is {reached}, harmonic mean "
                 f"{candidate.harmonic_mean:.4f}, at {candidate.limits!r} among limits up to {REACH:g} times what the "
                 "largest graph needs; lower the target, or give graphs_per_batch or a budget instead."
             )
@@ -110,13 +110,13 @@ class Target(Strategy):
         lacking = np.maximum(self._lacking(evaluation, evaluation.efficiency), 0)
         return evaluation.sorted_by(lacking, evaluation.slots, -evaluation.harmonic_means)
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return whether limits can reach the target with fewer slots than the candidates that do."""
-        known = self._lacking(evaluation, evaluation.efficiency)
-        closest = max(0.0, float(known.min()))
-        slots = int(evaluation.slots.min(where=known <= 0, initial=INT64_MAX))
-        lacking = self._lacking(evaluation, evaluation.bounds(rows)).tolist()
-        return [less <= closest and sum(row) < slots for row, less in zip(rows, lacking, strict=True)]
+        lacking_so_far = self._lacking(evaluation, evaluation.efficiency)
+        closest = max(0.0, float(lacking_so_far.min()))
+        slots = int(evaluation.slots.min(where=lacking_so_far <= 0, initial=INT64_MAX))
+        lacking = self._lacking(evaluation, evaluation.bounds(points)).tolist()
+        return [less <= closest and sum(point) < slots for point, less in zip(points, lacking, strict=True)]
 
 
 def _explore(evaluation: Evaluation, space: Space, strategy: Strategy) -> None:

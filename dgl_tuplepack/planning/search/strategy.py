@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import matching_name
 from dgl_tuplepack.planning.search.evaluation import Evaluation
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.sizes import IntArray
 
 # The value of `packs_per_batch` that lets the search choose.
@@ -61,7 +61,7 @@ class Strategy(ABC):
         """Return the strategy with settings chosen for these graphs, and for the cap on graphs of a pack."""
         return self
 
-    def largest_allowed(self, space: Space) -> Row | None:
+    def largest_allowed(self, space: Space) -> Point | None:
         """Return limits that graphs must not exceed, or else be dropped; None if all limits hold all graphs."""
         return None
 
@@ -73,17 +73,17 @@ class Strategy(ABC):
     def order(self, evaluation: Evaluation) -> IntArray:
         """Return the indices of all candidates, the most promising first; the first one is advised."""
 
-    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Return the limits among `rows` that may be worth a plan, given the candidates evaluated so far."""
-        return list(compress(rows, self.may_improve(evaluation, rows))) if evaluation.results else rows
+    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+        """Return the limits among `points` that may be worth a plan, given the candidates evaluated so far."""
+        return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
-        """Return whether each of the limits `rows` can beat the best candidate so far, by bounds."""
-        return [True] * len(rows)
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
+        """Return whether each of the limits `points` can beat the best candidate so far, by bounds."""
+        return [True] * len(points)
 
-    def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
-        """Return limits around `row`, some of them `scale` mean graphs away."""
-        return space.neighbours(row, scale)
+    def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
+        """Return limits around `point`, some of them `scale` mean graphs away."""
+        return space.neighbours(point, scale)
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
@@ -157,7 +157,7 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def explore(
-    evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Row, ...]
+    evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
 ) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
 
@@ -167,8 +167,8 @@ def explore(
     plans = strategy.plans
     spread = max(2, int(_SPREAD * plans))
     evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
-    rows = list(evaluation.results)
-    reached = space.scale_of(rows[strategy.order(evaluation)[0]])
+    points = list(evaluation.results)
+    reached = space.scale_of(points[strategy.order(evaluation)[0]])
     closer = strategy.promising(
         evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans)))
     )
@@ -180,12 +180,12 @@ def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: flo
     """Evaluate limits around the leaders, at half the distance in each round."""
     while len(evaluation.results) < strategy.plans:
         room = min(max(_FEWEST_IN_ROUND, int(_ROUND * strategy.plans)), strategy.plans - len(evaluation.results))
-        rows = list(evaluation.results)
-        fresh: dict[Row, None] = {}
+        points = list(evaluation.results)
+        fresh: dict[Point, None] = {}
         for number in strategy.order(evaluation).tolist():
-            leader = rows[number]
+            leader = points[number]
             near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
-            unknown = [row for row in near if row not in evaluation.results and row not in fresh]
+            unknown = [point for point in near if point not in evaluation.results and point not in fresh]
             fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break
