@@ -211,7 +211,7 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
 
 @jit
 def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size: int, turn: float) -> int:
-    """Add every n-th of the remaining `graphs`, up to `sample_size`, as far as they fit; return the number of classes held.
+    """Add every n-th of the remaining `graphs`, up to `sample_size`, as far as they fit; return the classes held.
 
     `touched` starts with the class that the pack already holds, which is skipped. The offset follows the golden ratio,
     so that the samples of successive turns are evenly spread.

@@ -1,4 +1,4 @@
-"""Near-optimal packing: stages in turn, until the lower bound is met or the effort is used up."""
+"""Near-optimal packing: run stages until the lower bound is met or the effort is used up."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def closed_by_subproblems(
 def _closed_again(
     instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
 ) -> Patterns | None:
-    """Pack `chosen` packs of each pattern, int64 ``[Q]``, into fewer; None if that fails."""
+    """Pack the graphs of `chosen` ``[Q]`` packs of each pattern into fewer packs; return None if that fails."""
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))

@@ -114,7 +114,7 @@ _MOST_FIT_GRAPHS = 1000
 
 
 def best_fits(current: Round) -> None:
-    """Run best fit with each of the paper's heuristics that applies; only in the very first turn."""
+    """Run best fit with each of the paper's heuristics that applies (very first turn only)."""
     histogram, limits = current.histogram, current.limits
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
     if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
@@ -131,7 +131,7 @@ def best_fits(current: Round) -> None:
 
 
 def fill_levels(current: Round) -> None:
-    """Run level filling if packs hold many graphs; only in the very first turn."""
+    """Run level filling if packs hold many graphs (very first turn only)."""
     if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
         patterns = level_filling(current.instance, current.best.bound, current.effort)
         current.best.offer(patterns, "level_filling")
@@ -144,7 +144,7 @@ _MOST_STEPS = 1 << 20
 
 
 def search_longer(current: Round) -> None:
-    """Run minimum bin slack with more steps for each pattern than in the turn before; every turn."""
+    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn)."""
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     current.steps = growing if current.turn else _FIRST_STEPS
     tuning = Tuning(steps=current.steps, kept=_KEPT[current.turn % len(_KEPT)], turn=current.start + current.turn)
@@ -183,7 +183,7 @@ def closing_work(instance: Instance, packs: int) -> int:
 
 
 def close_gap(current: Round) -> None:
-    """Run the pattern LP with searched packs, and dives; one turn of each round, with its own portion of work.
+    """Run the pattern LP with searched packs, and dives (one turn of each round, with its own portion of work).
 
     Instances of many classes are closed subproblem by subproblem.
     """
@@ -215,13 +215,13 @@ def close_gap(current: Round) -> None:
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
-    """Offer patterns of a whole relaxation; spreading them keeps the number of packs, so skip it without a gain."""
+    """Offer patterns of a whole relaxation; spread them to the instance only if they save packs."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
 def raise_bound(current: Round) -> None:
-    """Raise the bound by lifted duals of relaxations; first turn of each round."""
+    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
@@ -232,7 +232,7 @@ _LP_SHARE = 0.4
 
 
 def round_lp(current: Round) -> None:
-    """Improve bounds by relaxations, and round patterns of the LP of all components; one turn of each round."""
+    """Improve bounds by relaxations, and round patterns of the LP of all components (one turn of each round)."""
     if current.turn != _LP_TURN:
         return
     best, instance = current.best, current.instance
@@ -262,7 +262,7 @@ _EXACT_SHARE = 0.1
 
 
 def split_exactly(current: Round) -> None:
-    """Fill some packs exactly if the bound is near; every turn."""
+    """Fill some packs exactly if the bound is near (every turn)."""
     _split(current, current.trial)
 
 
@@ -290,5 +290,5 @@ _PATIENCE = 0.8
 
 
 def set_pace(current: Round) -> None:
-    """Set how much longer the next search may be; every turn."""
+    """Set how much longer the next search may be (every turn)."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))

@@ -62,7 +62,7 @@ class Strategy(ABC):
         return self
 
     def largest_allowed(self, space: Space) -> Point | None:
-        """Return limits that graphs must not exceed, or else be dropped; None if all limits hold all graphs."""
+        """Return the limits beyond which graphs may be dropped; None if all limits hold all graphs."""
         return None
 
     @abstractmethod
