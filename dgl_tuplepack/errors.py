@@ -23,7 +23,7 @@ class LimitsError(InputError):
 
 
 class GraphTooLargeError(LimitsError):
-    """A graph alone, or the graphs of a batch together, exceed the limits."""
+    """A single graph, or the graphs of a batch together, exceed the limits."""
 
 
 class MethodError(InputError):
@@ -51,7 +51,7 @@ class TransformError(InputError):
 
 
 class UnsupportedError(InputError, AttributeError):
-    """An operation is not supported by TensorGraph."""
+    """TensorGraph does not support an operation or an attribute."""
 
 
 class CompileError(InputError):

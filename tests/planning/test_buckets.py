@@ -24,7 +24,7 @@ MOLHIV = tp.load_example("ogbg-molhiv")
         ([SMALL], ("2 to 4 limits", "1 were given", "for one shape")),
         ([tp.Limits(n, n) for n in range(1, 6)], ("2 to 4 limits", "5 were given")),
         ([SMALL, SMALL], ("ascend", "Limits(nodes=100, edges=220, graphs=None) are followed by")),
-        ([LARGE, SMALL], ("ascend", "one of them larger")),
+        ([LARGE, SMALL], ("ascend", "at least one must be larger")),
         ([SMALL, tp.Limits(200, 219)], ("ascend",)),
         ([SMALL, tp.Limits(222, 502, 9)], ("ascend", "cap on graphs")),
         ([SMALL, tp.Limits(222)], ("['nodes', 'edges']", "['nodes']", "the same components")),

@@ -255,7 +255,7 @@ def test_a_search_is_a_sequence_that_says_what_it_found() -> None:
         ({"budget": -3}, SearchError, ("budget", "above 0", "-3", "slots, or bytes")),
         ({"budget": 16}, SearchError, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
         ({"budget": 90, "cost": {"nodes": 1}}, SearchError, ("costs", "edges is missing", "nodes, edges")),
-        ({"budget": 90, "cost": {}}, SearchError, ("costs", "they are {}", "write {'nodes'")),
+        ({"budget": 90, "cost": {}}, SearchError, ("costs", "are {}", "write {'nodes'")),
         ({"budget": 90, "cost": {"nodes": 1, "edges": "1"}}, SearchError, ("cost of edges", ">= 0", "'1'")),
         ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, SearchError, ("at least one cost",)),
         ({"target": 0.9, "budget": 90}, SearchError, ("budget", "'target'", "only target")),

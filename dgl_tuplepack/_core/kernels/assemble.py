@@ -67,6 +67,7 @@ def assemble(
     for f in range(len(fields)):
         field = fields[f]
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
+        # Padding begins here.
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])

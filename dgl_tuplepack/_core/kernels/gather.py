@@ -40,6 +40,7 @@ def gather_rows(
     Integers may be stored in a narrower dtype. The caller must check that the rows are inside their part, and that
     they fit into the batch.
     """
+    # The first AHEAD turns only prefetch.
     for i in range(-AHEAD, len(parts)):
         _fetch(arrays, parts, rows, i + AHEAD)
         if i < 0:

@@ -21,6 +21,7 @@ def fill_table(
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
+    # Room of the current row of cells in the leading components; a graph needs `back` cells there, `step` in the last.
     at = np.empty(components, dtype=np.int64)
     for row_class in range(first, last):
         value = values[row_class]
@@ -126,6 +127,7 @@ def lift_values(
             for component in range(len(limits)):
                 room[component] -= sizes[row, component]
                 fits = fits and room[component] >= 0
+            # `number` graphs of the class may be worth what the best pack leaves for them.
             if fits:
                 number += 1
                 share = (most - table[cell_of(room, limits)]) // number

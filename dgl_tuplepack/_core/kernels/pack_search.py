@@ -101,7 +101,7 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number, components = sizes.shape
     room = np.empty(components, dtype=np.int64)
-    # Each level needs at least one step.
+    # Rows of the graphs in the pack, with repeats; `at` is the next row to try. Each level needs at least one step.
     path = np.empty(2 + int(min(1 / tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     used = np.zeros(number, dtype=np.int64)
     total, complete = 0, True
