@@ -21,7 +21,7 @@ def fill_table(
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
-    # Room of the current row of cells in the leading components; a graph needs `back` cells there, `step` in the last.
+    # Leading coordinates of the current row of cells; without one graph of the class, a cell is `back + step` earlier.
     at = np.empty(components, dtype=np.int64)
     for row_class in range(first, last):
         value = values[row_class]
