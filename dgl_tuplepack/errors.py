@@ -1,6 +1,6 @@
-"""Exceptions of the package: one small hierarchy, input errors are also ``ValueError``.
+"""Exceptions of the package: one small hierarchy. Input errors are also ``ValueError``.
 
-Every message says what is wrong, the value found, what is allowed and what to do.
+Every message states what is wrong, the value found, what is allowed and what to do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LimitsError(InputError):
 
 
 class GraphTooLargeError(LimitsError):
-    """A graph alone, or the graphs of a batch together, exceed the limits."""
+    """A single graph, or the graphs of a batch together, exceed the limits."""
 
 
 class MethodError(InputError):
@@ -35,7 +35,7 @@ class SearchError(InputError):
 
 
 class PlanError(InputError):
-    """A plan exceeds its own limits, or belongs to other sizes than the given ones."""
+    """A plan exceeds its own limits, or was made for other sizes than the given ones."""
 
 
 class SamplerError(InputError):
@@ -43,23 +43,23 @@ class SamplerError(InputError):
 
 
 class SchemaError(InputError):
-    """Graphs or labels do not have the types, features or shapes that are expected."""
+    """Graphs or labels do not have the expected types, features or shapes."""
 
 
 class TransformError(InputError):
-    """A transform fails, returns something else than it must, or makes graphs larger after sizes were taken."""
+    """A transform fails, returns the wrong thing, or enlarges graphs after their sizes were counted."""
 
 
 class UnsupportedError(InputError, AttributeError):
-    """A TensorGraph is asked for what it does not offer."""
+    """TensorGraph does not support an operation or an attribute."""
 
 
 class CompileError(InputError):
-    """A function cannot be compiled as it is, or is called with what it has not been compiled for."""
+    """A function cannot be compiled, or is called with inputs it was not compiled for."""
 
 
 class FormatError(InputError):
-    """A file is missing, damaged, foreign or of a newer version."""
+    """A file is missing, damaged, of another format or of a newer version."""
 
 
 class ShardsError(InputError):
@@ -67,4 +67,4 @@ class ShardsError(InputError):
 
 
 class MissingDependencyError(TuplepackError, ImportError):
-    """An optional package is absent or cannot be loaded."""
+    """An optional package is not installed or cannot be loaded."""

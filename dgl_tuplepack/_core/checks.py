@@ -1,7 +1,7 @@
 """Checks of arguments that many modules share: numbers, switches, choices, paths, arrays and ids.
 
-Each check returns the value in its usual type, or raises an error of the class `error` whose message says `what` is
-wrong, shows the value and tells what is allowed.
+Each check returns the value in its usual type, or raises an error of the class `error`. The message names `what` is
+wrong, the value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from dgl_tuplepack.errors import FormatError, InputError, SizesError
 INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 
-# What to do with graphs that exceed the limits.
+# Choices for graphs that exceed the limits.
 OVERSIZE = ("error", "drop")
 
 _NAMES = {INT64_MAX: "2**63-1", UINT64_MAX: "2**64-1"}
 
 
 def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error: type[InputError] = InputError) -> int:
-    """Return `value` as an int; refuse anything but an integer in ``least..most``."""
+    """Return `value` as an int; raise `error` for anything but an integer in ``least..most``."""
     number = as_integer(value)
     if number is None or not least <= number <= most:
         allowed = f"{least}..{_NAMES.get(most, most)}"
@@ -40,8 +40,8 @@ def whole_number(what: str, value: Any, least: int, most: int = INT64_MAX, error
 
 
 def as_integer(value: Any) -> int | None:
-    """`value` as an int if it is an integer of Python or numpy, or a 0-dimensional array or tensor; else None."""
-    # Python would take True for 1, also in arrays and tensors, and a row of one number for that number.
+    """Return `value` as an int if it is an integer of Python or numpy, or a 0-d array or tensor; else None."""
+    # Python treats True as 1, also in arrays and tensors, and converts an array of one number.
     dimensions: Any = getattr(value, "ndim", 0)
     is_truth = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     if is_truth or dimensions:
@@ -54,11 +54,11 @@ def as_integer(value: Any) -> int | None:
 
 
 def shown(value: Any, length: int = 100) -> str:
-    """`value` for a message: its repr on one line, cut off at `length` characters."""
+    """Return `value` for a message: its repr on one line, cut off at `length` characters."""
     try:
         text = " ".join(map(str.strip, repr(value).splitlines()))
     except Exception:
-        # A repr that fails must not hide the message, whatever its error; that of an int fails beyond 4,300 digits.
+        # A failing repr must not hide the message, whatever its error; the repr of an int fails above 4,300 digits.
         return f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
@@ -74,9 +74,10 @@ def real_number(
     hint: str = "give a number in that range.",
     error: type[InputError] = InputError,
 ) -> float:
-    """Return `value` as a Python number, integers as int; refuse what is not a finite real number, and bools.
+    """Return `value` as a Python number, integers as int; raise `error` for bools and for other than finite reals.
 
-    `least` and `most` are inclusive bounds, `above` and `below` exclusive ones. `hint` ends the message: what to do.
+    `least` and `most` are inclusive bounds, `above` and `below` exclusive ones. The message ends with `hint`, which
+    states what to do.
     """
     number = _as_real(value)
     if number is None or not (math.isfinite(number) and least <= number <= most and above < number < below):
@@ -87,33 +88,33 @@ def real_number(
 
 
 def _as_real(value: Any) -> float | None:
-    """`value` as a float, which may be infinite or NaN; None if it is not a real number, or is beyond any float."""
+    """Return `value` as a float, perhaps infinite or NaN; None if it is not a real number, or too large for a float."""
     if not isinstance(value, Real) or isinstance(value, bool):
         return None
     try:
         return float(value)
     except (OverflowError, ValueError):
-        # An integer or a fraction beyond 1.8e308.
+        # An integer or a fraction above 1.8e308.
         return None
 
 
 def true_or_false(what: str, value: Any, error: type[InputError] = InputError) -> bool:
-    """Return `value` as a bool; refuse anything but a bool of Python or numpy, since any text or list would be true."""
+    """Return `value` as a bool; raise `error` unless it is a bool of Python or numpy: any string would be true."""
     if not isinstance(value, bool | np.bool_):
         raise error(f"{what} must be True or False, but is {shown(value)}; give one of the two.")
     return bool(value)
 
 
 def choice(what: str, value: Any, choices: Iterable[str], error: type[InputError] = InputError) -> str:
-    """Return `value`; refuse anything but one of the texts `choices`."""
-    # An array would be compared element by element.
+    """Return `value`; raise `error` for anything but one of the strings `choices`."""
+    # The type comes first, since an array would be compared element by element.
     if not isinstance(value, str) or value not in choices:
         raise error(f"unknown {what} {shown(value)}; choose {' or '.join(map(repr, choices))}.")
     return value
 
 
 def as_path(path: Any) -> Path:
-    """Return `path` as a Path; refuse with a FormatError what is not text, or cannot be the name of a file."""
+    """Return `path` as a Path; raise FormatError if it is not text, or cannot be the name of a file."""
     try:
         converted: Path | None = Path(path)
         os.fsencode(str(path))
@@ -128,14 +129,14 @@ def as_path(path: Any) -> Path:
 
 
 def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> NDArray[Any]:
-    """Return `values` as a numpy array of any dtype; refuse what numpy cannot convert.
+    """Return `values` as a numpy array of any dtype; raise `error` if numpy cannot convert them.
 
-    These are rows of unequal length, and tensors that are sparse, on another device, of a dtype that numpy does not
-    know, or that require grad.
+    Examples are rows of unequal length, and tensors that are sparse, on another device, of a dtype that numpy does not
+    have, or that require grad.
     """
     try:
         array = np.asarray(values)
-        # numpy may turn Python integers beyond int64 into floats; as objects, messages can show them.
+        # numpy may turn Python integers above int64 into floats; as objects, messages can show them.
         if array.dtype.kind in "fO" and isinstance(values, list | tuple):
             array = np.array(values, dtype=object)
     except (ValueError, TypeError, RuntimeError, OverflowError) as cause:
@@ -146,10 +147,10 @@ def as_array(values: Any, what: str, error: type[InputError] = SizesError) -> ND
 
 
 def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
-    """Return ids of graphs as int64 ``[n]``; refuse with a SizesError what is not a row of integers in 0..N-1."""
+    """Return ids of graphs as int64 ``[n]``; raise SizesError unless they are a list of integers in 0..N-1."""
     row = as_integers(ids)
     signed = row.astype(np.int64, copy=False)
-    # As an unsigned number, a negative one is too large as well.
+    # As unsigned integers, negative ids are too large as well.
     if len(row) and signed.view(np.uint64).max() >= num_graphs:
         outside = row[(row < 0) | (row >= num_graphs)]
         raise SizesError(f"id {outside[0]} is not in 0..{num_graphs - 1}; there are {num_graphs} graphs.")
@@ -157,14 +158,14 @@ def as_ids(ids: Any, num_graphs: int) -> NDArray[np.int64]:
 
 
 def as_integers(ids: Any) -> NDArray[Any]:
-    """Return ids of graphs as an array ``[n]``; refuse with a SizesError what is not a row of integers."""
+    """Return ids of graphs as an array ``[n]``; raise SizesError unless they are a list of integers."""
     row: NDArray[Any]
     try:
         row = np.asarray(ids)
     except (ValueError, TypeError, RuntimeError):
         # Rows of unequal length, or a tensor that is sparse or on another device.
         row = np.empty(1)
-    # What loaders give at each batch needs no further look.
+    # The ids of each batch of a loader need no further checks.
     if row.dtype == np.int64 and type(ids) is list and set(map(type, ids)) == {int}:
         return row
     row = row if row.size else row.astype(np.int64).reshape(-1)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV of rows that have the same keys; a mapping inside becomes one column for each of its keys."""
+    """Return CSV of rows with the same keys; a nested mapping becomes one column for each of its keys."""
     flat = [_flat(row) for row in rows]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(flat[0]), lineterminator="\n")

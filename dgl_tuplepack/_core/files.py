@@ -1,4 +1,4 @@
-"""Read and write small files, which are written under a temporary name and then renamed; JSON with checksums."""
+"""Read and write small files, and JSON with checksums. Files are written under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write `content` to `path` completely; FormatError if that fails, and no partial file is left.
+    """Write `content` to `path` completely, or raise FormatError and leave no partial file.
 
-    A link is followed. What exists must be a plain file: to rename a file to a device or a pipe would replace it.
+    A link is followed. An existing path must be a plain file, since the final renaming would replace a device or a
+    pipe.
     """
     path = as_path(path)
     if path.is_symlink():
@@ -51,13 +52,13 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     except OSError as error:
         raise FormatError(cannot("write", path, error)) from error
     finally:
-        # Renamed, or never made, unless writing failed; that error is the one to report.
+        # The file only exists here if writing failed; an error of removing it must not hide that one.
         with contextlib.suppress(OSError):
             partial.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush a renaming to the disk; folders cannot be opened for that on Windows."""
+    """Flush a renaming to the disk; do nothing on Windows, where folders cannot be opened."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -68,7 +69,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open the file `path` for reading; FormatError if it is missing, unreadable, or not a plain file.
+    """Open the file `path` for reading; raise FormatError if it is missing, unreadable, or not a plain file.
 
     A pipe would wait for a writer, and a device may have no end.
     """
@@ -80,7 +81,7 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file as `open_file` does, but raise OSError, or ValueError for characters that paths cannot have."""
+    """Open a file like `open_file`, but raise OSError, or ValueError for characters that paths cannot have."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -90,7 +91,7 @@ def open_plain(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of the file `path`; FormatError if it is missing, unreadable or not text."""
+    """Return the text of the file `path`; raise FormatError if it is missing, unreadable or not text."""
     try:
         with open_file(path) as opened, io.TextIOWrapper(opened, encoding="utf-8") as file:
             return file.read()
@@ -99,33 +100,33 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Return the value of the JSON file `path`; FormatError if it cannot be read, or is not JSON."""
+    """Return the value of the JSON file `path`; raise FormatError if it cannot be read, or is not JSON."""
     text = read_text(path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        # Python itself refuses too many digits and too many brackets.
+        # Python's parser raises these also for too many digits or brackets.
         raise FormatError(
             f"{path} is not valid JSON ({error!s:.200}); it is damaged or another kind of file."
         ) from error
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists, readable or not."""
+    """Return whether a path exists, readable or not."""
     try:
         path.stat()
     except (OSError, ValueError) as error:
-        # Otherwise it cannot be determined, and reading reports the reason.
+        # For other errors, assume that it exists; reading it then reports the reason.
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return True
 
 
 def check_header(document: Any, path: str | os.PathLike[str], kind: str, version: int) -> None:
-    """Refuse a JSON document that is not of this `kind` and `version`."""
+    """Raise FormatError unless a JSON document is of this `kind` and `version`."""
     given = document.get("format") if isinstance(document, dict) else None
     if given != kind:
         raise FormatError(
-            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package has written."
+            f"{path} is not a {kind} file (its format is {given!r:.100}); give a file that this package wrote."
         )
     if document.get("version") != version:
         raise FormatError(
@@ -142,9 +143,9 @@ def checksum(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class JsonFormat:
-    """A kind of JSON file with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
+    """A JSON file format with a checksum; `kind` and `version` are the values of its keys ``format`` and ``version``.
 
-    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged one.
+    `content` and `remedy` are for messages: what a file holds, and what to do about a damaged file.
     """
 
     kind: str
@@ -153,7 +154,7 @@ class JsonFormat:
     remedy: str
 
     def document(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole document of a file, with header and checksum."""
+        """Return the whole document of a file, with header and checksum."""
         document = {"format": self.kind, "version": self.version, **content}
         return {**document, "checksum": checksum(document)}
 
@@ -162,15 +163,15 @@ class JsonFormat:
         write_text(path, json.dumps(self.document(content), indent=indent) + "\n")
 
     def reading(self, path: str | os.PathLike[str]) -> AbstractContextManager[dict[str, Any]]:
-        """Give the document of a file to the body of a ``with``; see `checking`."""
+        """Read a file, and provide its document in a ``with`` block; see `checking`."""
         return self.checking(read_json(path), path)
 
     @contextlib.contextmanager
     def checking(self, document: Any, path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-        """Give the document of the file `path` to the body of a ``with``, which takes it apart.
+        """Provide the document of the file `path` in a ``with`` block, which reads its values.
 
-        FormatError if the document is of another kind or version, if the body refuses it (with an `InputError`, an
-        error that values of other types lead to, or one of reading more of the file), or if its checksum is wrong.
+        Raise FormatError if the document is of another kind or version, or its checksum is wrong. Errors in the block
+        become a FormatError too: an `InputError`, one from values of wrong types, or one from reading more files.
         """
         check_header(document, path, self.kind, self.version)
         try:

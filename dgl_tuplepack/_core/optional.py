@@ -1,4 +1,4 @@
-"""Optional packages: an error at first use names the missing one, and the extra that installs it."""
+"""Optional packages: an error at first use names the missing package, and the extra that installs it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack.errors import MissingDependencyError
 
 KNOWN_GOOD = "dgl 1.1.3 (with packaging), torch 2.13.0 and numpy 2.4 on Python 3.11"
 _PINNED = {"torch": "torch==2.13.0", "dgl": 'dgl==1.1.3 packaging torch==2.13.0 "numpy==2.4.*"'}
-# Package -> extra of setup.cfg that installs it. What a kind of source `needs` (graphs/readers/kinds.py) must be here.
+# Package -> extra of setup.cfg that installs it, also for everything that a kind `needs` (graphs/readers/kinds.py).
 EXTRAS = {
     "torch": "torch",
     "dgl": "dgl",
@@ -30,8 +30,8 @@ EXTRAS = {
 def load(name: str) -> ModuleType:
     """Import an optional package, such as torch or dgl, or a module inside it.
 
-    MissingDependencyError, which says how to install it, if it is absent or cannot be loaded, as DGL 2.1.0 beside a
-    newer torch.
+    Raise MissingDependencyError, with how to install it, if it is not installed or cannot be loaded, such as DGL 2.1.0
+    with a newer torch.
     """
     package = name.partition(".")[0]
     if package == "dgl":
@@ -44,14 +44,14 @@ def load(name: str) -> ModuleType:
 
 
 def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for a module, which imports a class that needs DGL when it is asked for.
+    """Return a module's ``__getattr__`` that imports the class `name`, which needs DGL, at first access.
 
-    `scope` has the globals of the module, `where` is the module of the class.
+    `scope` are the globals of the module; `where` is the module of the class.
     """
 
-    def find(asked: str) -> Any:
-        if asked != name:
-            raise AttributeError(f"module {scope['__name__']!r} has no attribute {asked!r}")
+    def find(attribute: str) -> Any:
+        if attribute != name:
+            raise AttributeError(f"module {scope['__name__']!r} has no attribute {attribute!r}")
         load("dgl")
         scope[name] = getattr(importlib.import_module(where), name)
         return scope[name]
@@ -60,7 +60,7 @@ def lazy_class(scope: dict[str, Any], name: str, where: str) -> Callable[[str], 
 
 
 def missing(package: str, error: Exception) -> MissingDependencyError:
-    """Error for an optional package that could not be imported; says how to install it."""
+    """Return the error for an optional package that could not be imported, with how to install it."""
     absent = isinstance(error, ModuleNotFoundError) and error.name == package
     state = "is not installed" if absent else f"is installed but cannot be loaded ({error})"
     wheels = (

@@ -11,8 +11,8 @@ from tqdm import tqdm
 
 
 def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **settings: Any) -> Any:
-    """Return a bar of tqdm over `items`, or one that is updated by hand; `settings` are tqdm's."""
-    # Several processes at once would write over each other's bars.
+    """Return a tqdm bar over `items`, or without them one that is updated by hand; `settings` are tqdm's."""
+    # Several processes would overwrite each other's bars.
     hidden = hidden or multiprocessing.parent_process() is not None
     if hidden or sys.stderr is None or not sys.stderr.isatty():
         return HiddenBar(() if items is None else items)
@@ -20,7 +20,7 @@ def progress_bar(items: Iterable[Any] | None = None, *, hidden: bool = False, **
 
 
 class HiddenBar:
-    """A bar that shows nothing. tqdm's own takes a lock that a process, when it is killed, never gives back."""
+    """A bar that shows nothing. tqdm's own hidden bar takes a lock that a killed process never releases."""
 
     def __init__(self, items: Iterable[Any]) -> None:
         self._items = items
@@ -35,7 +35,7 @@ class HiddenBar:
         self.close()
 
     def update(self, number: int = 1) -> None:
-        """Do nothing, as `close` does."""
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

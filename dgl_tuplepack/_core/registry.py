@@ -1,6 +1,6 @@
-"""Functions and classes of higher rooms that lower ones need, found by their role and imported at first use.
+"""Functions and classes of higher rooms that lower rooms need, found by their role and imported at first use.
 
-The package registers them when it is imported, so a lower room does not name a higher one.
+The package registers them at import, so a lower room does not name a higher one.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ _WHERE: dict[str, str] = {}
 
 
 def register(role: str, where: str) -> None:
-    """Name what plays a role, as "package.module:name"."""
+    """Register the object that plays a role, as "package.module:name"."""
     _WHERE[role] = where
 
 
 def is_loaded(role: str) -> bool:
-    """Whether the room of what plays a role is imported."""
+    """Return whether the room of the object that plays a role is imported."""
     return _WHERE[role].rpartition(".")[0] in sys.modules
 
 
 def find(role: str) -> Any:
-    """Import and return what plays a role."""
+    """Import and return the object that plays a role."""
     module, _, name = _WHERE[role].partition(":")
     return getattr(importlib.import_module(module), name)

@@ -1,4 +1,4 @@
-"""Keys of random streams, and random orders, for code that is not compiled; see `kernels.random`."""
+"""Keys of random streams, and shuffling, for code that is not compiled; see `kernels.random`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Names and paths as text to show: they come from files, and may have any characters."""
+"""Names and paths as text for display: they come from files, and may have any characters."""
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    r"""`text` on one line, with escapes for characters that a terminal or a page would obey or cannot encode.
+    r"""Return `text` on one line, with escapes for characters that are not safe to display.
 
-    These are control and format characters, line ends, unassigned characters, and surrogates, which stand for bytes
+    These are control and format characters, line ends, unassigned characters, and surrogates, which represent bytes
     of paths that are not UTF-8.
 
     Examples

@@ -1,4 +1,4 @@
-"""Whether torch.compile traces the code that asks."""
+"""Whether torch.compile is tracing the calling code."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def _never() -> bool:
     return False
 
 
-# Torch before 2.3 does not have it.
+# Torch before 2.3 does not have `is_compiling`.
 is_traced: Callable[[], bool] = getattr(torch.compiler, "is_compiling", _never)

@@ -16,7 +16,7 @@ from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes, steps_of
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
-from dgl_tuplepack.planning.plan import PackPlan, settled
+from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE
 from dgl_tuplepack.planning.sizes import GraphSizes
@@ -95,7 +95,7 @@ def choose(sizes: Mapping[str, GraphSizes], leading: Sequence[str], asked: Asked
         packs = _packs_for(asked.graphs_per_batch, [plans[name] for name in leading])
     else:
         packs = asked.packs_per_batch or 1
-    return Choice(settled(limits, list(plans.values())), packs, plans, search)
+    return Choice(static_limits(limits, list(plans.values())), packs, plans, search)
 
 
 def _limits_of(plans: Mapping[str, PackPlan]) -> Limits | Buckets:

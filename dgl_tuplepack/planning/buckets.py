@@ -1,4 +1,4 @@
-"""Shape buckets: two to four limits, each at least as large as the one before, for batches of several static shapes."""
+"""Shape buckets: two to four limits in ascending order, for batches of several static shapes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FEWEST, MOST = 2, 4
 
 
 class Buckets(tuple[Limits, ...]):
-    """Two to four limits of the same components, the smallest first; `LimitsError` for others.
+    """Two to four limits of the same components, smallest first; any others raise `LimitsError`.
 
-    Each limit, and the cap on graphs, is at least that of the shape before, and one of them is larger.
+    No limit, nor the cap on graphs, is below that of the previous shape, and at least one is larger.
 
     Examples
     --------
@@ -35,8 +35,8 @@ class Buckets(tuple[Limits, ...]):
         buckets = super().__new__(cls, map(as_limits, limits))
         if not FEWEST <= len(buckets) <= MOST:
             raise LimitsError(
-                f"there can be {FEWEST} to {MOST} limits, but {len(buckets)} were given; give Limits for one shape, or "
-                "[small, large]."
+                f"shape buckets need {FEWEST} to {MOST} limits, but {len(buckets)} were given; give Limits for one "
+                "shape, or [small, large]."
             )
         for lower, upper in pairwise(buckets):
             if lower.components != upper.components:
@@ -47,8 +47,8 @@ class Buckets(tuple[Limits, ...]):
             below, above = _bounds(lower), _bounds(upper)
             if below == above or any(a > b for a, b in zip(below, above, strict=True)):
                 raise LimitsError(
-                    f"limits of several shapes ascend, but {lower!r} are followed by {upper!r}; let every limit, and "
-                    "the cap on graphs, be at least that of the limits before, and one of them larger."
+                    f"limits of several shapes must ascend, but {lower!r} are followed by {upper!r}; no limit, nor the "
+                    "cap on graphs, may be below that of the previous limits, and at least one must be larger."
                 )
         return buckets
 
@@ -57,7 +57,7 @@ class Buckets(tuple[Limits, ...]):
 
     @property
     def largest(self) -> Limits:
-        """The last limits, which hold every graph."""
+        """Limits of the last shape, which holds every graph."""
         return self[-1]
 
     @property
@@ -66,48 +66,48 @@ class Buckets(tuple[Limits, ...]):
         return self.largest.components
 
     def aligned(self, components: Sequence[str]) -> Buckets:
-        """The same limits in the order, and under the names, of `components`; see `Limits.aligned`."""
+        """Return the same limits in the order, and under the names, of `components`; see `Limits.aligned`."""
         return Buckets([limits.aligned(components) for limits in self])
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Buckets:
-        """Like `aligned`, but limits without any limit on edges get those of `fill`; see `Limits.filled`."""
+        """Return aligned limits; if no edge type has a limit, edges get those of `fill`; see `Limits.filled`."""
         return Buckets([limits.filled(components, fill) for limits in self])
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
-        """Whether each graph alone stays inside the largest limits, bool ``[N]``."""
+        """Return whether each graph by itself fits the largest limits, bool ``[N]``."""
         return self.largest.fits(sizes)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Refuse graphs that exceed the largest limits; see `Limits.check`."""
+        """Raise an error if any graph exceeds the largest limits; see `Limits.check`."""
         self.largest.check(sizes, counts)
 
     def smallest_for(self, contents: Any, graphs: Any) -> IntArray:
-        """Return the number of the smallest limits for each content, int64 ``[Q, k]``, of ``[Q]`` graphs.
+        """Return the number of the smallest shape that holds each content, int64 ``[Q]``.
 
-        Each of them must be within the largest limits.
+        `contents` ``[Q, k]`` have ``[Q]`` graphs each; all must be within the largest limits.
         """
-        found, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
-        rows = np.asarray(contents, dtype=np.int64)
+        shapes, of_graphs = np.zeros(len(contents), dtype=np.int64), np.asarray(graphs, dtype=np.int64)
+        contents = np.asarray(contents, dtype=np.int64)
         for limits in self[:-1]:
             most = INT64_MAX if limits.graphs is None else limits.graphs
-            # Limits ascend, so what exceeds these exceeds all before them.
-            found += (rows > limits.array).any(axis=1) | (of_graphs > most)
-        return found
+            # Limits ascend, so a content that exceeds these also exceeds all smaller ones.
+            shapes += (contents > limits.array).any(axis=1) | (of_graphs > most)
+        return shapes
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return [limits.to_dict() for limits in self]
 
     def __repr__(self) -> str:
         return f"({', '.join(map(repr, self))})"
 
 
-# What batches may be limited to: one shape, or several.
+# Limits of one shape, or of several.
 Shapes = Limits | Sequence[Limits]
 
 
 def as_shapes(limits: object) -> Limits | Buckets:
-    """Return limits of one shape as they are, and a list of limits as `Buckets`; refuse anything else."""
+    """Return limits of one shape unchanged, and a list of limits as `Buckets`; raise LimitsError for anything else."""
     if isinstance(limits, Buckets):
         return limits
     if isinstance(limits, list | tuple) and any(isinstance(each, Limits) for each in limits):
@@ -116,22 +116,22 @@ def as_shapes(limits: object) -> Limits | Buckets:
 
 
 def all_of(limits: Limits | Buckets) -> tuple[Limits, ...]:
-    """Return the limits of every shape, the smallest first."""
+    """Return the limits of every shape, smallest first."""
     return limits if isinstance(limits, Buckets) else (limits,)
 
 
 def shapes_from_dict(document: Any) -> Limits | Buckets:
-    """Inverse of `to_dict` of limits of one or several shapes."""
+    """Make limits of one or several shapes from the result of their `to_dict`."""
     return Buckets(list(map(Limits.from_dict, document))) if isinstance(document, list) else Limits.from_dict(document)
 
 
 def num_steps(packs: int, packs_per_step: int, drop_last: bool) -> int:
-    """Batches of an epoch of one shape, equal on all ranks."""
+    """Return the number of steps of one shape in an epoch, which is equal on all ranks."""
     return packs // packs_per_step if drop_last else -(-packs // packs_per_step)
 
 
 def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[int]:
-    """Return the steps of each shape, given its number of packs; see `promotions`."""
+    """Return the number of steps of each shape, given its number of packs; see `promotions`."""
     number = [*packs]
     for shape, target, moved in promotions(packs, packs_per_step, drop_last):
         number[shape] -= moved
@@ -140,11 +140,11 @@ def steps_of(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list
 
 
 def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> list[tuple[int, int, int]]:
-    """Return the shapes whose last packs move, in order, the shape that they move to, and how many do.
+    """Return moves of packs to larger shapes, in order: (shape, target shape, number of packs).
 
-    Packs that do not fill a step move where that saves a step: to the next larger shape in whose last step they fit.
-    With `drop_last` they always move to the next larger shape, together with those of a whole step where larger packs
-    would not fill one otherwise, and would be dropped in every epoch.
+    Packs that do not fill a step move if that saves a step: to the next larger shape whose last step has room for them.
+    With `drop_last` they always move to the next larger shape. A whole step of packs moves along if the larger shapes
+    could not fill a step otherwise; their packs would then be dropped in every epoch.
     """
     number, moves = [*packs], []
     for shape in range(len(number) - 1):
@@ -163,5 +163,5 @@ def promotions(packs: Sequence[int], packs_per_step: int, drop_last: bool) -> li
 
 
 def _bounds(limits: Limits) -> tuple[int, ...]:
-    """Return the limits and the cap on graphs; no cap counts as the largest one."""
+    """Return the limits and the cap on graphs; no cap counts as the largest integer."""
     return *limits.values, INT64_MAX if limits.graphs is None else limits.graphs

@@ -1,4 +1,4 @@
-"""Histogram of sizes: every distinct size (size class) with its number of graphs."""
+"""Histogram of sizes: each distinct size (size class) with its number of graphs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from dgl_tuplepack._core.files import JsonFormat, read_json, read_text, write_te
 from dgl_tuplepack.errors import FormatError, InputError, SizesError
 from dgl_tuplepack.planning.sizes import HOMOGENEOUS, GraphSizes, IntArray, as_int64, component_names, exact_sum
 
-_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "take it from the graphs again")
+_FILE = JsonFormat("dgl_tuplepack.histogram", 1, "histogram", "count the graphs again")
 _EXAMPLES = ("ogbg-molhiv",)
 
 
 @dataclass(frozen=True, eq=False)
 class SizeHistogram:
-    """Size classes and their counts: all that planning needs to know about a dataset.
+    """Size classes and their counts: the only facts about a dataset that planning needs.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class SizeHistogram:
     counts
         int64 ``[C]``, graphs of each size, >= 1.
     components
-        k names; ``("nodes", "edges")`` where k = 2 if not given.
+        k names. Default: those of `GraphSizes`.
     graph_classes
-        Where known, the size class of each graph, int64 ``[N]`` (index into the stored `sizes`).
+        The size class of each graph, int64 ``[N]`` (index into the stored `sizes`); None if unknown.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class SizeHistogram:
         repeated = np.flatnonzero((sizes[1:] == sizes[:-1]).all(axis=1))
         if len(repeated):
             raise SizesError(
-                f"the size {tuple(sizes[repeated[0]].tolist())} stands twice in the histogram; add its counts up."
+                f"the size {tuple(sizes[repeated[0]].tolist())} is in the histogram twice; add up its counts."
             )
         for field, value in (("sizes", sizes), ("counts", counts)):
             value.setflags(write=False)
@@ -89,13 +89,13 @@ class SizeHistogram:
             or not np.array_equal(np.bincount(classes, minlength=len(counts)), counts)
         ):
             raise SizesError(
-                "graph_classes do not agree with the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
+                "graph_classes do not match the sizes (ascending) and their counts; use SizeHistogram.from_sizes."
             )
         object.__setattr__(self, "graph_classes", classes)
 
     @classmethod
     def from_sizes(cls, sizes: GraphSizes | Any) -> SizeHistogram:
-        """Count the sizes of graphs, or of a store, and remember the size class of each graph.
+        """Count the sizes of graphs, or of the graphs of a store, and keep the size class of each graph.
 
         Raises
         ------
@@ -112,11 +112,11 @@ class SizeHistogram:
         {(2, 2): 1, (3, 4): 2}
         """
         # A store has the sizes of its graphs as an attribute.
-        known = getattr(sizes, "sizes", None)
-        sizes = known if isinstance(known, GraphSizes) else sizes
+        of_store = getattr(sizes, "sizes", None)
+        sizes = of_store if isinstance(of_store, GraphSizes) else sizes
         if not isinstance(sizes, GraphSizes):
-            rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
-            if not rows and not hasattr(sizes, "__array__"):
+            are_rows = isinstance(sizes, list) and (not sizes or is_row(sizes[0]))
+            if not are_rows and not hasattr(sizes, "__array__"):
                 first = f" of {type(sizes[0]).__name__}" if isinstance(sizes, list | tuple) and sizes else ""
                 raise SizesError(
                     f"sizes must be rows of whole numbers, one for each graph, but are {type(sizes).__name__}{first}; "
@@ -130,7 +130,7 @@ class SizeHistogram:
 
     @classmethod
     def from_counts(cls, counts: Mapping[tuple[int, ...] | int, int], components: Sequence[str] = ()) -> SizeHistogram:
-        """Histogram from ``{size: count}``; sizes with a count of 0 are left out.
+        """Make a histogram from ``{size: count}``; sizes with a count of 0 are left out.
 
         Examples
         --------
@@ -154,7 +154,7 @@ class SizeHistogram:
         return len(self.counts)
 
     def totals(self) -> dict[str, int]:
-        """Sum over all graphs of each component."""
+        """Return the sum of each component over all graphs."""
         return dict(self._totals)
 
     @functools.cached_property
@@ -162,15 +162,15 @@ class SizeHistogram:
         return {name: exact_sum(self.sizes[:, column], self.counts) for column, name in enumerate(self.components)}
 
     def maxima(self) -> dict[str, int]:
-        """Largest value of each component."""
+        """Return the largest value of each component."""
         return dict(zip(self.components, self.sizes.max(axis=0).tolist(), strict=True))
 
     def to_counts(self) -> dict[tuple[int, ...], int]:
-        """``{size: count}`` in ascending order of size."""
+        """Return ``{size: count}`` in ascending order of size."""
         return dict(zip(map(tuple, self.sizes.tolist()), self.counts.tolist(), strict=True))
 
     def without_ids(self) -> SizeHistogram:
-        """The same counts without `graph_classes`."""
+        """Return the same counts without `graph_classes`."""
         return SizeHistogram(self.sizes, self.counts, self.components) if self.graph_classes is not None else self
 
     def __add__(self, other: SizeHistogram) -> SizeHistogram:
@@ -181,7 +181,7 @@ class SizeHistogram:
                 f"histograms of {self.components} and of {other.components} cannot be added; "
                 "count the same components, in the same order, in both."
             )
-        # Before the counts are added, which might overflow.
+        # Checked first, since adding the counts might overflow.
         sums = {name: total + other._totals[name] for name, total in self._totals.items()}
         _check_totals({"graphs": self.num_graphs + other.num_graphs} | sums)
         classes, members, _ = _distinct_rows(np.concatenate([self.sizes, other.sizes]))
@@ -201,15 +201,15 @@ class SizeHistogram:
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: ``rows`` of size and count."""
+        """Return plain data for JSON: ``rows`` of size and count."""
         return {"components": list(self.components), "rows": np.column_stack([self.sizes, self.counts]).tolist()}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> SizeHistogram:
-        """Inverse of `to_dict`."""
+        """Make a histogram from the result of `to_dict`."""
         rows = as_int64(document["rows"], "rows of a histogram")
         if rows.ndim != 2 or rows.shape[1] < 2:
-            raise SizesError(f"rows of a histogram must be a size and a count each, but have shape {rows.shape}.")
+            raise SizesError(f"each row of a histogram must hold a size and a count, but rows have shape {rows.shape}.")
         return cls(rows[:, :-1], rows[:, -1], tuple(document["components"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -221,12 +221,13 @@ class SizeHistogram:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SizeHistogram:
-        """Read what `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
+        """Read a file that `save` wrote, or a bare JSON list of ``[nodes, edges, count]`` rows.
 
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer, altered or damaged; names the first bad line.
+            The file is missing, of another format, of a newer version, altered or damaged; the message names the first
+            bad line.
         """
         if _suffix(path) == ".csv":
             return cls.from_csv(read_text(path), str(path))
@@ -240,7 +241,7 @@ class SizeHistogram:
             return cls.from_dict(document)
 
     def to_csv(self) -> str:
-        """CSV table of the components and ``count``, one line for each size class."""
+        """Return a CSV table of the components and ``count``, one line for each size class."""
         text = io.StringIO()
         outer_blanks = any(name != name.strip() for name in self.components)
         writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if outer_blanks else csv.QUOTE_MINIMAL)
@@ -250,12 +251,12 @@ class SizeHistogram:
 
     @classmethod
     def from_csv(cls, text: str, name: str = "the text") -> SizeHistogram:
-        """Inverse of `to_csv`; errors call the text `name`.
+        """Make a histogram from the result of `to_csv`; error messages call the text `name`.
 
         Raises
         ------
         FormatError
-            The text is not such a table; names the first bad line.
+            The text is not such a table; the message names the first bad line.
         """
         try:
             lines = list(csv.reader(io.StringIO(text, newline=""), skipinitialspace=True))
@@ -272,7 +273,7 @@ class SizeHistogram:
 
 
 def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
-    """Return a histogram as it is, or count graph sizes, or the sizes of any source that `sizes_of` reads."""
+    """Return a histogram unchanged; otherwise count graph sizes, or the sizes of any source that `sizes_of` reads."""
     if isinstance(source, SizeHistogram):
         return source
     if isinstance(source, GraphSizes):
@@ -281,11 +282,11 @@ def as_histogram(source: SizeHistogram | GraphSizes | Any) -> SizeHistogram:
     return histogram
 
 
-def quantiles(values: IntArray, counts: IntArray, levels: Sequence[float]) -> list[int]:
-    """Return, for each level, the smallest value that at least this fraction of all graphs does not exceed.
+def quantiles(values: IntArray, counts: IntArray, fractions: Sequence[float]) -> list[int]:
+    """Return, for each fraction, the smallest value that at least this fraction of all graphs does not exceed.
 
-    `values`, in any order and perhaps repeated, have `counts` >= 1 of graphs. Level 0 gives the smallest value, 0.5 the
-    median, 1 the largest.
+    `values` may be in any order and may repeat; `counts` (>= 1) are the graphs of each. The fraction 0 gives the
+    smallest value, 0.5 the median, 1 the largest.
 
     Examples
     --------
@@ -294,18 +295,18 @@ def quantiles(values: IntArray, counts: IntArray, levels: Sequence[float]) -> li
     """
     order = np.argsort(values, kind="stable")
     up_to = np.cumsum(counts[order])
-    at = np.searchsorted(up_to, [max(1.0, level * int(up_to[-1])) for level in levels])
+    at = np.searchsorted(up_to, [max(1.0, fraction * int(up_to[-1])) for fraction in fractions])
     return cast(list[int], values[order][at].tolist())
 
 
 def is_row(row: object) -> bool:
-    """Whether this can be the size of a graph: one number or several, not a graph or a pair (graph, label)."""
+    """Return whether `row` can be the size of a graph: one number or several, not a graph or a pair (graph, label)."""
     cells = row if isinstance(row, list | tuple) else [row]
     return all(isinstance(cell, int | float | np.generic | np.ndarray) for cell in cells)
 
 
 def load_example(name: str) -> SizeHistogram:
-    """Load a histogram of the package: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
+    """Load an example histogram: ``"ogbg-molhiv"``, the sizes of its 32,901 training graphs.
 
     Raises
     ------
@@ -324,13 +325,13 @@ def load_example(name: str) -> SizeHistogram:
 
 
 def _distinct_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Distinct rows in ascending order, the index of each row among them, and their counts."""
+    """Return the distinct rows in ascending order, the index of each row among them, and their counts."""
     radix = [int(m) + 1 for m in rows.max(axis=0)]
     cells = math.prod(radix)
     if cells > INT64_MAX:
         distinct, members, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
         return distinct, members.reshape(-1).astype(np.int64), counts.astype(np.int64)
-    # One integer key for each row, in lexicographic order: sorting or counting integers is far faster than rows.
+    # One integer key for each row, in lexicographic order: integers are much faster to sort and count than rows.
     keys = rows[:, 0].copy()
     for column, r in enumerate(radix[1:], start=1):
         keys *= r
@@ -363,7 +364,7 @@ def _csv_row(line: list[str], cells: int, where: str) -> list[int]:
 
 
 def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> None:
-    """Refuse a row that is not a size and a count; the message says `where` it is, and how it is `written`."""
+    """Raise FormatError unless a row is a size and a count; the message states `where` it is, and how `written`."""
     whole = isinstance(row, list) and all(type(cell) is int and 0 <= cell <= INT64_MAX for cell in row)
     if not whole or len(row) != cells or row[-1] == 0:
         raise FormatError(
@@ -373,7 +374,7 @@ def _check_row(row: Any, cells: int, where: str, written: str | None = None) -> 
 
 
 def _check_totals(totals: Mapping[str, int]) -> None:
-    """Refuse totals that do not fit int64."""
+    """Raise SizesError if a total does not fit int64."""
     for name, total in totals.items():
         if total > INT64_MAX:
-            raise SizesError(f"the histogram counts {total} {name} in all, above 2**63-1; split the dataset.")
+            raise SizesError(f"the histogram counts {total} {name} in total, above 2**63-1; split the dataset.")

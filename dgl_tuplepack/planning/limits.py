@@ -34,15 +34,15 @@ class Limits:
     Parameters
     ----------
     nodes
-        Most nodes in a pack, >= 1; for heterographs a dict keyed by node type, for items of named graphs by their names
-        (``"mol/C"`` for a type of a heterograph called "mol").
+        Most nodes in a pack, >= 1. For heterographs: a dict keyed by node type. For items of named graphs: a dict keyed
+        by their names (``"mol/C"`` for a node type of the heterograph "mol").
     edges
-        Most edges in a pack, >= 1; for heterographs a dict keyed by canonical edge type (or by relation name where that
-        is unambiguous), for items of named graphs by their names. None: no limit on edges of any type; a sampler then
-        takes the most edges that any pack of its plan holds, since its batches need one shape.
+        Most edges in a pack, >= 1. For heterographs: a dict keyed by canonical edge type, or by relation name if that
+        is unambiguous. For items of named graphs: a dict keyed by their names. None: no limit on edges of any type; a
+        sampler then uses the most edges in any pack of its plan, since its batches need one shape.
     graphs
-        Most graphs in a pack, >= 1, and the graph slots of each padded pack; None: no cap, and a sampler then takes the
-        most graphs that any pack of its plan holds.
+        Most graphs in a pack, >= 1, and the graph slots of each padded pack. None: no cap; a sampler then uses the most
+        graphs in any pack of its plan.
 
     Raises
     ------
@@ -76,7 +76,7 @@ class Limits:
 
     @classmethod
     def from_components(cls, maxima: Mapping[str, int], graphs: int | None = None) -> Limits:
-        """Limits of any named components, in the given order.
+        """Make limits for any named components, in the given order.
 
         Examples
         --------
@@ -89,9 +89,9 @@ class Limits:
 
     @classmethod
     def from_padded_shape(cls, nodes: int, edges: int, graphs: int, *, coordinates: bool = False) -> Limits:
-        """Limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
+        """Make limits whose padded batch of one pack has exactly `nodes`, `edges` and `graphs` slots.
 
-        One node and one graph slot are reserved for padding; two nodes where the batch is padded with `coordinates`.
+        One node and one graph slot are reserved for padding; two nodes if the batch is padded with `coordinates`.
 
         Examples
         --------
@@ -105,7 +105,7 @@ class Limits:
             if slots[name] <= number:
                 raise LimitsError(
                     f"a padded shape needs at least {number + 1} {name} ({number} reserved for padding), but got "
-                    f"{slots[name]}; ask for {name}={number + 1} or more."
+                    f"{slots[name]}; pass {name}={number + 1} or more."
                 )
         return cls(slots["nodes"] - reserved["nodes"], slots["edges"], slots["graphs"] - 1)
 
@@ -116,7 +116,7 @@ class Limits:
             raise LimitsError("limits need at least one component, but none was given; set nodes=...")
         names = as_names(list(maxima))
         if names is None:
-            raise LimitsError(f"components of limits must be names, but are {shown(list(maxima))}; give texts.")
+            raise LimitsError(f"components of limits must be names, but are {shown(list(maxima))}; give strings.")
         object.__setattr__(self, "components", names)
         object.__setattr__(self, "values", tuple(_as_limit(name, value) for name, value in maxima.items()))
         object.__setattr__(self, "graphs", None if graphs is None else _as_limit("graphs", graphs))
@@ -148,11 +148,11 @@ class Limits:
         return {_type_of(self.components[i]): self.values[i] for i in components_of_kind(self.components, kind)}
 
     def replace_graphs(self, graphs: int | None) -> Limits:
-        """The same limits with another cap on graphs."""
+        """Return the same limits with another cap on graphs."""
         return Limits.from_components(self.maxima, graphs)
 
     def aligned(self, components: Sequence[str]) -> Limits:
-        """The same limits in the order, and under the names, of `components`.
+        """Return the same limits in the order, and under the names, of `components`.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Limits:
         """
         maxima = self.maxima
         if as_names(components) is None:
-            raise LimitsError(f"components must be names, but are {shown(components)}; give a list of texts.")
+            raise LimitsError(f"components must be names, but are {shown(components)}; give a list of strings.")
         names = [matching_name(component, maxima) for component in components]
         missing = [component for component, name in zip(components, names, strict=True) if name is None]
         unknown = [name for name in maxima if name not in names]
@@ -178,7 +178,7 @@ class Limits:
         return Limits.from_components(dict(zip(components, values, strict=True)), self.graphs)
 
     def filled(self, components: Sequence[str], fill: Mapping[str, int]) -> Limits:
-        """Like `aligned`, but limits without any limit on edges get those of `fill` (at least 1).
+        """Return aligned limits; if no edge type has a limit, edges get those of `fill` (at least 1).
 
         Examples
         --------
@@ -192,25 +192,25 @@ class Limits:
         return Limits.from_components({**self.maxima, **edges}, self.graphs).aligned(components)
 
     def fits(self, sizes: GraphSizes | Any) -> BoolArray:
-        """Whether each graph alone stays inside the limits, bool ``[N]``."""
+        """Return whether each graph by itself fits the limits, bool ``[N]``."""
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         limits = self.filled(sizes.components, dict.fromkeys(sizes.components, INT64_MAX))
         return np.asarray((sizes.array <= limits.array).all(axis=1), dtype=np.bool_)
 
     def check(self, sizes: GraphSizes | Any, counts: IntArray | None = None) -> None:
-        """Refuse graphs that do not fit.
+        """Raise an error if any graph does not fit.
 
         Parameters
         ----------
         sizes
             One row for each graph or, with `counts`, for each size class.
         counts
-            Graphs of each size class, int64 ``[C]``; the message then counts graphs and does not name them.
+            Graphs of each size class, int64 ``[C]``; the message then counts graphs instead of naming them.
 
         Raises
         ------
         GraphTooLargeError
-            Names up to ten graphs that do not fit, their sizes, and the smallest limits that would do.
+            Names up to ten graphs that do not fit, their sizes, and the smallest limits that would hold every graph.
         """
         sizes = sizes if isinstance(sizes, GraphSizes) else GraphSizes(sizes, self.components)
         too_large = np.flatnonzero(~self.fits(sizes))
@@ -238,12 +238,12 @@ class Limits:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"maxima": self.maxima, "graphs": self.graphs}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Limits:
-        """Inverse of `to_dict`.
+        """Make limits from the result of `to_dict`.
 
         Raises
         ------
@@ -251,7 +251,7 @@ class Limits:
             `document` is not a mapping with ``"maxima"`` and ``"graphs"``, or a limit is malformed.
         """
         if not isinstance(document, Mapping) or not {"maxima", "graphs"} <= document.keys():
-            raise LimitsError(f"limits as plain data have 'maxima' and 'graphs', but are {shown(document)}.")
+            raise LimitsError(f"limits as plain data need the keys 'maxima' and 'graphs', but are {shown(document)}.")
         return cls.from_components(document["maxima"], document["graphs"])
 
     def __repr__(self) -> str:
@@ -262,10 +262,10 @@ class Limits:
 
 
 def as_limits(limits: object) -> Limits:
-    """Return `limits`; refuse with a LimitsError anything but `Limits`, such as a tuple of numbers."""
+    """Return `limits`; raise LimitsError for anything but `Limits`, such as a tuple of numbers."""
     if isinstance(limits, list | tuple) and len(limits) > 1 and all(isinstance(each, Limits) for each in limits):
         raise LimitsError(
-            f"one shape is needed here, but there are limits of {len(limits)}: {shown(limits, 200)}; give one of them."
+            f"one shape is needed here, but got limits of {len(limits)} shapes: {shown(limits, 200)}; give one of them."
         )
     if not isinstance(limits, Limits):
         raise LimitsError(f"limits must be Limits, but are {shown(limits)}; write Limits(nodes=..., edges=...).")
@@ -273,7 +273,7 @@ def as_limits(limits: object) -> Limits:
 
 
 def _type_of(component: str) -> Any:
-    """Node type, canonical edge type, or relation name that a component counts."""
+    """Return the node type, canonical edge type, or relation name that a component counts."""
     words = component.split(":")[1:]
     return tuple(words) if len(words) == 3 else ":".join(words)
 
@@ -298,7 +298,7 @@ def _edge_type(key: Any) -> str | tuple[str, str, str]:
 
 
 def matching_name(component: str, maxima: Mapping[str, Any]) -> str | None:
-    """Name under which `maxima` has the limit of `component`: its own, or the relation of an edge type; else None."""
+    """Return the key of `component` in `maxima`: its own name, or the relation name of an edge type; else None."""
     words = component.split(":")
     relation = f"edges:{words[2]}" if words[0] == "edges" and len(words) == 4 else component
     return next((name for name in (component, relation) if name in maxima), None)

@@ -1,4 +1,4 @@
-"""Figures of merit of a plan."""
+"""Metrics of a plan."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 
 def harmonic_mean(efficiency: Mapping[str, float]) -> float:
-    """Harmonic mean of the efficiencies above 0; 0 if there are none.
+    """Return the harmonic mean of the efficiencies above 0; 0 if there are none.
 
-    An efficiency is 0 only if a component is 0 in every graph, and then for every plan.
+    An efficiency is 0 only if the component is 0 in every graph; it is then 0 for every plan.
 
     Examples
     --------
@@ -23,13 +23,13 @@ def harmonic_mean(efficiency: Mapping[str, float]) -> float:
 
 
 def empty_slots(plan: PackPlan) -> dict[str, int]:
-    """Slots of each component that hold padding in one epoch, relative to the limits of each pack's shape."""
+    """Return the slots of each component that hold padding in one epoch, by the limits of each pack's shape."""
     totals = plan.histogram.totals()
     return {name: slots - totals[name] for name, slots in plan.slots.items()}
 
 
 def summarise(plan: PackPlan) -> dict[str, Any]:
-    """Plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
+    """Return plain data for tables and JSON: packs, bound, gap, both efficiencies, empty slots."""
     of_shapes = (
         {}
         if plan.buckets is None

@@ -29,7 +29,7 @@ _OTHERS = ("lower_bound", "method", "heuristic", "seed", "random_ties", "version
 
 
 def library_versions() -> dict[str, str]:
-    """Versions that a plan records: of this package, and of Python and the libraries that computed it."""
+    """Return the versions that a plan records: of this package, of Python, and of the libraries that computed it."""
     return {
         "dgl_tuplepack": __version__,
         "python": platform.python_version(),
@@ -43,14 +43,14 @@ class PackPlan:
     """A list of patterns that together hold every graph of a histogram exactly once.
 
     A *pattern* is a multiset of size classes with a repeat count: the number of packs that hold exactly these sizes.
-    In a plan of shape buckets, each pack has the smallest of its shapes that holds the pack's content.
+    With shape buckets, each pack has the smallest shape that holds its content.
 
     Parameters
     ----------
     histogram
         The sizes that were packed.
     limits
-        Limits of every pack, one for each component of the histogram; of shape buckets, the largest.
+        Limits of every pack, one for each component of the histogram; with shape buckets, the largest limits.
     offsets
         int64 ``[Q + 1]``; pattern q holds entries ``offsets[q]:offsets[q + 1]``.
     classes
@@ -58,7 +58,7 @@ class PackPlan:
     multiplicities
         Graphs of that class in the pattern, int64, >= 1.
     repeats
-        Packs that follow each pattern, int64 ``[Q]``, >= 1.
+        Packs of each pattern, int64 ``[Q]``, >= 1.
     lower_bound
         A number of packs that every plan needs.
     method, heuristic, seed, random_ties, versions
@@ -131,17 +131,17 @@ class PackPlan:
 
     @property
     def made_for(self) -> Limits | Buckets:
-        """What the graphs were packed within: the shape buckets, if there are any, or the limits."""
+        """The limits that the graphs were packed within: the shape buckets if there are any, else the limits."""
         return self.limits if self.buckets is None else self.buckets
 
     @property
     def shapes(self) -> tuple[Limits, ...]:
-        """Limits of every shape, the smallest first; often only one."""
+        """Limits of every shape, smallest first; often only one."""
         return tuple(all_of(self.made_for))
 
     @functools.cached_property
     def pattern_shapes(self) -> IntArray:
-        """Number of the shape of the packs of each pattern, int64 ``[Q]``: the smallest of `shapes` that takes them."""
+        """Number of the smallest of `shapes` that holds the packs of each pattern, int64 ``[Q]``."""
         if self.buckets is None:
             return np.zeros(self.num_patterns, dtype=np.int64)
         return self.buckets.smallest_for(self.pattern_contents, self.pattern_graphs)
@@ -153,7 +153,7 @@ class PackPlan:
 
     @property
     def slots(self) -> dict[str, int]:
-        """Component -> slots of all packs, the sum of their limits; reserved ones for padding are not counted."""
+        """Component -> slots of all packs, the sum of their limits; slots reserved for padding are not counted."""
         of_shapes = zip(self.packs_of_shapes, self.shapes, strict=True)
         slots = dict.fromkeys(self.histogram.components, 0)
         for packs, limits in of_shapes:
@@ -163,7 +163,7 @@ class PackPlan:
 
     @property
     def padded_slots(self) -> int:
-        """Node and edge slots of an epoch with one pack a batch, a reserved node of each type included."""
+        """Node and edge slots of an epoch with one pack per batch, including a reserved node of each type."""
         reserved = len(components_of_kind(self.histogram.components, "nodes"))
         return sum(self.slots.values()) + reserved * self.num_packs
 
@@ -179,14 +179,14 @@ class PackPlan:
 
     @property
     def effective_limits(self) -> Limits:
-        """The limits lowered to the largest content of any pack (at least 1)."""
+        """The limits, lowered to the largest content of any pack (at least 1)."""
         largest = np.maximum(self.pattern_contents.max(axis=0), 1).tolist()
         maxima = dict(zip(self.histogram.components, largest, strict=True))
         return Limits.from_components(maxima, self.max_graphs)
 
     @property
     def effective_efficiency(self) -> dict[str, float]:
-        """Efficiency relative to `effective_limits`: the convention of the Tuple Packing paper."""
+        """Efficiency relative to `effective_limits`, as in the Tuple Packing paper."""
         return self._efficiency({n: self.num_packs * limit for n, limit in self.effective_limits.maxima.items()})
 
     def _efficiency(self, slots: Mapping[str, int]) -> dict[str, float]:
@@ -220,8 +220,8 @@ class PackPlan:
         self._check_counts()
         if self.buckets is not None and self.buckets.largest != self.limits:
             raise PlanError(
-                f"the plan has the limits {self.limits!r}, but the largest of its shapes are {self.buckets.largest!r}; "
-                "it is damaged, make it again."
+                f"the plan has the limits {self.limits!r}, but its largest shape has {self.buckets.largest!r}; it is "
+                "damaged, make it again."
             )
         self.check_limits(self.limits)
 
@@ -235,7 +235,7 @@ class PackPlan:
             raise PlanError(
                 f"the plan packs {exact_sum(self.multiplicities[of_size], repeats[of_size])} graphs of size "
                 f"{tuple(self.histogram.sizes[wrong[0]].tolist())}, but the histogram has "
-                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once, make it again."
+                f"{self.histogram.counts[wrong[0]]}; a plan must hold every graph exactly once. Make it again."
             )
 
     def _check_structure(self) -> None:
@@ -263,10 +263,10 @@ class PackPlan:
         versions = self.versions if isinstance(self.versions, Mapping) else {"": self.versions}
         texts = (self.method, self.heuristic or "", *versions, *versions.values())
         if versions is not self.versions or not all(isinstance(text, str) for text in texts):
-            raise PlanError("method, heuristic and versions of a plan must be texts; it is damaged, make it again.")
+            raise PlanError("method, heuristic and versions of a plan must be strings; it is damaged, make it again.")
 
     def check_limits(self, limits: Limits) -> None:
-        """Refuse limits that a pack of this plan exceeds; the PlanError names the first such pattern."""
+        """Raise PlanError if a pack of this plan exceeds the limits; it names the first such pattern."""
         limits = limits.filled(self.histogram.components, self.histogram.totals())
         # Contents cannot overflow: every graph is in one pack, and the totals fit int64.
         exceeded = self.pattern_contents > limits.array
@@ -280,7 +280,7 @@ class PackPlan:
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to a JSON file, which is complete or not there at all."""
+        """Write the plan to a JSON file; the file is either complete or not written at all."""
         arrays = {name: array.tolist() for name, array in zip(_ARRAYS, self._arrays(), strict=True)}
         content = {
             "histogram": self.histogram.to_dict(), "limits": self.limits.to_dict(), **arrays,
@@ -296,7 +296,7 @@ class PackPlan:
         Raises
         ------
         FormatError
-            The file is missing, foreign, newer, or altered.
+            The file is missing, of another format, of a newer version, or altered.
         """
         with PLAN_FILE.reading(path) as document:
             limits = Limits.from_dict(document["limits"])
@@ -306,7 +306,7 @@ class PackPlan:
             arrays: dict[str, Any] = {name: np.array(document[name]) for name in _ARRAYS}
             plan = cls(SizeHistogram.from_dict(document["histogram"]), limits, **arrays, **others)
             if plan.fingerprint != document["fingerprint"]:
-                raise PlanError("its fingerprint is not the one of its content")
+                raise PlanError("its fingerprint does not match its content")
         return plan
 
     def __repr__(self) -> str:
@@ -318,23 +318,22 @@ class PackPlan:
         )
 
 
-def settled(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
-    """Return limits in which nothing is open, so that they give batches one shape each.
+def static_limits(limits: Limits | Buckets, plans: Sequence[PackPlan]) -> Limits | Buckets:
+    """Return the limits with a number for every component and for graphs, so that each is one static shape.
 
-    Edges and graphs without a limit get the most that any pack of the plans holds, with several shapes any pack of
-    this shape or a smaller one. A cap that was given stays, so that the parts of a split and all trainings share a
-    shape.
+    Edges and graphs without a limit get the most in any pack of the plans; with shape buckets, in any pack of this
+    shape or a smaller one. Limits that were given stay, so that all splits and all trainings share a shape.
     """
     components = plans[0].histogram.components
     found: list[Limits] = []
-    for number, each in enumerate(all_of(limits)):
-        within = [plan.pattern_shapes <= number for plan in plans]
+    for shape, each in enumerate(all_of(limits)):
+        within = [plan.pattern_shapes <= shape for plan in plans]
         contents = np.concatenate([plan.pattern_contents[rows] for plan, rows in zip(plans, within, strict=True)])
         graphs = [plan.pattern_graphs[rows].max(initial=1) for plan, rows in zip(plans, within, strict=True)]
         most = contents.max(axis=0, initial=1).tolist()
         chosen = each.filled(components, dict(zip(components, most, strict=True)))
         if chosen.graphs is None:
-            # A cap of the shape before may be higher than what any pack holds; limits ascend all the same.
+            # Limits must ascend, and the cap of the previous shape may exceed the most graphs found here.
             before = found[-1].graphs if found else None
             chosen = chosen.replace_graphs(max(int(max(graphs)), before or 1))
             chosen = chosen.replace_graphs((before or 0) + 1) if found and chosen == found[-1] else chosen

@@ -20,17 +20,17 @@ HOMOGENEOUS = ("nodes", "edges")
 
 
 def node_component(node_type: str) -> str:
-    """Name of the component that counts the nodes of one type of a heterograph."""
+    """Return the name of the component that counts the nodes of one type of a heterograph."""
     return f"nodes:{node_type}"
 
 
 def edge_component(edge_type: str | tuple[str, str, str]) -> str:
-    """Name of the component that counts the edges of one type (canonical, or its relation alone)."""
+    """Return the name of the component that counts the edges of one type (canonical, or only its relation name)."""
     return f"edges:{edge_type}" if isinstance(edge_type, str) else "edges:" + ":".join(edge_type)
 
 
 def as_int64(values: Any, what: str) -> IntArray:
-    """Return `values` as a new int64 array; refuse with a SizesError values that are not integers in 0..2**63-1."""
+    """Return `values` as a new int64 array; raise SizesError unless all are integers in 0..2**63-1."""
     array = as_array(values, what)
     if array.size == 0:
         return np.zeros(array.shape, dtype=np.int64)
@@ -54,7 +54,7 @@ def as_int64(values: Any, what: str) -> IntArray:
 
 
 def _first(bad: BoolArray) -> int | tuple[int, ...]:
-    """Index of the first True."""
+    """Return the index of the first True."""
     index = tuple(np.argwhere(bad)[0].tolist())
     return index if len(index) != 1 else index[0]
 
@@ -68,7 +68,7 @@ class GraphSizes:
     array
         Integers ``[N, k]``, each >= 0 (a 1-D array has k = 1); stored as read-only int64.
     components
-        k distinct names; ``("nodes", "edges")`` where k = 2 and ``("nodes",)`` where k = 1 if not given.
+        k distinct names. Default: ``("nodes", "edges")`` for k = 2, ``("nodes",)`` for k = 1.
 
     Raises
     ------
@@ -116,11 +116,11 @@ class GraphSizes:
         return np.asarray(self.array[:, columns].sum(axis=1), dtype=np.int64)
 
     def totals(self) -> dict[str, int]:
-        """Sum over all graphs of each component (exact, of any magnitude)."""
+        """Return the sum of each component over all graphs (exact, of any magnitude)."""
         return {name: exact_sum(self.array[:, column]) for column, name in enumerate(self.components)}
 
     def take(self, ids: Sequence[int] | IntArray) -> GraphSizes:
-        """Sizes of the graphs `ids`, in that order.
+        """Return the sizes of the graphs `ids`, in that order.
 
         Raises
         ------
@@ -131,7 +131,7 @@ class GraphSizes:
 
 
 def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
-    """Check k component names; without any, return those of homogeneous graphs where k <= 2."""
+    """Check k component names; if none are given and k <= 2, return the names for homogeneous graphs."""
     texts = as_names(names)
     if texts == () and k <= 2:
         return HOMOGENEOUS[:k]
@@ -144,20 +144,20 @@ def component_names(names: Sequence[str], k: int) -> tuple[str, ...]:
 
 
 def as_names(names: Any) -> tuple[str, ...] | None:
-    """Names as a tuple; None unless they are a sequence of texts, none of them empty."""
-    rows = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
-    if not rows or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
+    """Return names as a tuple; None unless they are a sequence of non-empty strings."""
+    ordered = isinstance(names, Sequence) or (isinstance(names, np.ndarray) and names.ndim == 1)
+    if not ordered or isinstance(names, str | bytes) or not all(isinstance(name, str) and name for name in names):
         return None
     return tuple(map(str, names))
 
 
 def components_of_kind(components: Sequence[str], kind: str) -> list[int]:
-    """Columns that count `kind` ("nodes" or "edges"), one for each type of a heterograph."""
+    """Return the columns that count `kind` ("nodes" or "edges"), one for each type of a heterograph."""
     return [i for i, name in enumerate(components) if name == kind or name.startswith(kind + ":")]
 
 
 def exact_sum(values: IntArray, weights: IntArray | None = None) -> int:
-    """Exact sum of int64 `values` >= 0, each times its weight, as a Python integer."""
+    """Return the exact sum of int64 `values` >= 0, each times its weight, as a Python integer."""
     if not values.size:
         return 0
     if weights is None:

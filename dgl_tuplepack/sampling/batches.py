@@ -19,7 +19,7 @@ from dgl_tuplepack.planning.buckets import Buckets, Shapes, as_shapes
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing import pack
-from dgl_tuplepack.planning.plan import PackPlan, settled
+from dgl_tuplepack.planning.plan import PackPlan, static_limits
 from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 from dgl_tuplepack.sampling.checks import (
     check_plan,
@@ -179,7 +179,7 @@ class PackBatchSampler(Sampler[list[int]]):
             check_plan(plan, self._histogram, limits)
         self._asked_limits = limits.filled(self._histogram.components, self._histogram.totals())
         # Limits, or Buckets.
-        self.limits: Any = settled(limits, [plan])
+        self.limits: Any = static_limits(limits, [plan])
         plans = Plans(self._histogram, self._class_offsets, self.limits, plan, self.seed, self.replan_every)
         self._epochs = Epochs(
             plans, self._members, self._class_offsets, self.seed, self.content, self.shuffle, self.packs_per_batch,

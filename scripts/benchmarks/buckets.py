@@ -9,7 +9,7 @@ import typer
 
 from dgl_tuplepack import Limits, PackPlan, SizeHistogram, load_example, pack, search_limits
 from dgl_tuplepack.errors import SearchError
-from dgl_tuplepack.planning.plan import settled
+from dgl_tuplepack.planning.plan import static_limits
 
 # Mean graphs of a batch, and numbers of shapes.
 BATCHES = (2, 4, 6, 8, 64)
@@ -48,7 +48,7 @@ def _plan(histogram: SizeHistogram, graphs: int, shapes: int) -> PackPlan | None
 
 def _slots(plan: PackPlan) -> dict[str, Any]:
     """Return the slots of an epoch with one pack a batch, reserved ones included, and what is real of them."""
-    shapes = settled(plan.made_for, [plan])
+    shapes = static_limits(plan.made_for, [plan])
     limits = shapes if isinstance(shapes, tuple) else (shapes,)
     packs, number = plan.packs_of_shapes, plan.histogram.num_graphs
     slots = {

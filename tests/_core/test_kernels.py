@@ -160,11 +160,11 @@ def test_kernels_are_kept_and_a_damaged_file_stops_nobody(tmp_path: Path) -> Non
     files[0].write_bytes(b"")
     hits, said = hits_and_warnings(tmp_path)
     assert hits == 2
-    assert said.count("Warning") == said.count("compiled code cannot be kept (EOFError)") == 1
+    assert said.count("Warning") == said.count("compiled code cannot be cached (EOFError)") == 1
 
 
 def test_on_a_full_disk_kernels_work_and_one_warning_says_what_to_do(tmp_path: Path) -> None:
     hits, said = hits_and_warnings(tmp_path, FULL_DISK + PROGRAM)
     assert hits == 0
-    assert said.count("Warning") == said.count("compiled code cannot be kept (File too large)") == 1
-    assert "set NUMBA_CACHE_DIR to an empty folder that can be written" in said
+    assert said.count("Warning") == said.count("compiled code cannot be cached (File too large)") == 1
+    assert "set NUMBA_CACHE_DIR to an empty, writable folder" in said

@@ -85,7 +85,10 @@ HALF = SizeHistogram.from_counts({(0, 0): 2**62})
         (lambda: SizeHistogram.from_sizes([]), ("no graphs", "at least one")),
         (lambda: SizeHistogram.from_sizes(np.zeros((0, 2), dtype=np.int64)), ("no graphs", "at least one")),
         (lambda: SizeHistogram([[1, 1], [2, 2]], [3, 0]), ("index 1 has no graphs", "left out")),
-        (lambda: SizeHistogram([[1, 2], [3, 4], [1, 2]], [1, 1, 1]), ("(1, 2) stands twice", "add its counts")),
+        (
+            lambda: SizeHistogram([[1, 2], [3, 4], [1, 2]], [1, 1, 1]),
+            ("(1, 2) is in the histogram twice", "add up its counts"),
+        ),
         (lambda: SizeHistogram([[3, 4], [1, 2]], [1, 1], graph_classes=np.array([0, 1])), ("ascending", "from_sizes")),
         (lambda: SizeHistogram([[1, 2], [3, 4]], [1, 1], graph_classes=np.array([0, 7])), ("graph_classes",)),
         (lambda: HALF + HALF, (f"{2**63} graphs", "above 2**63-1")),

@@ -15,10 +15,10 @@ import dgl_tuplepack as tp
 from dgl_tuplepack import Limits, SizeHistogram, pack, search_limits
 from dgl_tuplepack.errors import FormatError, GraphTooLargeError, InputError, SearchError
 from dgl_tuplepack.planning.metrics import harmonic_mean
-from dgl_tuplepack.planning.search import evaluation, way_of
+from dgl_tuplepack.planning.search import evaluation, strategy_of
 from dgl_tuplepack.planning.search.budget import Budget
 from dgl_tuplepack.planning.search.reach import Target
-from dgl_tuplepack.planning.search.way import Way
+from dgl_tuplepack.planning.search.strategy import Strategy
 from scripts.benchmarks import shapes
 from tests.support.messages import refused
 
@@ -163,7 +163,7 @@ def test_huge_sizes_do_not_overflow() -> None:
     search = search_limits(SizeHistogram.from_counts({(2**60, 2**59): 3, (1, 0): 4}))
     assert search.best.limits.nodes >= 2**60
     assert sum(search.best.empty_slots.values()) >= 0
-    with refused(SearchError, "slots in all", "64-bit"):
+    with refused(SearchError, "slots in total", "64-bit"):
         search_limits(SizeHistogram.from_counts({(2**62, 2**62): 1}))
 
 
@@ -255,7 +255,7 @@ def test_a_search_is_a_sequence_that_says_what_it_found() -> None:
         ({"budget": -3}, SearchError, ("budget", "above 0", "-3", "slots, or bytes")),
         ({"budget": 16}, SearchError, ("budget of 16 is too small", "'nodes': 6, 'edges': 10", "cost 17")),
         ({"budget": 90, "cost": {"nodes": 1}}, SearchError, ("costs", "edges is missing", "nodes, edges")),
-        ({"budget": 90, "cost": {}}, SearchError, ("costs", "they are {}", "write {'nodes'")),
+        ({"budget": 90, "cost": {}}, SearchError, ("costs", "are {}", "write {'nodes'")),
         ({"budget": 90, "cost": {"nodes": 1, "edges": "1"}}, SearchError, ("cost of edges", ">= 0", "'1'")),
         ({"budget": 90, "cost": {"nodes": 0, "edges": 0}}, SearchError, ("at least one cost",)),
         ({"target": 0.9, "budget": 90}, SearchError, ("budget", "'target'", "only target")),
@@ -268,8 +268,8 @@ def test_wrong_settings_are_refused(settings: dict[str, Any], error: type[InputE
 
 
 def test_settings_are_kept_as_plain_data_in_the_order_and_under_the_names_of_the_components() -> None:
-    way = way_of(budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)}, target=None)
-    assert repr(way.aim) == "{'budget': 90.5, 'cost': {'nodes': 1, 'edges': 2.0}}"
+    strategy = strategy_of(budget=np.float32(90.5), cost={"nodes": np.int32(1), "edges": np.float64(2)}, target=None)
+    assert repr(strategy.aim) == "{'budget': 90.5, 'cost': {'nodes': 1, 'edges': 2.0}}"
     typed = SizeHistogram(np.array([[1, 2], [3, 4]]), np.array([4, 5]), ("nodes:u", "edges:u:likes:u"))
     given = {"edges:likes": 0.5, "nodes:u": 0.4}
     assert list(Target(target=given).for_histogram(typed).aim["target"]) == list(typed.components)
@@ -288,4 +288,4 @@ def test_an_interrupt_cancels_what_is_not_done(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(evaluation, "available_cores", lambda: 1)
     with pytest.raises(KeyboardInterrupt):
         search_limits(shapes.pcqm4mv2())
-    assert len(planned) < Way.plans / 4
+    assert len(planned) < Strategy.plans / 4

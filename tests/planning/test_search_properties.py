@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dgl_tuplepack import LimitsSearch, pack, search_limits
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search import Candidate, evaluation
-from dgl_tuplepack.planning.search.way import Way
+from dgl_tuplepack.planning.search.strategy import Strategy
 from tests.support.strategies import Problem, problems
 
 FEW = st.integers(1, 3)
@@ -27,7 +27,10 @@ WAYS: dict[str, Any] = {
 
 def found_or_refused(problem: Problem, plans: int, cores: int = 2, **settings: Any) -> LimitsSearch | str:
     """A search of at most so many plans, or why there is none."""
-    with mock.patch.object(Way, "plans", plans), mock.patch.object(evaluation, "available_cores", return_value=cores):
+    with (
+        mock.patch.object(Strategy, "plans", plans),
+        mock.patch.object(evaluation, "available_cores", return_value=cores),
+    ):
         try:
             return search_limits(problem.histogram, **settings)
         except SearchError as error:

@@ -29,8 +29,8 @@ _TUPLE: Any = types.BaseTuple
 def jit(function: Function) -> Function:
     """Compile a kernel for the types in its annotations: cached on disk by numba, serial, without the GIL.
 
-    It is compiled (or loaded from the cache) at import, so that a new worker process does not compile again; the plain
-    function stays reachable as ``.py_func``.
+    It is compiled (or loaded from the cache) at import, so that a new worker process does not compile again. The
+    attribute ``.py_func`` is the plain function.
     """
     hints = get_type_hints(function, include_extras=True)
     result = _numba_type(hints.pop("return"))
@@ -39,7 +39,7 @@ def jit(function: Function) -> Function:
         try:
             return cast(Function, numba.njit(signature, nogil=True, cache=True)(function))
         except Exception as error:
-            # Whatever is wrong with the cache, the kernel can be compiled; errors of the kernel are raised below.
+            # If the cache failed, the kernel still compiles below; if the kernel is wrong, that raises again.
             _warn_uncached(getattr(error, "strerror", None) or type(error).__name__)
         return cast(Function, numba.njit(signature, nogil=True)(function))
 
@@ -47,19 +47,19 @@ def jit(function: Function) -> Function:
 @functools.cache
 def _warn_uncached(reason: str) -> None:
     warnings.warn(
-        f"compiled code cannot be kept ({reason}), so every start compiles again, which takes a minute; set "
-        "NUMBA_CACHE_DIR to an empty folder that can be written and has space left.",
+        f"compiled code cannot be cached ({reason}), so every start compiles again, which takes a minute; set "
+        "NUMBA_CACHE_DIR to an empty, writable folder with space left.",
         stacklevel=3,
     )
 
 
 def helper(function: Function) -> Function:
-    """Let kernels call a function, for any types; it is compiled with each of them."""
+    """Make a function callable from kernels, for any types; it is compiled together with each kernel."""
     return cast(Function, numba.njit(nogil=True)(function))
 
 
 def _numba_type(hint: Any) -> Any:
-    """Type of numba for an annotation: a scalar, an array of ``kernels.types``, or a tuple, named or not, of such."""
+    """Return numba's type for an annotation: a scalar, an array of ``kernels.types``, or a (named) tuple of these."""
     if hint in _SCALARS:
         return _SCALARS[hint]
     if get_origin(hint) is Annotated:

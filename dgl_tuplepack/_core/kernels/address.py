@@ -1,4 +1,4 @@
-"""Memory by its address: how one compiled loop reads any number of files, and writes tensors of any dtype."""
+"""Memory access by address: lets one compiled loop read any number of files, and write tensors of any dtype."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Graphs this far ahead are prefetched: enough to hide the latency of main memory behind the copies in between.
+# Graphs are prefetched this far ahead: enough to hide the latency of main memory behind the copies in between.
 AHEAD = 8
-# Bytes prefetched of each graph, at most; processors predict the rest.
+# Most bytes prefetched of each graph; the processor's own prefetching covers the rest.
 _MOST_BYTES = 4096
 _LINE_BYTES = 64
 
@@ -25,7 +25,7 @@ def _prefetch(typing_context: Any, address: Any, number: Any) -> Any:
         declare: Any = cgutils.get_or_insert_function
         arguments_of = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         function = declare(builder.module, arguments_of, "llvm.prefetch.p0i8")
-        # For reading; once, so that it drives nothing else out of the caches; data.
+        # Hints for LLVM: for reading; used once, so that it evicts nothing else from the caches; data.
         hints = [flag(0), flag(0), flag(1)]
         first, number = arguments
         some = builder.select(builder.icmp_signed("<", number, word(_MOST_BYTES)), number, word(_MOST_BYTES))
@@ -50,7 +50,7 @@ def _copy_bytes(typing_context: Any, to: Any, address: Any, number: Any) -> Any:
 
 
 def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
-    """Pointer to values of the numpy type `dtype` at `address`, for ``numba.carray``."""
+    """Return a pointer to values of the numpy type `dtype` at `address`, for ``numba.carray``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
@@ -59,7 +59,7 @@ def _pointer_at(typing_context: Any, address: Any, dtype: Any) -> Any:
     return pointer(types.int64, dtype), generate
 
 
-# The first argument of each is numba's own.
+# The first argument of the functions above is numba's own.
 prefetch: Callable[[int, int], None] = cast(Any, intrinsic(_prefetch))
 copy_bytes: Callable[[int, int, int], None] = cast(Any, intrinsic(_copy_bytes))
 pointer_at: Callable[[int, Any], Any] = cast(Any, intrinsic(_pointer_at))

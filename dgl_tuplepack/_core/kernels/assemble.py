@@ -21,19 +21,19 @@ from dgl_tuplepack._core.kernels.gather import (
 )
 from dgl_tuplepack._core.kernels.types import ConstIntCube, ConstIntVector, array_type
 
-# A tensor of the batch.
+# The properties of a field, which is one tensor of the batch.
 _NAMES = (
-    "kind",  # what fills it: ROWS, ENDPOINTS, ...
+    "kind",  # how it is filled: ROWS, ENDPOINTS, ...
     "type",  # its type of nodes or edges
-    "nodes",  # of endpoints: the type of the nodes; of indices: the type that they count
+    "nodes",  # for endpoints: the type of the nodes; for indices: the type that they index
     "stretch",  # its stretch of memory
     "first",  # its first byte there
-    "width",  # values of a row
-    "row_bytes",  # bytes of a row
+    "width",  # values per row
+    "row_bytes",  # bytes per row
     "dtype",  # code of the dtype
     "fill",  # address of the rows that fill its padding
-    "fill_slots",  # number of those rows: 1, or one for each slot
-    "ahead",  # of endpoints: how many padding nodes further those of padding edges are
+    "fill_slots",  # number of these rows: 1, or one for each slot
+    "ahead",  # for endpoints: shift of the ends of padding edges, in padding nodes
 )
 FIELD = np.dtype([(name, np.int64) for name in _NAMES])
 Fields = Annotated[NDArray[Any], array_type(FIELD, 1, const=True)]
@@ -55,18 +55,19 @@ def assemble(
 ) -> int:
     """Fill a batch: the rows of each of its `fields` come from the arrays ``arrays[f]``.
 
-    Row pointers and the order of edges are left to `sort_edges`.
+    Row pointers and the order of edges are filled by `sort_edges`.
 
     `memory` has the addresses of the stretches of memory. `slots` ``[T + 1]`` are the padded numbers of nodes, edges
-    and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are those that `find_graphs` found for
-    `ids`; the caller has checked that totals leave the padding that a padded batch needs.
+    and graphs; without padding they are `totals`. `parts`, `rows` and `totals` are the results of `find_graphs` for
+    `ids`; the caller must check that the totals leave the padding that a padded batch needs.
 
-    Returns 0, or -1 - (f * n + i) where field f has an endpoint or index outside graph i.
+    Return 0, or -1 - (f * n + i) if field f has an endpoint or index outside graph i.
     """
     number = len(ids)
     for f in range(len(fields)):
         field = fields[f]
         kind, t, out = field["kind"], field["type"], memory[field["stretch"]] + field["first"]
+        # Padding begins here.
         rest = out + totals[t] * field["row_bytes"]
         if kind == ROWS:
             gather_rows(arrays[f], parts, rows[t], field["width"], out, field["row_bytes"], field["dtype"])
@@ -89,7 +90,7 @@ def assemble(
             wrong = gather_endpoints(arrays[f], parts, rows[t], rows[nodes], out, field["dtype"], width)
             if wrong:
                 return wrong - f * number
-            # Indices of padding lead to the first padding node or edge; the caller has left at least one.
+            # Indices of padding point to the first padding node or edge; the caller has left at least one.
             repeat_index(rest, field["dtype"], totals[nodes], (slots[t] - totals[t]) * width)
         elif kind == MASK:
             carray(pointer_at(out, np.uint8), slots[t])[: totals[t]] = 1
@@ -98,7 +99,7 @@ def assemble(
             per_graph = carray(pointer_at(out, np.int64), slots[-1])
             per_graph[:number] = rows[t, 1]
             per_graph[number:] = 0
-            # The last slot owns the padding, where there is any.
+            # Any padding belongs to the last slot.
             if number < slots[-1]:
                 per_graph[slots[-1] - 1] = slots[t] - totals[t]
         elif kind == GRAPH_IDS:

@@ -1,4 +1,4 @@
-"""Fill one pack after another as full as a bounded depth-first search finds, and repeat the pattern found."""
+"""Fill packs one by one, as full as a bounded depth-first search can, and repeat each pattern found."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.fenwick import holder, reduce
 from dgl_tuplepack._core.kernels.types import FloatVector, IntMatrix, IntVector
 
-# Where `fill_packs` stands: entries and patterns written, work done, next hard class, graphs and packs packed.
+# Indices of the state of `fill_packs`: entries and patterns written, work done, next hard class, packs filled.
 ENTRIES, PATTERNS, WORK, HARD, PACKS = range(5)
 
-# Classes of a block, and the classes a search may look at beyond its steps to come to an end.
+# Classes of a block; and classes that a search may visit beyond its steps in order to finish.
 BLOCK = 64
 LONGEST_WALK = 400
 
 
 class Classes(NamedTuple):
-    """Size classes by falling key, the weighted sum of their components.
+    """Size classes by descending key, the weighted sum of their components.
 
-    `sizes` ``[C, d]`` and `keys` ``[C]``; component-wise minima of each class and those behind it, `smallest`
-    ``[C, d]``, and of each BLOCK of classes, `lows`; `hardest` ``[C]``: classes in the order in which they start packs.
+    `sizes` ``[C, d]`` and `keys` ``[C]``. Component-wise minima: `smallest` ``[C, d]`` of each class and all after it,
+    and `lows` of each BLOCK of classes. `hardest` ``[C]``: classes in the order in which they start packs.
     """
 
     sizes: IntMatrix
@@ -33,10 +33,10 @@ class Classes(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Graphs not packed yet; all change.
+    """Graphs that are not packed yet; all arrays change.
 
-    `remaining` ``[C]`` of each class, `following` ``[C + 1]`` the next class with graphs left, and `tree`, the Fenwick
-    tree of `remaining`, or length 0: then nothing is sampled.
+    `remaining` ``[C]`` graphs of each class; `following` ``[C + 1]``, links to the next class with graphs left; and
+    `tree`, the Fenwick tree of `remaining`. A tree of length 0 turns sampling off.
     """
 
     remaining: IntVector
@@ -45,11 +45,12 @@ class Left(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What packs should be like, and how they are searched for.
+    """The goal of a search, and its settings.
 
-    Room below `limits` ``[d]`` counts by `weights` ``[d]``; a pack with no more than `tolerance` of it is full. A
-    search takes at most `steps`, and tries `width` choices at a level at first. Of the `graphs_per_pack` expected in a
-    pack, the last `kept` are left to the search; the others are a sample. `turn` >= 0 chooses where samples start.
+    Room below `limits` ``[d]`` is weighted by `weights` ``[d]``; a pack with at most `tolerance` of weighted room is
+    full. A search has at most `steps` steps; its first half tries at most `width` choices at each level. Of the
+    `graphs_per_pack` expected in a pack, the search chooses the last `kept`; the others are a sample. `turn` >= 0 sets
+    the start of samples.
     """
 
     limits: IntVector
@@ -63,7 +64,7 @@ class Goal(NamedTuple):
 
 
 class Written(NamedTuple):
-    """Patterns as CSR arrays, to which more are appended; see `patterns_of` in ``histogram_fit``."""
+    """Patterns as CSR arrays, with space to append more; see `patterns_of` in ``histogram_fit``."""
 
     offsets: IntVector
     classes: IntVector
@@ -72,11 +73,11 @@ class Written(NamedTuple):
 
 
 class _Pack(NamedTuple):
-    """The pack being filled, and scratch.
+    """The pack being filled, and scratch memory.
 
-    Its `room` ``[d]``; the number of its graphs of each class, `amount` ``[C]``, and the classes that it holds,
-    `touched` ``[C]``. `best` ``[1 + 2 C]``: what the search found, the number of entries, then (class, number) pairs,
-    which leave ``least[0]`` of weighted room. `stack` ``[3, C]``: class, number and tries of each level.
+    Its `room` ``[d]``; its graphs of each class, `amount` ``[C]``; and the classes that it holds, `touched` ``[C]``.
+    `best` ``[1 + 2 C]`` is the result of the search: the number of entries, then (class, number) pairs, which leave
+    ``least[0]`` of weighted room. `stack` ``[3, C]``: class, number and tries at each level of the search.
     """
 
     room: IntVector
@@ -89,7 +90,7 @@ class _Pack(NamedTuple):
 
 @jit
 def _alive_from(following: IntVector, position: int) -> int:
-    """First class at or behind `position` with graphs left, or C; halves the paths it walks."""
+    """Return the first class from `position` on with graphs left, or C; shorten the links on the way."""
     while following[position] != position:
         following[position] = following[following[position]]
         position = following[position]
@@ -98,7 +99,7 @@ def _alive_from(following: IntVector, position: int) -> int:
 
 @jit
 def _most(sizes: IntMatrix, position: int, room: IntVector, most: int) -> int:
-    """Graphs of one class that fit into `room`, at most `most`."""
+    """Return how many graphs of one class fit into `room`, at most `most`."""
     for component in range(len(room)):
         size = sizes[position, component]
         if size > room[component]:
@@ -118,7 +119,7 @@ def _all_fit(sizes: IntMatrix, row: int, room: IntVector) -> bool:
 
 @jit
 def _not_above(keys: FloatVector, value: float, start: int) -> int:
-    """First position >= `start` whose key (falling) is <= `value`."""
+    """Return the first position >= `start` whose key is <= `value`; keys descend."""
     low, high = start, len(keys)
     if low < high and keys[low] <= value:
         return low
@@ -133,9 +134,9 @@ def _not_above(keys: FloatVector, value: float, start: int) -> int:
 
 @jit
 def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, width: int) -> int:
-    """Depth-first search for content that leaves less weighted room than ``least[0]``; returns the steps taken.
+    """Search depth-first for content that leaves less weighted room than ``least[0]``; return the number of steps.
 
-    A level gives up after `width` tries, so that earlier choices change too. `room` comes back as it was.
+    A level gives up after `width` tries, so that earlier choices change too. `room` is restored at the end.
     """
     sizes, keys, smallest, lows = classes.sizes, classes.keys, classes.smallest, classes.lows
     remaining, following = left.remaining, left.following
@@ -143,18 +144,18 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     room, best, stack, least = pack.room, pack.best, pack.stack, pack.least
     number_classes, components = sizes.shape
     most = 2 * steps + LONGEST_WALK
-    depth, taken, position = 0, 0, 0
+    depth, done, position = 0, 0, 0
     stack[2, 0] = 0
     slack = 0.0
     for component in range(components):
         slack += weights[component] * room[component]
     while True:
-        # Downwards: the largest class that fits, as often as it fits. Classes of a block that has none are passed over.
-        while position < number_classes and taken < most:
+        # Go down: add the largest class that fits, as often as it fits. Skip blocks in which no class fits.
+        while position < number_classes and done < most:
             position = _not_above(keys, slack * (1 + 1e-12) + 1e-300, position)
             if position < number_classes:
                 position = _alive_from(following, position)
-            taken += 1
+            done += 1
             if position >= number_classes or not _all_fit(smallest, position, room):
                 break
             block = position // BLOCK
@@ -180,9 +181,9 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
             for level in range(depth):
                 best[1 + 2 * level] = stack[0, level]
                 best[2 + 2 * level] = stack[1, level]
-        if depth == 0 or least[0] <= tolerance or taken >= steps:
+        if depth == 0 or least[0] <= tolerance or done >= steps:
             break
-        # Upwards, past levels that had their share of tries: one graph less, then on with the classes behind.
+        # Go up past levels that used all their tries; remove one graph, then continue with the classes after it.
         while depth > 0 and stack[2, depth - 1] >= width:
             depth -= 1
             for component in range(components):
@@ -205,20 +206,20 @@ def _search(classes: Classes, left: Left, goal: Goal, pack: _Pack, steps: int, w
     for level in range(depth):
         for component in range(components):
             room[component] += stack[1, level] * sizes[stack[0, level], component]
-    return taken
+    return done
 
 
 @jit
-def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int, turn: float) -> int:
-    """Take every n-th of the `graphs` left, `wanted` of them, as far as they fit; return the classes taken.
+def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, sample_size: int, turn: float) -> int:
+    """Add every n-th of the remaining `graphs`, up to `sample_size`, as far as they fit; return the classes held.
 
-    `touched` starts with the class that the pack holds already, which is passed over. The offset follows the golden
-    ratio, so that the samples of successive turns are evenly spread.
+    `touched` starts with the class that the pack already holds, which is skipped. The offset follows the golden ratio,
+    so that the samples of successive turns are evenly spread.
     """
     remaining, room, amount, touched = left.remaining, pack.room, pack.amount, pack.touched
-    stride = graphs // wanted
+    stride = graphs // sample_size
     graph = int(stride * ((turn * 0.6180339887498949) % 1.0))
-    taken = 1
+    held = 1
     while graph < graphs:
         position, inside = holder(left.tree, graph)
         if position >= len(remaining):
@@ -228,28 +229,28 @@ def _sample(sizes: IntMatrix, left: Left, pack: _Pack, graphs: int, wanted: int,
         if position != touched[0]:
             number = _most(sizes, position, room, number)
             if number > 0:
-                touched[taken] = position
-                taken += 1
+                touched[held] = position
+                held += 1
                 amount[position] = number
                 remaining[position] -= number
                 for component in range(len(room)):
                     room[component] -= number * sizes[position, component]
-    return taken
+    return held
 
 
 @jit
-def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, state: IntVector) -> int:
-    """Append one pattern, repeated as often as graphs allow but at most `most` times; return its graphs.
+def _emit(left: Left, pack: _Pack, held: int, most: int, written: Written, state: IntVector) -> int:
+    """Append the pattern, repeated as often as graphs allow but at most `most` times; return its number of graphs.
 
-    One pack of it is taken off `remaining` already.
+    One pack of it is already subtracted from `remaining`.
     """
     remaining, tree, amount, touched = left.remaining, left.tree, pack.amount, pack.touched
     more = most - 1
-    for entry in range(taken):
+    for entry in range(held):
         more = min(more, remaining[touched[entry]] // amount[touched[entry]])
     graphs = 0
     at = state[ENTRIES]
-    for entry in range(taken):
+    for entry in range(held):
         position = touched[entry]
         number = amount[position]
         remaining[position] -= more * number
@@ -261,7 +262,7 @@ def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, stat
         written.classes[at + entry] = position
         written.multiplicities[at + entry] = number
         amount[position] = 0
-    state[ENTRIES] += taken
+    state[ENTRIES] += held
     written.repeats[state[PATTERNS]] = more + 1
     state[PATTERNS] += 1
     written.offsets[state[PATTERNS]] = state[ENTRIES]
@@ -271,13 +272,13 @@ def _emit(left: Left, pack: _Pack, taken: int, most: int, written: Written, stat
 
 @jit
 def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_limit: int, state: IntVector) -> None:
-    """Fill packs until no graph, no work or no space for patterns is left.
+    """Fill packs until no graphs, no work or no space for patterns is left.
 
-    Each pack starts with the hardest class left. Where packs hold many graphs, most of the room is then filled
-    by a systematic sample of all graphs left, so that the mix stays; a search of at most `steps` steps fills
-    the rest: first one that tries few choices at each level, then a full one ("iterative broadening", Ginsberg &
-    Harvey 1992). The pattern is repeated as often as the graphs allow, a sampled one for an eighth of the packs
-    still expected at most. `state` ``[5]`` (see ENTRIES to PACKS) changes.
+    Each pack starts with the hardest remaining class. If packs hold many graphs, a systematic sample of all remaining
+    graphs then fills most of the room, so that their mix stays the same. A search of at most `steps` steps fills the
+    rest: its first half tries few choices at each level, the second half all ("iterative broadening", Ginsberg & Harvey
+    1992). The pattern is repeated as often as the graphs allow; a sampled one, for at most an eighth of the packs still
+    expected. `state` ``[5]`` (see ENTRIES to PACKS) changes.
     """
     sizes, limits, weights, remaining = classes.sizes, goal.limits, goal.weights, left.remaining
     number_classes, components = sizes.shape
@@ -297,7 +298,7 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
         while remaining[classes.hardest[state[HARD]]] == 0:
             state[HARD] += 1
         first = classes.hardest[state[HARD]]
-        touched[0], taken = first, 1
+        touched[0], held = first, 1
         amount[first] = 1
         remaining[first] -= 1
         share = 1.0
@@ -305,21 +306,21 @@ def fill_packs(classes: Classes, left: Left, goal: Goal, written: Written, work_
             room[component] = limits[component] - sizes[first, component]
             if weights[component] > 0:
                 share = min(share, room[component] / limits[component])
-        wanted = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
-        sampled = len(left.tree) > 0 and 0 < wanted <= graphs
+        sample_size = int(share * goal.graphs_per_pack - max(goal.kept, goal.graphs_per_pack / 16))
+        sampled = len(left.tree) > 0 and 0 < sample_size <= graphs
         if sampled:
-            taken = _sample(sizes, left, pack, graphs, wanted, goal.turn + state[PATTERNS])
+            held = _sample(sizes, left, pack, graphs, sample_size, goal.turn + state[PATTERNS])
         best[0], least[0] = 0, np.inf
         done = _search(classes, left, goal, pack, goal.steps // 2, goal.width)
         if least[0] > goal.tolerance:
             done += _search(classes, left, goal, pack, goal.steps - done, number_classes)
-        state[WORK] += 8 * taken + done
+        state[WORK] += 8 * held + done
         for entry in range(best[0]):
             position, number = best[1 + 2 * entry], best[2 + 2 * entry]
             if amount[position] == 0:
-                touched[taken] = position
-                taken += 1
+                touched[held] = position
+                held += 1
             amount[position] += number
             remaining[position] -= number
         most = int(1 + graphs / goal.graphs_per_pack / 8) if sampled else graphs
-        graphs -= _emit(left, pack, taken, most, written, state)
+        graphs -= _emit(left, pack, held, most, written, state)

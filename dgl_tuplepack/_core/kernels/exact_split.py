@@ -1,4 +1,4 @@
-"""A set of graphs whose total lies within a window in every component: meet in the middle, exact."""
+"""Find a set of graphs whose total is within a window in every component: meet in the middle, exact."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix, IntVector]:
-    """Totals of all subsets of graphs ``first..last - 1``, by rising first component, int64 ``[2^n, d]``; and masks.
+    """Return the totals of all subsets of graphs ``first..last - 1``, int64 ``[2^n, d]``, and their masks ``[2^n]``.
 
-    Bit i of a mask stands for graph ``first + i``. Each graph merges the sums without it and those with it, so that
-    nothing is sorted: time O(d 2^n), n = last - first.
+    Totals ascend in the first component. Bit i of a mask is set for graph ``first + i``. For each graph, the sums
+    without it and with it are merged, so that nothing must be sorted: time O(d 2^n), n = last - first.
     """
     components = sizes.shape[1]
     subsets = 1 << (last - first)
@@ -24,7 +24,7 @@ def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix
         size = sizes[graph, 0]
         out, within = 0, 0
         for at in range(2 * known):
-            # The rows are as long as there is something left on one side, so `within` ends last.
+            # Sums with the graph are never smaller than the same sums without it, so `within` reaches its end last.
             if out < known and sums[out, 0] <= sums[within, 0] + size:
                 for component in range(components):
                     merged[at, component] = sums[out, component]
@@ -44,14 +44,14 @@ def subset_sums(sizes: ConstIntMatrix, first: int, last: int) -> tuple[IntMatrix
 def window_pair(
     left: ConstIntMatrix, right: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int
 ) -> tuple[int, int, int]:
-    """Rows of `left` and `right` whose sum is within ``low..high``, or -1, -1; and the steps taken.
+    """Return rows of `left` and `right` whose sum is within ``low..high``, or -1, -1; and the number of steps.
 
-    Both are by rising first component. Gives up after `most` steps.
+    The first component ascends in both. The search gives up after `most` steps.
     """
     components = len(low)
     begin, steps = len(right), 0
     for row in range(len(left)):
-        # right[begin:] is large enough for this row; `begin` falls as `left` rises.
+        # right[begin:] is large enough for this row; `begin` decreases as `left` increases.
         while begin > 0 and right[begin - 1, 0] >= low[0] - left[row, 0]:
             begin -= 1
             steps += 1
@@ -77,14 +77,16 @@ def window_pair(
 def subset_within(
     sizes: ConstIntMatrix, low: ConstIntVector, high: ConstIntVector, most: int, chosen: IntVector
 ) -> int:
-    """Mark a subset of the graphs whose total is within ``low..high``; return the steps taken, negative without one.
+    """Mark a subset of the graphs whose total is within ``low..high``; return the steps, negative if none was found.
 
-    `chosen` ``[n]`` gets 1 for each graph of the subset, else 0. The window of the first component should
-    be the narrowest. Without one within `most` steps of the scan there may still be a subset.
+    `chosen` ``[n]`` gets 1 for each graph of the subset, else 0. The first component should have the narrowest window.
+    If the scan gives up after `most` steps, a subset may still exist.
 
-    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from
-    them: a window in place of the largest sum, and further components, checked for each pair in the first one's.
     Time O(d 2^(n / 2)) and the pairs scanned, memory O(d 2^(n / 2)).
+
+    Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem". Differs from it:
+    a window instead of the largest sum, and further components, which are checked for each pair within the window of
+    the first one.
     """
     graphs = len(sizes)
     middle = graphs // 2

@@ -1,4 +1,4 @@
-"""Running sums over counts that change: the graph of any number, and taking graphs off, in O(log C).
+"""Running sums over changing counts: find a graph by its number, or remove graphs, in O(log C).
 
 Source: Fenwick 1994, "A new data structure for cumulative frequency tables".
 """
@@ -13,7 +13,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 @jit
 def cumulated(counts: ConstIntVector) -> IntVector:
-    """Tree of `counts` ``[C]``, int64 ``[C + 1]``."""
+    """Return the Fenwick tree of `counts` ``[C]``, int64 ``[C + 1]``."""
     tree = np.zeros(len(counts) + 1, dtype=np.int64)
     for position in range(1, len(tree)):
         tree[position] += counts[position - 1]
@@ -25,7 +25,7 @@ def cumulated(counts: ConstIntVector) -> IntVector:
 
 @jit
 def reduce(tree: IntVector, position: int, number: int) -> None:
-    """Take `number` graphs off one class."""
+    """Remove `number` graphs from the class at `position`."""
     position += 1
     while position < len(tree):
         tree[position] -= number
@@ -34,7 +34,7 @@ def reduce(tree: IntVector, position: int, number: int) -> None:
 
 @jit
 def holder(tree: ConstIntVector, graph: int) -> tuple[int, int]:
-    """Class of graph number `graph`, graphs being numbered class by class, and its number inside the class."""
+    """Return the class of a graph, and its number within the class; graphs are numbered class by class."""
     position, bit = 0, 1
     while 2 * bit < len(tree):
         bit *= 2

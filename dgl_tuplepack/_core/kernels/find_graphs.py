@@ -12,7 +12,7 @@ from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.address import pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntVector, IntCube, IntVector, array_type
 
-# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the number of rows that they divide.
+# The offsets of a type in a part, int64 ``[graphs + 1]``: their address, and the number of rows of the type there.
 OFFSETS = np.dtype([("address", np.int64), ("rows", np.int64)])
 Offsets = Annotated[NDArray[Any], array_type(OFFSETS, 2, const=True)]
 
@@ -30,11 +30,12 @@ def find_graphs(
 ) -> int:
     """Find n graphs in P parts, for each of T types of nodes and edges.
 
-    Writes the part of each graph to `parts` ``[n]``; its first row there, the number of its rows, and its first row in
-    the batch to ``rows[t]`` ``[3, n]``; and the number of rows of all graphs to ``totals[t]``. The last of T + 1 types
-    stands for labels: one row a graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``; `chosen` is trusted.
+    Write the part of each graph to `parts` ``[n]``. Write to ``rows[t]`` ``[3, n]`` the first row of each graph in its
+    part, its number of rows, and its first row in the batch. Write the rows of all graphs to ``totals[t]``. The last of
+    T + 1 types is for labels: one row per graph. With `subset`, ``ids[i]`` is graph ``chosen[ids[i]]``; `chosen` is
+    not checked.
 
-    Returns 0; -1 - i where ``ids[i]`` is not in 0..N-1; 1 + t * n + i where the offsets of graph i cannot be right.
+    Return 0; or -1 - i if ``ids[i]`` is not in 0..N-1; or 1 + t * n + i if the offsets of graph i cannot be right.
     """
     number, most, last = len(ids), len(chosen) if subset else first_ids[-1], len(offsets)
     for i in range(number):

@@ -1,6 +1,6 @@
 """Rows of many graphs, copied from the parts of a store into one array: helpers of the kernel `assemble`.
 
-Graphs are scattered in memory, so those further ahead are prefetched. Loops run over slices from 0, which lets the
+Graphs are scattered in memory, so the next graphs are prefetched. Loops run over slices from 0, which lets the
 compiler use vector instructions.
 """
 
@@ -16,11 +16,11 @@ from dgl_tuplepack._core.kernels._jit import helper
 from dgl_tuplepack._core.kernels.address import AHEAD, copy_bytes, pointer_at, prefetch
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, array_type
 
-# An array in a part of a store: its address, the bytes of a row there, and the code of its dtype.
+# An array in a part of a store: its address, the bytes of a row, and the code of its dtype.
 ARRAY = np.dtype([("address", np.int64), ("row_bytes", np.int64), ("dtype", np.int64)])
 Arrays = Annotated[NDArray[Any], array_type(ARRAY, 1, const=True)]
 UINT8, UINT16, INT16, INT32, INT64, OTHER = range(6)
-# Codes by name of the dtype. Values of any other dtype are copied without a conversion.
+# Codes by name of the dtype. Values of any other dtype are copied unchanged.
 CODES = {"uint8": UINT8, "uint16": UINT16, "int16": INT16, "int32": INT32, "int64": INT64}
 
 
@@ -37,9 +37,10 @@ def gather_rows(
 ) -> None:
     """Copy the `rows` of graphs (see `find_graphs`) to the address `out`, as rows of `width` values of `dtype`.
 
-    Integers may be stored in a narrower dtype. The caller has checked that the rows are inside their part, and that
+    Integers may be stored in a narrower dtype. The caller must check that the rows are inside their part, and that
     they fit into the batch.
     """
+    # The first AHEAD turns only prefetch.
     for i in range(-AHEAD, len(parts)):
         _fetch(arrays, parts, rows, i + AHEAD)
         if i < 0:
@@ -54,7 +55,7 @@ def gather_rows(
 
 @helper
 def _widen(address: int, stored: int, out: int, given: int, number: int) -> None:
-    """Copy integers that the store has narrowed to the dtype `stored`."""
+    """Copy integers that the store narrowed to the dtype `stored`."""
     if given == INT64:
         if stored == UINT8:
             _convert(address, np.uint8, out, np.int64, number)
@@ -68,7 +69,7 @@ def _widen(address: int, stored: int, out: int, given: int, number: int) -> None
         else:
             _convert(address, np.int16, out, np.int32, number)
     else:
-        # The batch has the dtype as stored, and this part was narrowed further than others.
+        # The batch has int16, and this part was narrowed further than other parts.
         _convert(address, np.uint8, out, np.int16, number)
 
 
@@ -91,9 +92,9 @@ def gather_endpoints(
 ) -> int:
     """Copy endpoints of graphs, each shifted to the nodes of its graph in the batch; `dtype` is int32 or int64.
 
-    `edges` and `nodes` are the rows of the edges and of the nodes at that end. Other indices are copied as well, with
-    `width` of them in a row of `edges`, and `nodes` for what they count. They come from a file:
-    returns -1 - i where graph i has one outside its nodes, else 0.
+    `edges` and `nodes` are the rows of the edges and of the nodes at that end. Other indices are copied in the same
+    manner: a row of `edges` then has `width` of them, and `nodes` are the rows that they index. Indices come from a
+    file, so they are checked: return -1 - i if graph i has one outside its nodes, else 0.
     """
     for i in range(-AHEAD, len(parts)):
         _fetch(arrays, parts, edges, i + AHEAD)
@@ -112,9 +113,9 @@ def gather_endpoints(
 
 @helper
 def _move_from(address: int, stored: int, out: int, given: Any, number: int, node: int) -> Any:
-    """Copy endpoints of the dtype `stored`, with `node` added; return the largest of them before that.
+    """Copy endpoints of the dtype `stored`, each with `node` added; return the largest original endpoint.
 
-    They are compared as unsigned integers, so that a negative one is too large as well.
+    Endpoints are compared as unsigned integers, so that negative ones are too large as well.
     """
     if stored == UINT8:
         return _move(address, np.uint8, out, given, number, node)
@@ -140,12 +141,12 @@ def _move(address: int, stored: Any, out: int, given: Any, number: int, node: in
 
 @helper
 def add_padding_ends(out: int, given: Any, number: int, real_nodes: int, node_slots: int, ahead: int) -> None:
-    """Write `number` padding nodes: entry j of m is padding node ``(j * spare // m + ahead) % spare``.
+    """Write the ends of m = `number` padding edges: end j is padding node ``(j * spare // m + ahead) % spare``.
 
-    Even, ascending but for the last, and one each where m >= spare. `ahead` is 0 or 1. The caller has checked that
-    ``real_nodes + ahead < node_slots``.
+    The ends are evenly spread, ascending except for the last, and reach every padding node if m >= spare. `ahead` is 0
+    or 1. The caller must check that ``real_nodes + ahead < node_slots``.
     """
-    # j * spare // m without a division for each edge.
+    # Compute j * spare // m without a division for each edge.
     ends, spare = carray(pointer_at(out, given), number), node_slots - real_nodes
     remainder, loop = 0, real_nodes
     for j in range(number):
@@ -158,7 +159,7 @@ def add_padding_ends(out: int, given: Any, number: int, real_nodes: int, node_sl
 
 @helper
 def repeat_index(out: int, dtype: int, value: int, number: int) -> None:
-    """Write `value` `number` times, as int32 or int64."""
+    """Write `value` as int32 or int64, `number` times."""
     if dtype == INT64:
         carray(pointer_at(out, np.int64), number)[:] = value
     else:
@@ -167,7 +168,7 @@ def repeat_index(out: int, dtype: int, value: int, number: int) -> None:
 
 @helper
 def repeat_bytes(out: int, pattern: int, size: int, number: int) -> None:
-    """Write the `size` bytes at the address `pattern` `number` times."""
+    """Copy the `size` bytes at the address `pattern` to `out`, `number` times."""
     if number > 0 and size > 0:
         copy_bytes(out, pattern, size)
         done, total = size, size * number

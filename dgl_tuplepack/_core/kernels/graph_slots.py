@@ -8,10 +8,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntVector, IntVector
 
 @jit
 def fill_graph_slots(counts: ConstIntVector, slots: IntVector, pointers: IntVector) -> int:
-    """Write graph slot g ``counts[g]`` times into `slots`, and where each graph begins into `pointers` ``[G + 1]``.
+    """Write graph slot g ``counts[g]`` times into `slots`, and the start of each graph into `pointers` ``[G + 1]``.
 
-    Returns how many entries the counts ask for, which is the last pointer too; where they ask for more than there are,
-    the rest is not written.
+    Return the sum of the counts, which is also the last pointer. If it exceeds the length of `slots`, entries beyond
+    that length are not written.
     """
     pointers[0] = first = 0
     for g in range(len(counts)):

@@ -1,6 +1,6 @@
 """Best fit and first fit on a histogram: identical packs are handled as one group.
 
-Following the parents of a group (see ``open_packs``) lists its content, so nothing is ever copied.
+The content of a group is read from its chain of parents (see ``open_packs``), so nothing is ever copied.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 
 class Placing(NamedTuple):
-    """Where graphs go: into the fullest group with room, or into the emptiest.
+    """The rule for placing graphs: into the fullest group with room, or into the emptiest.
 
-    Once a graph of a size was placed, the search goes on from the next higher priority, or starts over (`by_the_text`).
-    Groups of equal priority stand in the order of their making, or in one that `key` decides (`random_ties`).
+    Once a graph of a size is placed, the search continues from the next higher priority, or starts over
+    (`by_the_text`). Groups of equal priority are in order of creation, or in random order by `key` (`random_ties`).
     """
 
     fullest_first: bool
@@ -42,7 +42,7 @@ class Placing(NamedTuple):
 
 @jit
 def _with_room(rows: IntMatrix, used: int) -> IntMatrix:
-    """The same rows, twice as many if all are used."""
+    """Return the same rows, doubled in number if all are used."""
     if used < len(rows):
         return rows
     return np.concatenate((rows, np.empty_like(rows)))
@@ -58,10 +58,10 @@ def fit_histogram(
     rule: Rule,
     placing: Placing,
 ) -> IntMatrix:
-    """Groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
+    """Return groups of packs, int64 ``[G, 4 + k]``, that hold every graph of the histogram once.
 
-    `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]`` are taken in `order` ``[C]``. Nothing given
-    is changed.
+    Classes, with `sizes` ``[C, k]`` (each within `limits` ``[k]``) and `counts` ``[C]``, are packed in `order` ``[C]``.
+    No argument is changed.
     """
     k = sizes.shape[1]
     groups = np.empty((1024, REMAINDER + k), dtype=np.int64)
@@ -78,7 +78,7 @@ def fit_histogram(
             else:
                 position = find_emptiest(pool, blocks_order, blocks, groups, size, after)
             groups = _with_room(groups, used)
-            # Each of two groups that are put in may take a free block.
+            # Each of the two groups inserted below may need a free block.
             if blocks + 2 > len(pool):
                 pool = _with_room(pool, len(pool))
                 blocks_order = np.concatenate((blocks_order, np.arange(len(blocks_order), len(pool))))
@@ -100,7 +100,7 @@ def fit_histogram(
                 if old[COUNT] > 0:
                     in_front = placing.random_ties and random_bits(placing.key, np.uint64(2 * used)) & np.uint64(1) == 1
                     blocks = put_in(pool, blocks_order, blocks, groups, old_value, parent, in_front)
-                # The companion code searches on from the next higher priority once a size was placed.
+                # Once a size is placed, the paper's code continues from the next higher priority.
                 after = start if placing.by_the_text else start + 1
             else:
                 number = left
@@ -120,10 +120,10 @@ def fit_histogram(
 
 @jit
 def patterns_of(groups: IntMatrix) -> tuple[IntVector, IntVector, IntVector, IntVector]:
-    """Content of every group that still stands for packs, as CSR arrays.
+    """Return the content of every group that still has packs, as CSR arrays.
 
-    Returns offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, repeats ``[Q]``. A group
-    gets all its graphs of one size in a row, so each class stands in a pattern once.
+    These are offsets ``[Q + 1]``, size classes and multiplicities ``[offsets[-1]]``, and repeats ``[Q]``. A group gets
+    all its graphs of one size in a row, so each class appears in a pattern once.
     """
     patterns, entries = 0, 0
     for group in range(len(groups)):

@@ -1,4 +1,4 @@
-"""The most valuable content of a pack, for every room at once: k-dimensional unbounded knapsack, exact."""
+"""The most valuable content for every possible room of a pack: d-dimensional unbounded knapsack, exact."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 def fill_table(
     table: IntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector, first: int, last: int
 ) -> None:
-    """Let classes ``first..last - 1`` into the table.
+    """Add classes ``first..last - 1`` to the table.
 
-    `table` ``[prod(limits + 1)]`` starts at 0; cell (a, b, ...) in row-major order ends as the largest sum
-    of values (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...), each class as often as
-    wanted. `sizes` ``[C, d]`` are not all 0. Dynamic programming, time O(cells) for each class.
+    `table` ``[prod(limits + 1)]`` starts at 0. In the end, cell (a, b, ...) in row-major order is the largest sum of
+    values (int64 ``[C]``, > 0) of graphs that together fit into the room (a, b, ...), each class any number of times.
+    No row of `sizes` ``[C, d]`` is all 0. Dynamic programming, time O(cells) for each class.
     """
     components = len(limits)
     width = limits[components - 1] + 1
     rows = len(table) // width
+    # Leading coordinates of the current row of cells; without one graph of the class, a cell is `back + step` earlier.
     at = np.empty(components, dtype=np.int64)
     for row_class in range(first, last):
         value = values[row_class]
@@ -37,7 +38,7 @@ def fill_table(
             without = table[row * width - back : (row + 1) * width - back - step]
             for cell in range(len(target)):
                 target[cell] = max(target[cell], without[cell] + value)
-            # To the next row in which every leading component is large enough.
+            # Go to the next row in which every leading component is large enough.
             row += 1
             component = components - 2
             stride = 1
@@ -55,7 +56,7 @@ def fill_table(
 
 @jit
 def cell_of(room: ConstIntVector, limits: ConstIntVector) -> int:
-    """Index of a room in the table."""
+    """Return the index of a room in the table."""
     cell = 0
     for component in range(len(limits)):
         cell = cell * (limits[component] + 1) + room[component]
@@ -66,7 +67,7 @@ def cell_of(room: ConstIntVector, limits: ConstIntVector) -> int:
 def values_with(
     table: ConstIntVector, sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector
 ) -> IntVector:
-    """Largest value of a pack that holds at least one graph of each class, int64 ``[C]``."""
+    """Return, for each class, the largest value of a pack with at least one graph of it, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
         result[row] = values[row] + table[cell_of(limits - sizes[row], limits)]
@@ -109,10 +110,10 @@ def lift_values(
     first: int,
     last: int,
 ) -> None:
-    """Raise the values of classes ``order[first:last]``, one after the other, as far as no pack becomes worth more.
+    """Raise the values of classes ``order[first:last]`` one by one, as long as no pack becomes worth more.
 
-    `table` holds the best packs for `values` ``[C]``; both change. The worth of the
-    whole pack, the last cell of the table, stays.
+    `table` holds the best packs for `values` ``[C]``; both change. The last cell of the table, the worth of the best
+    pack, stays the same.
     """
     most = table[-1]
     room = np.empty(len(limits), dtype=np.int64)
@@ -126,6 +127,7 @@ def lift_values(
             for component in range(len(limits)):
                 room[component] -= sizes[row, component]
                 fits = fits and room[component] >= 0
+            # `number` graphs of the class may be worth what the best pack leaves for them.
             if fits:
                 number += 1
                 share = (most - table[cell_of(room, limits)]) // number

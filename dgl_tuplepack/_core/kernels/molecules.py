@@ -14,8 +14,8 @@ def draw_bonds(sizes: ConstIntMatrix, edge_offsets: ConstIntVector, ends: IntMat
     """Fill `ends` ``[2, E]``, the endpoints of all edges, numbered within each graph.
 
     `sizes` ``[N, 2]`` are (nodes, edges), `edge_offsets` ``[N + 1]`` the running sums of the edges. A bond is a
-    pair of opposite edges: first those of a tree whose atoms mostly follow each other, then rings of five or six;
-    an odd edge stays single. Graphs with fewer bonds than a tree needs fall apart, as salts do.
+    pair of opposite edges; an odd edge stays single. The first bonds form a tree that is mostly a chain; the others
+    close rings of five or six. Graphs with fewer bonds than a tree needs are disconnected, like salts.
     """
     counter = np.uint64(0)
     for graph in range(len(sizes)):

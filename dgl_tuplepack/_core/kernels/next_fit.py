@@ -10,9 +10,10 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @jit
 def next_fit_offsets(sizes: ConstIntMatrix, items: ConstIntVector, limits: ConstIntVector, cap: int) -> IntVector:
-    """Pack p holds ``items[offsets[p]:offsets[p + 1]]``; returns the offsets, int64 ``[P + 1]``.
+    """Return offsets, int64 ``[P + 1]``: pack p holds ``items[offsets[p]:offsets[p + 1]]``.
 
-    `items` ``[N]`` are size classes, rows of `sizes` ``[C, k]``, each within `limits` ``[k]``.
+    `items` ``[N]`` are size classes, rows of `sizes` ``[C, k]``, each within `limits` ``[k]``. A pack has at most `cap`
+    graphs.
     """
     k = sizes.shape[1]
     offsets = np.zeros(len(items) + 1, dtype=np.int64)

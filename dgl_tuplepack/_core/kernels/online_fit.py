@@ -1,4 +1,4 @@
-"""Best fit over a bounded number of open packs, for graphs that come one by one."""
+"""Best fit over a bounded number of open packs, for graphs that arrive one by one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from dgl_tuplepack._core.kernels.types import (
     IntVector,
 )
 
-# Where `offer` stands: open packs and graphs in them, graphs taken so far, which open pack is the oldest, then the
+# Indices of the state of `offer`: open packs, graphs in them, graphs packed so far, the oldest open pack, then the
 # smallest size so far of each component.
 OPEN, HELD, TAKEN, OLDEST, SMALLEST = range(5)
-# What `offer` answers instead of a pack that took the graph.
+# Results of `offer` if no pack got the graph.
 TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 
 
@@ -25,9 +25,9 @@ TOO_LARGE, NO_SIZE, OVERDUE = -2, -3, -4
 def _weigh(
     size: ConstIntVector, limits: ConstIntVector, state: IntVector, totals: FloatVector, weights: FloatVector
 ) -> None:
-    """Count a graph, and weigh each component by its scarcity so far.
+    """Add a graph to `totals`, and weight each component by its scarcity so far.
 
-    That is the share of the limit used up by all graphs, relative to the scarcest component, to the power of 64.
+    Scarcity is the share of the limit that all graphs use, relative to the scarcest component, to the power of 64.
     """
     most = 0.0
     for component in range(len(size)):
@@ -43,7 +43,7 @@ def _weigh(
 
 @jit
 def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: ConstFloatVector) -> int:
-    """Open pack with the least weighted room of those with room for `size`; of equals the first; -1 for none."""
+    """Return the open pack with the least weighted room among those with room for `size`; the first of ties, or -1."""
     fullest, least = -1, np.inf
     for pack in range(opened):
         room, fits = 0.0, True
@@ -59,7 +59,8 @@ def _fullest(size: ConstIntVector, packs: ConstIntMatrix, opened: int, weights: 
 def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) -> bool:
     """Put a graph into an open pack; return whether the pack is full.
 
-    It then holds the most graphs allowed, or has used up a component that every graph so far had some of.
+    A pack is full if it holds the most graphs allowed, or has no room in a component that is above 0 in every graph so
+    far.
     """
     components = len(size)
     full: bool = packs[pack, components] == 1
@@ -73,17 +74,17 @@ def _put(size: ConstIntVector, pack: int, packs: IntMatrix, state: IntVector) ->
 
 
 @jit
-def _close(going: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
-    """Close an open pack, whose number the last one takes, and find the one that is oldest now; return `going`."""
+def _close(closed: int, limits: ConstIntVector, packs: IntMatrix, state: IntVector) -> int:
+    """Close an open pack, give its number to the last open pack, and update the oldest; return `closed`."""
     graphs, opening = len(limits) - 1, len(limits)
-    state[HELD] -= limits[graphs] - packs[going, graphs]
+    state[HELD] -= limits[graphs] - packs[closed, graphs]
     state[OPEN] -= 1
-    packs[going] = packs[state[OPEN]]
+    packs[closed] = packs[state[OPEN]]
     state[OLDEST] = 0
     for pack in range(state[OPEN]):
         if packs[pack, opening] < packs[state[OLDEST], opening]:
             state[OLDEST] = pack
-    return going
+    return closed
 
 
 @jit
@@ -97,19 +98,19 @@ def offer(
     totals: FloatVector,
     weights: FloatVector,
 ) -> tuple[int, int]:
-    """Put one graph into the open pack that it leaves the least room in; close a pack where one has to go.
+    """Put one graph into the fullest open pack with room for it, and close a pack if one must be closed.
 
-    A pack goes when nothing more fits into it; else the fullest one when `lookahead` graphs are held. One that has
-    been open for `patience` graphs goes first: the graph is not taken then, and has to be offered again.
+    A pack is closed when it is full; otherwise the fullest pack is closed when packs hold `lookahead` graphs. A pack
+    that has been open for `patience` graphs is closed first; the graph is then not packed, and must be offered again.
 
-    `size` ``[k]`` is that of the graph, `limits` ``[k + 1]`` the most of each component and of graphs in a pack. These
-    change: `packs` ``[lookahead, k + 2]``, for each open pack its room, the graphs that it may still take, and the
-    number of graphs taken when it was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; and `totals` ``[k]``, the sum
-    of ``size / limits`` so far. `weights` ``[k]`` is scratch.
+    `size` ``[k]`` is the size of the graph, `limits` ``[k + 1]`` the most of each component and of graphs in a pack.
+    These arguments change: `packs` ``[lookahead, k + 2]``, for each open pack its room, the graphs that still fit under
+    the cap, and the number of graphs packed when it was opened; `state` ``[4 + k]``, see OPEN to SMALLEST; and `totals`
+    ``[k]``, the sum of ``size / limits`` so far. `weights` ``[k]`` is scratch memory.
 
-    Returns the number of the pack that took the graph (a new pack gets the former number of open packs), or OVERDUE;
-    and the number of the pack that goes, or -1: the last open pack takes its number. TOO_LARGE or NO_SIZE, twice,
-    where the graph exceeds the limits alone or a number is below 0; nothing has changed then.
+    Return the number of the pack that got the graph (a new pack gets the former number of open packs), or OVERDUE; and
+    the number of the closed pack, or -1. The last open pack then gets the number of the closed one. Return TOO_LARGE
+    twice if the graph exceeds the limits by itself, and NO_SIZE twice if a number is below 0; nothing changes then.
     """
     components = len(size)
     for component in range(components):
@@ -130,6 +131,6 @@ def offer(
     if _put(size, chosen, packs, state):
         return chosen, _close(chosen, limits, packs, state)
     if state[HELD] == lookahead:
-        # A size of 0 fits into every pack, so this is the fullest of all.
+        # A size of 0 fits into every pack, so this finds the fullest of all.
         return chosen, _close(_fullest(np.zeros_like(size), packs, state[OPEN], weights), limits, packs, state)
     return chosen, -1

@@ -1,12 +1,11 @@
-"""Index over groups of open packs: ordered by priority, in blocks that know the most room any group of theirs has.
+"""Index over groups of open packs: ordered by priority, in blocks that store the most room of any of their groups.
 
-A block is one row of `pool`: number of entries, largest remainder of each component, then room for the
+A block is one row of `pool`: the number of entries, the largest remainder of each component, then space for the
 priorities and the group numbers of up to BLOCK entries. `order` holds the numbers of all blocks, first the used ones
 in order, then the free ones. A position is ``BLOCK * place in order + place in block``.
 
-A search passes over a whole block where one component shows that nothing in it has room enough; finding, putting in
-and taking out cost O(blocks + BLOCK) at worst instead of O(groups). The layout is that of a B-tree (Bayer & McCreight
-1972) of two levels.
+A search skips a block if some component shows that none of its groups has enough room; finding, inserting and removing
+cost O(blocks + BLOCK) at worst instead of O(groups). The layout is a B-tree (Bayer & McCreight 1972) of two levels.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 BLOCK = 32
 
-# Columns of groups of identical packs, int64 [G, 4 + k]: the group that it was made from, the size class that was added
-# to it, its packs, graphs of each pack, and on from the last, what is left of each limit.
+# Columns of groups of identical packs, int64 [G, 4 + k]: the group it was made from, the size class added to that
+# group, the number of packs, the graphs of each pack, and then what is left of each limit.
 PARENT, ADDED, COUNT, GRAPHS, REMAINDER = range(5)
 
 
 @jit
 def first_at_least(pool: ConstIntMatrix, order: ConstIntVector, blocks: int, components: int, value: int) -> int:
-    """Position of the first group whose priority is >= `value`; ``BLOCK * blocks`` if there is none."""
+    """Return the position of the first group with priority >= `value`; ``BLOCK * blocks`` if there is none."""
     head = 1 + components
     low, high = 0, blocks
     while low < high:
@@ -58,7 +57,7 @@ def _fits(size: ConstIntVector, rows: ConstIntMatrix, row: int, first: int) -> b
 def find_fullest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> int:
-    """Position of the first group from priority `start` on that has room for `size`, or -1."""
+    """Return the position of the first group with priority >= `start` and room for `size`, or -1."""
     components = len(size)
     ids = 1 + components + BLOCK
     position = first_at_least(pool, order, blocks, components, start)
@@ -77,7 +76,7 @@ def find_fullest(
 def find_emptiest(
     pool: ConstIntMatrix, order: ConstIntVector, blocks: int, groups: ConstIntMatrix, size: ConstIntVector, start: int
 ) -> int:
-    """Position of a group of the highest priority >= `start` with room for `size`, or -1; of equals the first."""
+    """Return the position of the first group of the highest priority >= `start` with room for `size`, or -1."""
     components = len(size)
     head = 1 + components
     lowest = first_at_least(pool, order, blocks, components, start)
@@ -93,7 +92,7 @@ def find_emptiest(
 
 @jit
 def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMatrix) -> None:
-    """Note the largest remainders in a block."""
+    """Write the largest remainders of a block's groups into the block."""
     for component in range(components):
         pool[block, 1 + component] = -1
     for entry in range(pool[block, 0]):
@@ -104,7 +103,7 @@ def _summarise(pool: IntMatrix, block: int, components: int, groups: ConstIntMat
 
 @jit
 def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, place: int) -> int:
-    """Move the upper half of a full block into a free one behind it; return that block."""
+    """Move the upper half of a full block into a free block right after it; return that block."""
     block, fresh = order[place], int(order[blocks])
     for other in range(blocks, place + 1, -1):
         order[other] = order[other - 1]
@@ -122,9 +121,9 @@ def _split(pool: IntMatrix, order: IntVector, blocks: int, components: int, plac
 def put_in(
     pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, value: int, group: int, in_front: bool
 ) -> int:
-    """Put a group behind (or in front of) those of equal priority; return the number of blocks.
+    """Insert a group after (or before, if `in_front`) groups of equal priority; return the number of blocks.
 
-    The caller has made sure that a free block is left.
+    The caller must ensure that there is a free block.
     """
     components = groups.shape[1] - REMAINDER
     head = 1 + components
@@ -134,7 +133,7 @@ def put_in(
         pool[order[0], 0] = 0
         blocks = 1
     elif inside == 0 and place > 0:
-        # The end of the block before is as good, and there is always one.
+        # The end of the previous block is the same position, and that block exists.
         place -= 1
         inside = pool[order[place], 0]
     block = order[place]
@@ -161,7 +160,7 @@ def put_in(
 
 @jit
 def take_out(pool: IntMatrix, order: IntVector, blocks: int, groups: ConstIntMatrix, position: int) -> int:
-    """Take out the group at a position; return the number of blocks."""
+    """Remove the group at a position; return the number of blocks."""
     components = groups.shape[1] - REMAINDER
     place, inside = position // BLOCK, position % BLOCK
     block = order[place]

@@ -1,4 +1,4 @@
-"""The most valuable packs, by depth-first search: for packs of few graphs, however large their limits are."""
+"""Find the most valuable packs by depth-first search: for packs of few graphs, with limits of any size."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from dgl_tuplepack._core.kernels._jit import jit
 from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatMatrix, IntMatrix, IntVector
 
-# Rounding errors of the bound's few operations are far smaller.
+# Rounding errors of the few operations of a bound are much smaller than this margin.
 _SAFE = 1 + 1e-12
 
 
 class Classes(NamedTuple):
-    """Size classes, by falling value for the mean share of the limits that a graph takes.
+    """Size classes, by descending value per mean share of the limits.
 
-    `sizes` ``[C, d]`` are not all 0 and within the limits, `values` ``[C]`` and `counts` ``[C]`` > 0; `tails` is what
-    the function of that name returns for them.
+    `sizes` ``[C, d]`` are within the limits, and none is 0 in all components; `values` ``[C]`` and `counts` ``[C]`` are
+    > 0; `tails` is the result of the function of that name.
     """
 
     sizes: IntMatrix
@@ -28,10 +28,10 @@ class Classes(NamedTuple):
 
 @jit
 def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector) -> FloatMatrix:
-    """What bounds the worth of graphs of the classes from a row on, float64 ``[C, 2 d + 3]``.
+    """Return numbers that bound the worth of graphs of each class and all after it, float64 ``[C, 2 d + 3]``.
 
-    For each component, and last for the even mixture of all: the most value for its whole limit, infinite where a
-    class has nothing of it; the same number of smallest shares of the limit; and the largest value.
+    First, for each of d components and for their even mixture: the most value per whole limit, infinite if a class has
+    0 of the component. Then, for the same d + 1: the smallest share of the limit. Last, the largest value.
     """
     classes, components = sizes.shape
     result = np.zeros((classes, 2 * components + 3))
@@ -56,7 +56,7 @@ def tails(sizes: ConstIntMatrix, values: ConstIntVector, limits: ConstIntVector)
 
 @jit
 def _most(tail: FloatMatrix, row: int, room: ConstIntVector, limits: ConstIntVector) -> float:
-    """What graphs of the classes from `row` on can be worth within a room, at most."""
+    """Return an upper bound on the worth of graphs of the classes from `row` on that fit into `room`."""
     components = len(room)
     mixed, most, graphs = 0.0, np.inf, np.inf
     for component in range(components + 1):
@@ -65,7 +65,7 @@ def _most(tail: FloatMatrix, row: int, room: ConstIntVector, limits: ConstIntVec
             share = room[component] / limits[component]
             mixed += share / components
         share *= _SAFE
-        # Graphs that have nothing of a component may go on for ever.
+        # If a class has 0 of a component, that component does not limit its graphs.
         if tail[row, component] < np.inf:
             most = min(most, share * tail[row, component])
         smallest = tail[row, components + 1 + component]
@@ -87,13 +87,13 @@ def search_packs(
 ) -> int:
     """For each class ``first..last - 1``, find a best pack that begins with it and is worth more than `least`.
 
-    A pack begins with the class of its lowest row. No class comes more often than its count. `contents`
-    ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the packs and their worth, or nothing and
-    `least`. Returns the steps taken, negative if a class took more than `most_steps`, so that its pack may not be the
-    best.
+    A pack begins with the class of its lowest row. No class appears more often than its count. `contents`
+    ``[last - first, C]`` (all 0 before) and `worth` ``[last - first]`` get the packs and their worth; without such a
+    pack, `contents` stay 0 and the worth is `least`. Return the number of steps, negative if a class needed more than
+    `most_steps`, so that its pack may not be the best.
 
-    Exact: branches are cut by what the limit of each component, the mixture of all, and the number of graphs that have
-    room allow at most. Exponential at worst; packs of n graphs have at most C^n contents.
+    Exact: branches are cut by upper bounds from the limit of each component, from the mixture of all, and from the
+    number of graphs that fit. Exponential at worst; packs of n graphs have at most C^n contents.
 
     Source: Horowitz & Sahni 1974, "Computing partitions with applications to the knapsack problem", for the order;
     Martello & Toth 1990, "Knapsack Problems", chapter 2, for the bounds.
@@ -101,7 +101,7 @@ def search_packs(
     sizes, values, counts, tail = classes.sizes, classes.values, classes.counts, classes.tails
     number, components = sizes.shape
     room = np.empty(components, dtype=np.int64)
-    # Each level takes a step at least.
+    # Rows of the graphs in the pack, with repeats; `at` is the next row to try. Each level needs at least one step.
     path = np.empty(2 + int(min(1 / tail[0, 2 * components + 1], most_steps)), dtype=np.int64)
     used = np.zeros(number, dtype=np.int64)
     total, complete = 0, True

@@ -1,4 +1,4 @@
-"""Priority of a size: a monotone map to an integer, the sort key of the histogram packers."""
+"""Priority of a size: a monotone map to an integer, which is the sort key of best fit and first fit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ PRODUCT, WEIGHTED_SUM, MAXIMUM, MINIMUM = range(4)
 
 
 class Rule(NamedTuple):
-    """How a priority is made of a size ``[k]``.
+    """How to compute a priority from a size ``[k]``.
 
-    `weights` ``[k]`` are the factors of the weighted sum; other kinds do not use them. The caller has checked that
+    `weights` ``[k]`` are the factors of the weighted sum; other kinds do not use them. The caller must check that
     nothing overflows.
     """
 
@@ -25,7 +25,7 @@ class Rule(NamedTuple):
 
 @jit
 def priority(rule: Rule, size: ConstIntVector) -> int:
-    """Priority of one size, int64 ``[k]``."""
+    """Return the priority of one size, int64 ``[k]``."""
     kind = rule.kind
     if kind == PRODUCT:
         value = np.int64(1)
@@ -44,7 +44,7 @@ def priority(rule: Rule, size: ConstIntVector) -> int:
 
 @jit
 def priorities(rule: Rule, sizes: ConstIntMatrix) -> IntVector:
-    """Priorities of sizes ``[C, k]``, int64 ``[C]``."""
+    """Return the priorities of sizes ``[C, k]``, int64 ``[C]``."""
     result = np.empty(len(sizes), dtype=np.int64)
     for row in range(len(sizes)):
         result[row] = priority(rule, sizes[row])

@@ -1,8 +1,8 @@
 """Counter-based random numbers: the same on every platform and in every version of every library.
 
 The generator is SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"): number i of the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any of them can be had
-without the ones before.
+generators"): number i of the stream `key` is ``mix(key + (i + 1) * GAMMA)``, so any number can be computed
+without those before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 @jit
 def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
-    """64 random bits: number `counter` of the stream `key`."""
+    """Return 64 random bits: number `counter` of the stream `key`."""
     bits = key + (counter + np.uint64(1)) * _GAMMA
     bits = (bits ^ (bits >> np.uint64(30))) * _MULTIPLY_1
     bits = (bits ^ (bits >> np.uint64(27))) * _MULTIPLY_2
@@ -29,7 +29,7 @@ def random_bits(key: np.uint64, counter: np.uint64) -> np.uint64:
 
 @jit
 def derive_key(seed: np.uint64, epoch: np.uint64, purpose: np.uint64) -> np.uint64:
-    """Key of an independent stream for a seed, an epoch and a purpose."""
+    """Return the key of an independent stream for a seed, an epoch and a purpose."""
     return random_bits(random_bits(random_bits(seed, epoch), purpose), np.uint64(0))
 
 

@@ -16,11 +16,11 @@ def expand_patterns(
     repeats: ConstIntVector,
     class_offsets: ConstIntVector,
 ) -> tuple[IntVector, IntVector]:
-    """Write every pack of a plan out.
+    """Expand the patterns of a plan to all of its packs.
 
-    Returns pack offsets ``[P + 1]`` and slots ``[N]``: the graphs of size class c are numbered
-    ``class_offsets[c]:class_offsets[c + 1]``, and every slot gets the next number of its class. The caller
-    has checked that the patterns hold each class exactly as often.
+    Return pack offsets ``[P + 1]`` and slots ``[N]``. The graphs of size class c are numbered
+    ``class_offsets[c]:class_offsets[c + 1]``, and every slot gets the next number of its class. The caller must check
+    that the patterns hold each class exactly that often.
     """
     packs, total = 0, 0
     for pattern in range(len(repeats)):

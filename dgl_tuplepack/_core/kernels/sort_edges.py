@@ -16,7 +16,7 @@ from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, In
 
 @helper
 def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: int, order: int) -> None:
-    """Write the first edge of each node to the address `pointers`, and the sorted edges to `order`; time O(E + V)."""
+    """Write the first edge of each node to the address `pointers`, and the edge order to `order`; time O(E + V)."""
     ends, first = carray(pointer_at(destinations, dtype), number), carray(pointer_at(pointers, np.int64), nodes + 1)
     sorted_edges = carray(pointer_at(order, np.int64), number)
     first[:] = 0
@@ -27,7 +27,7 @@ def _order_by(destinations: int, dtype: Any, number: int, pointers: int, nodes: 
     for edge in range(number):
         sorted_edges[first[ends[edge]]] = edge
         first[ends[edge]] += 1
-    # Each entry has moved to where the next node's edges begin.
+    # Each entry has moved to the start of the next node's edges; shift them back.
     for node in range(nodes, 0, -1):
         first[node] = first[node - 1]
     first[0] = 0
@@ -45,8 +45,8 @@ def _permute(out: int, dtype: Any, width: int, number: int, order: int) -> None:
 
 @helper
 def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int) -> None:
-    """Put row ``order[j]`` at place j, for all `number` rows at the address `out`."""
-    # By whole values where that is safe: a call of memcpy for each row takes longer than the few bytes of most rows.
+    """Move row ``order[j]`` to position j, for all `number` rows at the address `out`."""
+    # Rows have few bytes, so copying whole values is faster than a call of memcpy for each row.
     if row_bytes == 8 * width:
         _permute(out, np.int64, width, number, order)
     elif row_bytes == 4 * width:
@@ -59,42 +59,42 @@ def _permute_rows(out: int, width: int, row_bytes: int, number: int, order: int)
 def _follow(
     memory: ConstIntVector, fields: Fields, slots: ConstIntVector, t: int, tied: int, number: int, order: int
 ) -> None:
-    """Let what leads to the edges of type `t`, or to the nodes `tied` to them, lead to their new places."""
-    # Nothing does, usually, and no memory is taken then.
-    places = np.empty(0, np.int64)
+    """Renumber indices of the edges of type `t`, and of the nodes `tied` to them, after the edges were sorted."""
+    # Usually there are no such indices; memory is only allocated if there are.
+    positions = np.empty(0, np.int64)
     for f in range(len(fields)):
         field = fields[f]
         kind, target = field["kind"], field["nodes"]
         to_edges, to_nodes = kind == INDICES and target == t, tied >= 0 and target == tied
         if to_edges or (to_nodes and kind in (INDICES, ENDPOINTS)):
-            if len(places) < number:
-                places = np.empty(number, np.int64)
+            if len(positions) < number:
+                positions = np.empty(number, np.int64)
                 sorted_edges = carray(pointer_at(order, np.int64), number)
                 for j in range(number):
-                    places[sorted_edges[j]] = j
+                    positions[sorted_edges[j]] = j
             out, values = memory[field["stretch"]] + field["first"], slots[field["type"]] * field["width"]
             if field["dtype"] == INT64:
-                _renumber(out, np.int64, values, places)
+                _renumber(out, np.int64, values, positions)
             else:
-                _renumber(out, np.int32, values, places)
+                _renumber(out, np.int32, values, positions)
 
 
 @helper
-def _renumber(out: int, dtype: Any, number: int, places: IntVector) -> None:
+def _renumber(out: int, dtype: Any, number: int, positions: IntVector) -> None:
     indices = carray(pointer_at(out, dtype), number)
     for j in range(number):
-        indices[j] = places[indices[j]]
+        indices[j] = positions[indices[j]]
 
 
 @jit
 def sort_edges(memory: ConstIntVector, fields: Fields, sorted_fields: ConstIntMatrix, slots: ConstIntVector) -> None:
     """Sort the edges of each type by destination; edges of one destination keep their order.
 
-    `memory`, `fields` and `slots` are those of `assemble`, which has filled the batch and checked its endpoints. A row
-    of `sorted_fields` ``[T, 4]`` has the indices of an edge type's fields of destinations, row pointers and edge order,
-    and the type of the nodes that are these edges, or -1. Row pointers and order are filled here. Endpoints and
-    features of the edges, and features of such nodes, are sorted in place; endpoints and indices that lead to them
-    follow. The caller gives edges before the edges between nodes that are these edges.
+    `memory`, `fields` and `slots` are those of `assemble`, which has filled the batch and checked its endpoints. Each
+    row of `sorted_fields` ``[T, 4]`` is for one edge type: the indices of its fields for destinations, row pointers and
+    edge order, and the node type whose nodes are these edges, or -1. Row pointers and edge order are filled here.
+    Endpoints and features of the edges, and features of such nodes, are sorted in place; endpoints and indices that
+    point to them are renumbered. An edge type must come before the edge types between nodes that are its edges.
     """
     for row in range(len(sorted_fields)):
         ends, first_edges, orders = (

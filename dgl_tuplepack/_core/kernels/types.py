@@ -1,6 +1,6 @@
-"""What kernels take and return: arrays for readers and mypy, types of numba for the compiler.
+"""Argument and return types of kernels: arrays for readers and mypy, numba's types for the compiler.
 
-A kernel reads arguments of a type ``Const...`` and accepts writable arrays too; it may write those of the others.
+A kernel only reads arguments of a ``Const...`` type, which may also be writable arrays; it may write to the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike, NDArray
 
 
 def array_type(dtype: DTypeLike, axes: int, *, const: bool = False) -> Any:
-    """Type of numba for a C-contiguous array."""
+    """Return numba's type for a C-contiguous array."""
     return numba.types.Array(numba.from_dtype(np.dtype(dtype)), axes, "C", readonly=const)
 
 

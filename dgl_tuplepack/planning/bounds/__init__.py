@@ -32,13 +32,13 @@ def lower_bound(
     Parameters
     ----------
     histogram
-        What is to be packed.
+        Graphs to pack.
     limits
         Inclusive maxima of one pack.
     effort
-        Work allowed: 1 is a few seconds' worth at most; 0 allows only the bounds in closed form.
+        Work allowed: 1 takes a few seconds at most; 0 allows only the bounds in closed form.
     time_limit
-        Seconds after which to stop as well; the bound known by then is valid too.
+        Seconds after which to stop too; the best bound so far is then returned, and valid.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def lower_bound(
     Notes
     -----
     Every bound is evaluated in exact integer arithmetic, including those from floating-point duals. Time O(C log C k)
-    in closed form; see `pattern_lp` for the rest.
+    for the bounds in closed form; see `pattern_lp` for the others.
 
     Examples
     --------
@@ -87,8 +87,8 @@ def lifted_bound(
 ) -> tuple[int, list[tuple[Relaxation, Priced]]]:
     """Return the best bound from lifted duals of relaxations, and the relaxations with their duals, best first.
 
-    A relaxation heeds all components, a pair or a single one; it is left out where its table would have too many
-    cells. It stops early once the bound reaches `target`.
+    A relaxation keeps all components, a pair or a single one; it is skipped if its table would have too many cells.
+    Relaxations stop as soon as the bound reaches `target`.
     """
     every = range(len(instance.limits))
     columns = [list(every)]
@@ -108,7 +108,7 @@ def lifted_bound(
 
 
 def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
-    """Refuse size classes that exceed the limits with a GraphTooLargeError that names graphs if known, else sizes."""
+    """Raise GraphTooLargeError if a size class exceeds the limits; it names the graphs if known, else the sizes."""
     classes = GraphSizes(histogram.sizes, histogram.components)
     if histogram.graph_classes is not None and not limits.fits(classes).all():
         limits.check(classes.take(histogram.graph_classes))
@@ -116,10 +116,10 @@ def check_sizes(histogram: SizeHistogram, limits: Limits) -> None:
 
 
 def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) -> tuple[SizeHistogram, int]:
-    """Return the histogram without the graphs that exceed the limits on their own, and the number of those graphs.
+    """Return the histogram without graphs that exceed the limits on their own, and the number of those graphs.
 
-    They are left out, with a warning, if `oversize` is "drop"; a GraphTooLargeError if it is "error", or if no graph is
-    left.
+    They are dropped, with a warning, if `oversize` is "drop". Raise GraphTooLargeError if it is "error", or if no graph
+    would remain.
     """
     choice("oversize", oversize, OVERSIZE, LimitsError)
     fits = limits.fits(GraphSizes(histogram.sizes, histogram.components))
@@ -129,6 +129,6 @@ def without_oversize(histogram: SizeHistogram, limits: Limits, oversize: str) ->
         return histogram, 0
     kept = SizeHistogram(histogram.sizes[fits], histogram.counts[fits], histogram.components)
     dropped = histogram.num_graphs - kept.num_graphs
-    # Blame the caller of `search_limits` or `write_report`.
+    # The warning points at the caller of `search_limits` or `write_report`.
     warnings.warn(f"{dropped} of {histogram.num_graphs} graphs exceed {limits!r} and are left out.", stacklevel=3)
     return kept, dropped

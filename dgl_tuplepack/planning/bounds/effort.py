@@ -1,4 +1,4 @@
-"""How much longer a search may continue: counted work, and a deadline if the caller gives one."""
+"""The effort of a search: counted work, and a deadline if the caller gives one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from dgl_tuplepack._core.checks import real_number
 from dgl_tuplepack.errors import MethodError
 
-# In work units; one is a step of a search, or as many elementary operations (about ten nanoseconds).
+# In units of work: one is a step of a search, or an equally long operation (about ten nanoseconds).
 SLICE = 2_000_000
 
 
 class Effort:
     """The work that a search may still do.
 
-    A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search decides
-    by what is left of its portion; the whole only stops it. So a search with a larger whole takes the same steps, and
-    more. `deadline` is the ``time.monotonic()`` at which to stop as well.
+    A portion of an effort has its own allowance; work done counts for the portion and for the whole. A search plans by
+    the rest of its portion; the whole only stops it. So with a larger whole, a search takes the same steps, and more.
+    `deadline` is the ``time.monotonic()`` at which to stop too.
     """
 
     def __init__(self, work: int, deadline: float | None = None, whole: Effort | None = None) -> None:
@@ -42,7 +42,7 @@ class Effort:
 
 
 def check_effort(effort: object, time_limit: object) -> None:
-    """Refuse with a MethodError what is not a finite number >= 0; a time limit may be None."""
+    """Raise MethodError unless both are finite numbers >= 0; a time limit may also be None."""
     real_number("the effort", effort, least=0, hint="1 is the default of pack.", error=MethodError)
     if time_limit is not None:
         hint = "give seconds, or None for no time limit."
@@ -50,6 +50,6 @@ def check_effort(effort: object, time_limit: object) -> None:
 
 
 def work_of(effort: float, classes: int) -> int:
-    """Return the work units of an effort for a number of size classes; an effort of 1 takes a few seconds at most."""
+    """Return the units of work of an effort for a number of size classes; 1 takes a few seconds at most."""
     usual = min(40_000_000 + 150_000 * classes, 400_000_000)
     return int(min(effort, 1e9) * usual)

@@ -1,4 +1,4 @@
-"""The instance that algorithms work on: integers, the cap a component, and only components that decide packings."""
+"""The instance that algorithms work on: integers, the cap as a component, and only components that can be binding."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ class Instance:
         return exact_sum(self.counts)
 
     def totals(self) -> list[int]:
-        """Exact sum over all graphs of each component."""
+        """Return the exact sum of each component over all graphs."""
         return [exact_sum(column, self.counts) for column in self.sizes.T]
 
     def with_counts(self, counts: IntArray) -> tuple[Instance, IntArray]:
-        """Return an instance of other `counts` ``[C]``, without classes of 0 graphs, and the classes that it has."""
+        """Return an instance with other `counts` ``[C]``, without classes of 0 graphs, and the remaining classes."""
         classes = np.flatnonzero(counts)
         return Instance(np.ascontiguousarray(self.sizes[classes]), counts[classes], self.limits), classes
 
 
 def as_instance(histogram: SizeHistogram, limits: Limits) -> Instance:
-    """Return the instance that has the packings of a histogram within (aligned) limits, and its classes in order.
+    """Return an instance with the packings of a histogram within (aligned) limits; classes keep their order.
 
-    The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component whose limit
-    follows from that of another one is left out.
+    The cap becomes a component in which every graph counts 1, unless no pack can exceed it. A component is left out if
+    the limit of another component implies its limit.
     """
     sizes, maxima = histogram.sizes, limits.array
     if limits.graphs is not None and _most_graphs(histogram, maxima) > limits.graphs:
         sizes = np.column_stack([sizes, np.ones(len(sizes), dtype=np.int64)])
         maxima = np.append(maxima, limits.graphs)
-    # The last total is that of the cap's component, where there is one.
+    # The last total is for the component of the cap, if there is one.
     totals = [*histogram.totals().values(), histogram.num_graphs][: len(maxima)]
     keep = _binding(sizes, maxima, totals)
     return Instance(np.ascontiguousarray(sizes[:, keep]), histogram.counts, maxima[keep])
 
 
 def _most_graphs(histogram: SizeHistogram, maxima: IntArray) -> int:
-    """Return an upper bound on the graphs of one pack: as many as fit into one component, smallest first."""
+    """Return an upper bound on the graphs of one pack: as many as fit into each single component, smallest first."""
     most = histogram.num_graphs
     for column, limit in zip(histogram.sizes.T, maxima.tolist(), strict=True):
         order = np.argsort(column, kind="stable")
@@ -82,7 +82,7 @@ def _binding(sizes: IntArray, maxima: IntArray, totals: list[int]) -> list[int]:
 
 
 def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool:
-    """Whether the limit of `column` implies that of `other`: no graph takes a larger share of the latter."""
+    """Return whether the limit of `column` implies the limit of `other`: no graph uses a larger share of `other`."""
     ours, theirs = int(maxima[column]), int(maxima[other])
     if ours * theirs <= INT64_MAX:
         return bool((sizes[:, other] * ours <= sizes[:, column] * theirs).all())
@@ -90,24 +90,24 @@ def _implies(sizes: IntArray, maxima: IntArray, column: int, other: int) -> bool
 
 
 def scarcity(sizes: IntArray, counts: IntArray, limits: IntArray) -> FloatArray:
-    """Return the packs that the total of each component fills (approximately), float64 ``[d]``."""
+    """Return how many packs the total of each component fills (approximately), float64 ``[d]``."""
     return np.asarray((sizes / limits * counts[:, None]).sum(axis=0), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxation:
-    """An instance that needs no more packs than another one: every packing of that one is a packing of it."""
+    """An instance with fewer constraints than an original one: every packing of the original is a packing of it."""
 
-    # Has its own size classes.
+    # With its own size classes.
     instance: Instance
-    # The class in `instance` of each class of the other one, int64 [C]; -1 for graphs that are left out.
+    # The class in `instance` of each class of the original, int64 [C]; -1 for graphs that are left out.
     rows: IntArray
-    # Whether it heeds all components, so that its packings are packings of the other instance too.
+    # Whether it has all components, so that its packings are packings of the original too.
     whole: bool
 
 
 def projected(instance: Instance, columns: list[int]) -> Relaxation:
-    """Return the relaxation that heeds only some components; graphs of size 0 are left out and equal sizes merged."""
+    """Return the relaxation to some components; graphs of size 0 are left out and equal sizes are merged."""
     sizes = instance.sizes[:, columns]
     present = sizes.any(axis=1)
     rows = np.full(len(sizes), -1, dtype=np.int64)
@@ -125,7 +125,7 @@ def projected(instance: Instance, columns: list[int]) -> Relaxation:
 
 
 def needed_packs(instance: Instance) -> int:
-    """Return the continuous bound: the largest content / limit of all components, rounded up."""
+    """Return the continuous bound: the largest total / limit of all components, rounded up."""
     totals = instance.totals()
     limits: list[int] = instance.limits.tolist()
     return max(1, *(-(-total // limit) for total, limit in zip(totals, limits, strict=True)))

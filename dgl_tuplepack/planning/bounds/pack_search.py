@@ -1,4 +1,4 @@
-"""Pricing for the pattern LP by search: for packs of few graphs, however large the limits are."""
+"""Pricing for the pattern LP by search: for packs of few graphs, with limits of any size."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.bounds.pricing import SHIFT, Priced, as_integers
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# Steps for the packs that begin with one class, and classes of a slice.
+# Most steps for the packs that begin with one class; classes of a slice.
 _MOST_STEPS = 50_000
 _CLASSES_PER_SLICE = 64
-# The first packs are full at least up to the inverse of this.
+# The first packs are filled to at least the inverse of this.
 _FULL = 1.1
-# Duals of the LP's solution are not exact to the last digit: packs worth less than this do not improve it.
+# Duals of the LP's solution are inexact in the last digits: packs worth less than this do not improve it.
 _ONE = (1 << SHIFT) + (1 << (SHIFT - 24))
 
 
@@ -29,15 +29,15 @@ class Searched(Priced):
     found: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return the best packs of each class that a pack may begin with."""
+        """Return the best packs, at most one for each class that a pack may begin with."""
         return self.found[self.found @ duals > 1 + 1e-7][:most]
 
 
 def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched:
-    """Find the packs that are worth most, and with them the bound that the duals prove.
+    """Find the packs of the highest worth, and with them the bound that the duals prove.
 
-    Each pack holds no more graphs of a class than there are, which makes the bound sharper than that of `price`. The
-    bound is 0 where the search was cut off.
+    No pack holds more graphs of a class than exist, so the bound is stronger than the bound of `price`. The bound is 0
+    if the search was cut off.
 
     Exact in integers. Time: see ``kernels.pack_search``.
 
@@ -46,7 +46,7 @@ def by_search(instance: Instance, duals: FloatArray, effort: Effort) -> Searched
     """
     values = as_integers(duals)
     worthy = np.flatnonzero(values)
-    # By falling worth for the share of a pack that a graph takes.
+    # By descending worth per share of a pack that a graph needs.
     shares = (instance.sizes[worthy] / instance.limits).mean(axis=1)
     order = worthy[np.argsort(-(values[worthy] / shares), kind="stable")]
     sizes = np.ascontiguousarray(instance.sizes[order])

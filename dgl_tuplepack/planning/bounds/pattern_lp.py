@@ -1,4 +1,4 @@
-"""The pattern LP by column generation: a bound that is valid whenever it stops, and patterns worth repeating."""
+"""The pattern LP by column generation: a bound that is valid at any stop, and patterns worth repeating."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.bounds.pricing import Priced, Pricing, Tabulated, li
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _COLUMNS_PER_ROUND = 200
-# Work of the simplex method for each row: of a round, and of an iteration. It runs in slices of few iterations.
+# Work of the simplex method for each row: per round, and per iteration. It runs in slices of few iterations.
 _WORK_PER_ROW = 1500
 _WORK_PER_PIVOT = 40
 _PIVOTS = 400
@@ -29,8 +29,8 @@ class PatternLP:
 
     It starts with patterns `columns`, int64 ``[M, C]``, and priced duals `centre` of the instance.
 
-    Duals are smoothed towards those of the best bound so far, since those of the restricted LP jump about.
-    Each round prices once or a few times and solves an LP of C rows, warm.
+    Duals are smoothed towards the duals of the best bound so far, since those of the restricted LP oscillate.
+    Each round prices once or a few times and solves an LP of C rows from a warm start.
 
     Source: Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem"; smoothing: Wentges
     1997, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming".
@@ -39,7 +39,7 @@ class PatternLP:
     def __init__(self, columns: IntArray, centre: Priced, pricing: Pricing = price) -> None:
         self.instance = instance = centre.instance
         self._price = pricing
-        # With a table, solutions are rounded, and vertices of the dual method are better for that; else speed counts.
+        # With a table, solutions are rounded, and vertices of the dual method are better for that; otherwise be fast.
         self._hurry = pricing is not price
         self._at_once = max(_COLUMNS_PER_ROUND, len(instance.counts) // 2 if self._hurry else 0)
         self.bound = centre.bound
@@ -83,12 +83,12 @@ class PatternLP:
             len(rows), starts, classes.astype(np.int32), columns[rows, classes].astype(np.float64),
         )  # fmt: skip
         self._columns.append(columns)
-        # The last basis stays primal feasible, so that the simplex method continues from it.
+        # The last basis stays primal feasible, so the primal simplex method can continue from it.
         if self._hurry:
             self._solver.setOptionValue("simplex_strategy", _PRIMAL)
 
     def restrict(self, counts: IntArray) -> None:
-        """Require other numbers of graphs, >= 0; columns and duals stay."""
+        """Change the numbers of graphs to hold, >= 0; columns and duals stay."""
         self.instance = replace(self.instance, counts=counts)
         self._exact = float(counts @ self._centre)
         self._scale = _scale(self._exact)
@@ -96,14 +96,14 @@ class PatternLP:
         self._solver.changeRowsBounds(
             len(counts), rows, counts / self._scale, np.full(len(counts), highspy.kHighsInf)
         )  # fmt: skip
-        # The last basis stays dual feasible.
+        # The last basis stays dual feasible, so the dual simplex method can continue from it.
         self._solver.setOptionValue("simplex_strategy", _DUAL)
         self.bound, self.value, self.converged = 0, math.inf, False
 
     def solve(self, target: int, effort: Effort, enough: int = 0) -> None:
-        """Continue until the bound reaches `target`, cannot rise any more, or the effort is used up.
+        """Generate columns until the bound reaches `target` or cannot rise further, or the effort is used up.
 
-        It also ends where `enough` fractional packs hold every graph.
+        It also stops when `enough` fractional packs hold every graph.
         """
         rows = len(self.instance.counts)
         while not effort.exhausted and self.bound < target and not self.converged:
@@ -122,7 +122,7 @@ class PatternLP:
             effort.spend(rows * len(new))
 
     def _solved(self, effort: Effort) -> bool:
-        """Solve the LP of the columns so far, in slices; False if the effort did not suffice."""
+        """Solve the LP of the columns so far, in slices; return False if the effort did not suffice."""
         rows = len(self.instance.counts)
         while True:
             self._solver.run()
@@ -138,7 +138,7 @@ class PatternLP:
         return True
 
     def _priced_columns(self, duals: FloatArray, effort: Effort) -> IntArray:
-        """Return columns that the LP lacks; smoothing decreases where it hides them."""
+        """Return columns that improve the LP; smoothing decreases until some are found."""
         for smoothing in (0.5, 0.2, 0.0):
             priced = self._price(self.instance, smoothing * self._centre + (1 - smoothing) * duals, effort)
             if priced.exact > self._exact:
@@ -157,7 +157,7 @@ class PatternLP:
 
 
 def _scale(packs: float) -> float:
-    """Return what large counts are divided by, since the solver works with absolute tolerances."""
+    """Return the divisor of large counts, since the solver uses absolute tolerances."""
     return max(1.0, packs / 1e4)
 
 
@@ -168,7 +168,7 @@ def starting_point(instance: Instance, effort: Effort) -> Tabulated:
 
 
 def _most_alone(instance: Instance) -> IntArray:
-    """Return the most graphs of each class that one pack can hold, int64 ``[C]``."""
+    """Return the most graphs of each class that one pack can hold of that class only, int64 ``[C]``."""
     sizes = np.maximum(instance.sizes, 1)
-    alone = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
-    return np.asarray(np.minimum(alone, instance.counts), dtype=np.int64)
+    most = np.where(instance.sizes > 0, instance.limits // sizes, np.iinfo(np.int64).max).min(axis=1)
+    return np.asarray(np.minimum(most, instance.counts), dtype=np.int64)

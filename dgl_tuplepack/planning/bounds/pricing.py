@@ -14,11 +14,11 @@ from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray, exact_sum
 
-# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are refused for packs of more than
+# Duals, at most 1 each, are rounded down to multiples of 2**-SHIFT. Tables are only for packs of less than
 # 2**62 / 2**SHIFT graphs, so that int64 holds the worth of any pack.
 SHIFT = 40
 
-# Cells of a table that pricing may use (128 MiB), and cells updated between two looks at the clock (some 20 ms).
+# Most cells of a table for pricing (128 MiB), and cells updated between two checks of the clock (some 20 ms).
 MOST_CELLS = 1 << 24
 _SLICE_CELLS = 1 << 26
 
@@ -33,17 +33,17 @@ class Priced(ABC):
     instance: Instance
     # Worth of a graph of each class in units of 2**-SHIFT, int64 [C].
     duals: IntArray
-    # No pack is worth more; 0 where that is not known.
+    # The highest worth of any pack; 0 if unknown.
     most: int
 
     @property
     def exact(self) -> float:
-        """Packs that the duals prove to be needed, before rounding up (approximately)."""
+        """Bound on packs that the duals prove, before rounding up (approximately)."""
         return exact_sum(self.duals, self.instance.counts) / self.most if self.most else 0.0
 
     @property
     def bound(self) -> int:
-        """Packs that the duals prove to be needed."""
+        """Bound on packs that the duals prove."""
         return -(-exact_sum(self.duals, self.instance.counts) // self.most) if self.most else 0
 
     @property
@@ -62,12 +62,12 @@ Pricing = Callable[[Instance, FloatArray, Effort], Priced]
 
 @dataclass(frozen=True, eq=False)
 class Tabulated(Priced):
-    """Duals priced by a table of the largest worth for every room, see ``kernels.knapsack``."""
+    """Duals priced by a table of the highest worth for every room; see ``kernels.knapsack``."""
 
     table: IntArray
 
     def contents(self, duals: FloatArray, most: int) -> IntArray:
-        """Return best packs, each with a class that is not in those before."""
+        """Return best packs, each with a class that no previous pack has."""
         instance = self.instance
         values = values_with(self.table, instance.sizes, self.duals, instance.limits)
         covered = np.zeros(len(values), dtype=np.bool_)
@@ -90,9 +90,9 @@ def as_integers(duals: FloatArray) -> IntArray:
 
 
 def pricing_work(instance: Instance) -> int:
-    """Return the work of pricing an instance once; more than any effort where the table would be too large.
+    """Return the work of pricing an instance once; more than any effort if the table would be too large.
 
-    Every class needs a component of at least 1, so that a table of few cells means packs of few graphs.
+    Every class must have a component of at least 1, so that a table of few cells means packs of few graphs.
     """
     cells = _cells(instance)
     if cells > MOST_CELLS or not instance.sizes.any(axis=1).all() or sum(instance.limits.tolist()) >= 1 << (62 - SHIFT):
@@ -106,10 +106,10 @@ def _cells(instance: Instance) -> int:
 
 
 def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
-    """Find the packs that are worth most by a table, and with them the bound that the duals prove.
+    """Find the packs of the highest worth by a table, and with them the bound that the duals prove.
 
-    The duals are rounded down to integers and everything after is exact: if no pack is worth more than z, P packs
-    are worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells) with one cell for each room.
+    The duals are rounded down to integers; everything after that is exact. If no pack is worth more than z, P packs are
+    worth at most P z, so ``P >= sum(counts * duals) / z``. Time O(C cells) with one cell for each room.
 
     Source: Farley 1990, "A note on bounding a class of linear programming problems, including cutting stock
     problems", for the bound; Gilmore & Gomory 1961, "A linear programming approach to the cutting-stock problem", for
@@ -127,9 +127,9 @@ def price(instance: Instance, duals: FloatArray, effort: Effort) -> Tabulated:
 
 
 def lifted(priced: Tabulated, effort: Effort) -> Tabulated:
-    """Raise duals one after the other, hardest classes first, as far as no pack becomes worth more than the best.
+    """Raise duals one by one, hardest classes first, as long as no pack becomes worth more than the best.
 
-    A class that no pack can hold without waste is charged for that waste. Time O(C cells), exact.
+    If no pack can hold a class without waste, the waste counts towards its dual. Time O(C cells), exact.
 
     Source: sequential lifting as for cover inequalities (Padberg 1975, "A note on zero-one programming"), here
     applied to the duals of the pattern LP; the result is a maximal dual feasible function in the sense of Carlier

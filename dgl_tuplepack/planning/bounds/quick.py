@@ -14,8 +14,8 @@ from dgl_tuplepack.planning.sizes import IntArray
 def quick_bound(instance: Instance) -> int:
     """Return the largest of several lower bounds in closed form.
 
-    They are the continuous bound and those from large graphs (see `large_bound`), for every component and for even
-    mixtures of two components.
+    They are the continuous bound and the bounds from large graphs (see `large_bound`), for every component and for
+    even mixtures of two components.
 
     Time O(C log C d), exact integer arithmetic.
 
@@ -40,9 +40,9 @@ def _mixtures(instance: Instance) -> Iterator[tuple[IntArray, int]]:
 def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     """Return the bound L2 of Martello & Toth for sizes int64 ``[C]`` and a limit of one component.
 
-    For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack. Those above limit - a leave no room
-    for graphs of at least a. The others leave some, and what does not fit there needs further packs. The result is the
-    largest over all thresholds; the threshold 0 gives at least the continuous bound.
+    For a threshold a <= limit / 2: no two graphs above limit / 2 share a pack. Graphs above limit - a leave no room
+    for graphs of at least a. The other large graphs leave some room; graphs that do not fit there need further packs.
+    The result is the largest over all thresholds; the threshold 0 gives at least the continuous bound.
     """
     order = np.argsort(sizes)
     values, numbers = sizes[order], counts[order]
@@ -54,7 +54,7 @@ def large_bound(sizes: IntArray, counts: IntArray, limit: int) -> int:
     begins = np.searchsorted(values, thresholds)
     alone = np.maximum(np.searchsorted(values, limit - thresholds, side="right"), half)
     large = int(graphs[-1] - graphs[half])
-    # Room beside the graphs in (limit / 2, limit - a]: less than the sizes of these graphs, so the sum fits int64.
+    # Room next to the graphs in (limit / 2, limit - a]: less than the sizes of these graphs, so the sum fits int64.
     room = np.concatenate([[0], np.cumsum((limit - values[half:]) * numbers[half:])])
     left = filled[half] - filled[begins] - room[alone - half]
     bound = large + max(0, -(-int(left.max()) // limit))

@@ -1,6 +1,6 @@
 """Packing methods behind one function and one registry.
 
-The methods are in `auto`, `fit` and `baselines`; the other files are stages of "auto", and what methods
+The methods are in `auto`, `fit` and `baselines`; the other files are stages of "auto", and helpers that methods
 share. A new setting goes into `Settings`, `pack` and `tools/cli/plan.py`.
 """
 
@@ -26,10 +26,10 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 
-# Each method returns a plan whose `method` begins with its name, whose `limits` are those given ("node_only" and
-# "edge_only" raise the limits that they ignore), and whose `lower_bound` is at least `bounds.quick.quick_bound`.
-# `patterns.as_plan` makes such a plan from patterns. The report (`tools/report/findings.py`), the demo
-# (`tools/demo/comparison.py`) and the picture of methods (`tools/cli/pictures.py`) name the methods that they compare.
+# The plan of each method has a `method` that begins with its name, the given `limits` ("node_only" and "edge_only"
+# raise the limits that they ignore), and a `lower_bound` of at least `bounds.quick.quick_bound`. `patterns.as_plan`
+# makes such a plan. The report (`tools/report/findings.py`), the demo (`tools/demo/comparison.py`) and the plot of
+# methods (`tools/cli/pictures.py`) list the methods that they compare.
 METHODS: dict[str, Method] = {
     "auto": auto,
     "best_fit": best_fit,
@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
     "next_fit": next_fit,
 }
 
-# Methods whose packs may exceed the limits given.
+# Methods whose packs may exceed the given limits.
 _BEYOND_LIMITS = ("node_only", "edge_only")
 
 
@@ -61,28 +61,28 @@ def pack(
     Parameters
     ----------
     sizes
-        A histogram; or anything that `sizes_of` reads, whose sizes are counted first.
+        A histogram, or anything that `sizes_of` reads; its sizes are then counted first.
     limits
         Inclusive maxima of one pack, one for each component of the sizes. A list of two to four limits, in ascending
         order, gives shape buckets: each pack has the smallest shape that holds it.
     method
-        "auto" (ours: near-optimal; its plan says which stage made it), "best_fit", "first_fit" (the two of the paper's
-        code), "first_fit_by_text" (first fit as the paper's text describes it, which differs), "none", "node_only",
-        "edge_only" (the paper's baselines; the latter two ignore the other limits, and their plans carry raised ones),
+        "auto" (ours: near-optimal; its plan names the stage that made it); "best_fit" or "first_fit" (as in the paper's
+        code); "first_fit_by_text" (first fit as the paper's text describes it, which differs); "none", "node_only" or
+        "edge_only" (the paper's baselines; the latter two ignore the other limits, and their plans have higher limits);
         or "next_fit" (random order).
     heuristic
         Only for best fit and first fit: the order of sizes and of open packs. "product", "sum", "maximum",
         "minimum", "node", "edge", or a tuple of k weights.
     seed
-        0..2**64-1; determines everything that is random. Equal seeds give equal plans on every platform.
+        0..2**64-1; determines everything random. Equal seeds give equal plans on every platform.
     random_ties
-        Only for best fit and first fit: take equal priorities in random order, instead of the paper's.
+        Only for best fit and first fit: order equal priorities at random, instead of as in the paper.
     effort
-        Work that "auto" may do, >= 0; 1 is a few seconds' worth, and most histograms need far less. Work is
-        counted, not timed, so that equal seeds give equal plans on every machine.
+        Work that "auto" may do, >= 0. 1 is a few seconds of work; most histograms need far less. Work is counted, not
+        timed, so that equal seeds give equal plans on every machine.
     time_limit
-        Seconds, >= 0, after which "auto" stops as well; the plan is valid in any case. It then depends on the
-        machine, and its `method` says so.
+        Seconds, >= 0, after which "auto" stops too. The plan is valid in any case, but depends on the machine; its
+        `method` then includes "time limit".
 
     Returns
     -------
@@ -96,7 +96,7 @@ def pack(
     SchemaError, FormatError
         As in `sizes_of`.
     GraphTooLargeError
-        A graph alone exceeds the limits; up to ten are named.
+        A single graph exceeds the limits; up to ten are named.
     LimitsError
         The limits are for other components than the sizes, or several limits do not ascend.
     MethodError
@@ -104,9 +104,9 @@ def pack(
 
     Notes
     -----
-    With several limits, packs of the larger shapes hold the graphs that need them and others that fill the room;
-    `PackPlan.pattern_shapes` has the shape of each pack. "node_only" and "edge_only", whose packs exceed limits, cannot
-    be used.
+    With several limits, packs of the larger shapes hold the graphs that need them, and others that fill the room.
+    `PackPlan.pattern_shapes` gives the shape of each pack. "node_only" and "edge_only" cannot be used, since their
+    packs exceed limits.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def pack(
     histogram, shapes = as_histogram(sizes), as_shapes(limits)
     if isinstance(shapes, Buckets):
         if method in _BEYOND_LIMITS:
-            raise MethodError(f"packs of the method {method!r} exceed limits, so no shape takes them; choose another.")
+            raise MethodError(f"packs of the method {method!r} exceed limits, so no shape holds them; choose another.")
         check_sizes(histogram, shapes.largest)
         return pack_buckets(histogram, shapes, METHODS[method], settings)
     limits = shapes.filled(histogram.components, histogram.totals())

@@ -1,4 +1,4 @@
-"""Near-optimal packing: stages in turn, until the lower bound is met or the effort is used up."""
+"""Near-optimal packing: run stages until the lower bound is met or the effort is used up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 Stage = Callable[[Round], None]
 
-# In the order in which a turn runs them. Each knows in which turns, and for which instances, it has something to do.
+# In the order in which a turn runs them. Each stage decides itself whether to run in a turn.
 STAGES: tuple[Stage, ...] = (
     best_fits,
     fill_levels,
@@ -51,26 +51,26 @@ STAGES: tuple[Stage, ...] = (
 def auto(histogram: SizeHistogram, limits: Limits, settings: Settings, stages: tuple[Stage, ...] = STAGES) -> PackPlan:
     """Pack as tightly as the effort allows, and stop as soon as a lower bound is met.
 
-    Minimum bin slack comes first and always finishes; the paper's heuristics, stronger bounds, and more and
-    longer searches follow: the `stages`, turn by turn. The seed decides where samples start.
+    Minimum bin slack comes first and always finishes. Then the `stages` follow, turn by turn: the paper's heuristics,
+    stronger bounds, and more and longer searches. The seed decides where samples start.
 
-    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort, or time, continues
-    the same search and is never worse, if both efforts are below 1 or both at least 1: from 1 on, the gap of small
-    instances and of those with few graphs a pack is closed as well, with work of its own. Time and memory: see the
-    methods and ``docs/complexity.md``, which also shows what each stage is worth.
+    Work is counted, so equal seeds give equal plans, unless a `time_limit` is given. More effort or time continues the
+    same search and is never worse, if both efforts are below 1 or both at least 1. From 1 on, the gap is also closed
+    for small instances and for few graphs per pack, with extra work. Time and memory: see the stages and
+    ``docs/complexity.md``, which also shows how much each stage gains.
     """
     limit = settings.time_limit
     deadline = None if limit is None else time.monotonic() + limit
     instance = as_instance(histogram, limits)
     bound = quick_bound(instance)
     best = Best(first_patterns(instance, bound, settings.seed), "minimum_bin_slack", bound)
-    # Less than the usual effort is for plans that are made again and again.
+    # Efforts below 1 are for plans that are made over and over.
     closing = closing_work(instance, best.packs) if settings.effort >= 1 else 0
     effort = Effort(work_of(settings.effort, len(histogram)) + int(settings.effort * closing), deadline)
     for number in range(MOST_ROUNDS):
         if best.proven or effort.exhausted:
             break
-        # The first round is planned for an effort of 1, each later one for as much as all before it.
+        # The first round has the share of an effort of 1, each later round as much as all before it.
         share = 2.0 ** max(0, number - 1)
         portions = effort.portion(work_of(share, len(histogram))), effort.portion(int(share * closing))
         start = _first_sample(settings.seed) + number * MOST_TURNS
@@ -89,12 +89,12 @@ def _run(current: Round, stages: tuple[Stage, ...]) -> None:
 
 
 def first_patterns(instance: Instance, bound: int, seed: int) -> Patterns:
-    """Return what "auto" begins with, which is also its result with an effort of 0."""
+    """Return the first patterns of "auto", which are also its result with an effort of 0."""
     patterns = minimum_bin_slack(instance, bound, Tuning(steps=100, turn=_first_sample(seed)), Effort(1 << 62))
     assert patterns is not None
     return patterns
 
 
 def _first_sample(seed: int) -> float:
-    """Where samples start."""
+    """Return the number from which samples start."""
     return float(key_of(seed, 0, 1) >> np.uint64(44)) if seed else 0.0

@@ -1,6 +1,6 @@
 """Methods to compare with: the paper's three baselines, and next fit.
 
-Source of the former: Krell et al. 2022 (arXiv 2209.06354), Table 2.
+Source of the baselines: Krell et al. 2022 (arXiv 2209.06354), Table 2.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# Most graphs of next fit, which takes two GiB of memory and some seconds for them.
+# Most graphs for next fit, which then needs two GiB of memory and some seconds.
 _MOST_GRAPHS = 1 << 25
 
 
 def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Give every graph a pack of its own."""
+    """Put every graph into its own pack."""
     classes = np.arange(len(histogram))
     ones = np.ones(len(histogram), dtype=np.int64)
     alone = Patterns(np.arange(len(histogram) + 1), classes, ones, histogram.counts)
@@ -37,19 +37,19 @@ def none(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPl
 def _by_one_kind(kind: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
     """Pack by best fit on the components that count one kind ("node" or "edge"), and ignore all other limits.
 
-    The packs may exceed the ignored limits, so the plan has limits raised to what its packs need. The priority is the
-    kind itself, whatever heuristic is set.
+    The packs may exceed the ignored limits, so the plan has limits that are raised to the content of its packs. The
+    priority is always the number of that kind; the heuristic in the settings is ignored.
     """
-    heeded = components_of_kind(histogram.components, kind + "s")
-    if not heeded:
+    counted = components_of_kind(histogram.components, kind + "s")
+    if not counted:
         raise MethodError(
             f"the method '{kind}_only' needs a component that counts {kind}s, but the sizes have "
             f"{list(histogram.components)}; choose another method."
         )
-    # The largest number that no sum can exceed stands for "no limit".
+    # The total of a component, which no pack can exceed, means "no limit".
     totals = list(histogram.totals().values())
     maxima = {
-        name: limit if column in heeded else min(max(totals[column], 1), INT64_MAX)
+        name: limit if column in counted else min(max(totals[column], 1), INT64_MAX)
         for column, (name, limit) in enumerate(limits.maxima.items())
     }
     relaxed = Limits.from_components(maxima, limits.graphs)
@@ -65,9 +65,9 @@ edge_only = partial(_by_one_kind, "edge")
 
 
 def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Shuffle all graphs by the seed, fill one pack, and open the next one when a graph does not fit.
+    """Shuffle all graphs by the seed; fill one pack, and open the next when a graph does not fit.
 
-    Batch samplers with a size limit do this while they stream.
+    Batch samplers with a size limit do the same while streaming.
 
     Time O(N k), memory O(N); at most 2^25 graphs.
 
@@ -75,7 +75,7 @@ def next_fit(histogram: SizeHistogram, limits: Limits, settings: Settings) -> Pa
     """
     if histogram.num_graphs > _MOST_GRAPHS:
         raise MethodError(
-            f"next fit takes graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
+            f"next fit packs graphs one by one, at most {_MOST_GRAPHS:,} of them, but there are "
             f"{histogram.num_graphs:,}; choose a method that works on the histogram ('auto', 'best_fit', 'first_fit')."
         )
     items = shuffled(np.repeat(np.arange(len(histogram)), histogram.counts), key_of(settings.seed, 0, 0))

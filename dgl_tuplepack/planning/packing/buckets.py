@@ -1,4 +1,4 @@
-"""Packs of several shapes: which graphs go to which shape, planned by the other packing methods."""
+"""Packs of several shapes: choose the graphs of each shape, and pack them with another packing method."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ Method = Callable[[SizeHistogram, Limits, Settings], PackPlan]
 def pack_buckets(histogram: SizeHistogram, buckets: Buckets, method: Method, settings: Settings) -> PackPlan:
     """Plan packs of several shapes, from the largest shape to the smallest.
 
-    All graphs that remain are packed into the shape. Packs with a graph that no smaller shape holds are kept; graphs
-    of the others go on. So small graphs fill the room beside large ones. Only the smallest shape, which has nearly all
-    packs, is planned with effort. In the end each pack has the smallest shape that holds its content.
+    For each shape, all remaining graphs are packed into it. Packs with a graph that no smaller shape holds are kept;
+    graphs of the other packs remain for the smaller shapes. So small graphs fill the room next to large ones. Only the
+    smallest shape, which has nearly all packs, is planned with effort. In the end each pack has the smallest shape
+    that holds its content.
     """
     buckets = buckets.filled(histogram.components, histogram.totals())
     needed = buckets.smallest_for(histogram.sizes, np.ones(len(histogram), dtype=np.int64))
-    left, parts, plan = histogram.counts.copy(), list[Patterns](), None
+    left, kept, plan = histogram.counts.copy(), list[Patterns](), None
     for shape in reversed(range(len(buckets))):
         needs = needed == shape
         if not (left[needs] if shape else left).any():
             continue
         classes = np.flatnonzero(left)
-        part = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
-        plan = method(part, buckets[shape], replace(settings, effort=0.0) if shape else settings)
+        remaining = SizeHistogram(histogram.sizes[classes], left[classes], histogram.components)
+        plan = method(remaining, buckets[shape], replace(settings, effort=0.0) if shape else settings)
         patterns = Patterns(plan.offsets, classes[plan.classes], plan.multiplicities, plan.repeats)
         if shape:
             rows = np.flatnonzero(np.logical_or.reduceat(needs[patterns.classes], patterns.offsets[:-1]))
             patterns = patterns.take(rows, patterns.repeats[rows])
-        parts.append(patterns)
+        kept.append(patterns)
         left -= patterns.packed(len(left))
     assert plan is not None
-    p, bound = joined(parts), quick_bound(as_instance(histogram, buckets.largest))
+    p, bound = joined(kept), quick_bound(as_instance(histogram, buckets.largest))
     return PackPlan(
         histogram, buckets.largest, p.offsets, p.classes, p.multiplicities, p.repeats, bound, plan.method,
         plan.heuristic, settings.seed, settings.random_ties and plan.heuristic is not None, buckets=buckets,

@@ -1,4 +1,4 @@
-"""Close the gap where packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems."""
+"""Close the gap if packs hold few graphs: the pattern LP with searched packs, dives from it, and subproblems."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_p
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 _MOST_COLUMNS = 2000
-# Of dives: when a fraction is nearly 1, or likely right; the noise of later dives.
+# For dives: the fractions that count as nearly 1, and as likely right; the noise of later dives.
 _NEARLY, _LIKELY = 0.95, 0.5
 _NOISE = 0.3
 _PACKS_PER_PATTERN = 32
-# Least graphs of a subproblem; they grow with each failure, up to a factor.
+# Least graphs of a subproblem; the number grows with failures, up to a factor.
 _GRAPHS = 60
 _MOST_GROWTH = 5
 _DIVES = 2
@@ -30,11 +30,11 @@ _SUBPROBLEM, _DIVE = 6, 7
 def closed(
     instance: Instance, patterns: Patterns, bound: int, seed: int, dives: int, effort: Effort
 ) -> tuple[int, Patterns]:
-    """Return a bound that is at least `bound`, and patterns with at most as many packs as `patterns`.
+    """Return a bound of at least `bound`, and patterns with at most as many packs as `patterns`.
 
-    The instance is small, or has few graphs a pack; no graph has size 0. At most `dives` dives are made.
+    The instance must be small, or have few graphs per pack; no graph may have size 0. At most `dives` dives are made.
 
-    Time: that of the pattern LP with searched packs, which grows with the number of contents that a pack may have, and
+    Time: that of the pattern LP with searched packs, which grows with the number of possible contents of a pack, and
     of the dives.
 
     Source: see `bounds.pattern_lp`, `bounds.pack_search` and `dived`.
@@ -53,13 +53,13 @@ def closed(
 
 
 def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: int, effort: Effort) -> Patterns | None:
-    """Pack `counts` graphs of each class into fewer than `packs` packs; None if this dive does not succeed.
+    """Pack `counts` graphs of each class into fewer than `packs` packs; return None if this dive fails.
 
-    Whole numbers in the solution are fixed, else the pattern with the largest fraction; from the second trial on,
-    fractions are disturbed at random.
+    Whole numbers in the solution are fixed; without any, the pattern with the largest fraction is. From the second
+    trial on, fractions get random noise.
 
-    Columns are generated for each LP, but only until the graphs that are left may fit into the packs that are left.
-    There is at most one LP for each pack.
+    Columns are generated for each LP, but only until the remaining graphs may fit into the remaining packs. There is at
+    most one LP for each pack.
 
     Source: Sadykov et al. 2019, "Primal heuristics for branch and price: the assets of diving methods"; for cutting
     stock Belov & Scheithauer 2006, "A branch-and-cut-and-price algorithm for one-dimensional stock cutting".
@@ -76,7 +76,7 @@ def dived(program: PatternLP, counts: IntArray, packs: int, seed: int, trial: in
         key = key_of(seed, left, _DIVE + trial)
         before = left
         for column, number in _fixed(columns, repeats, left, key, trial):
-            # Patterns may hold more graphs than are left.
+            # A pattern may hold more graphs than remain.
             content = np.minimum(column, remaining)
             if content.any():
                 rows.append(taken_packs(remaining, content, number))
@@ -104,12 +104,14 @@ def _fixed(columns: IntArray, repeats: FloatArray, left: int, key: np.uint64, tr
 def closed_by_subproblems(
     instance: Instance, patterns: Patterns, bound: int, seed: int, patience: int, effort: Effort
 ) -> Patterns:
-    """Packs that are at most as many as those of `patterns`; ends after `patience` failures in a row.
+    """Pack subproblems of some packs again; return patterns with at most as many packs as before.
 
-    Time: that of `closed` for some 60 to 300 graphs, each time.
+    The search ends after `patience` failures in a row.
+
+    Time: that of `closed` for some 60 to 300 graphs, for each subproblem.
 
     Source: Shaw 1998, "Using constraint programming and local search methods to solve vehicle routing problems" (large
-    neighbourhood search). Differs from it: packs with much room are drawn with others at random.
+    neighbourhood search). Differs from it: a subproblem mixes packs with much room and random packs.
     """
     failures, trial = 0, 0
     while failures < patience and patterns.num_packs > bound and not effort.exhausted:
@@ -126,7 +128,7 @@ def closed_by_subproblems(
 def _closed_again(
     instance: Instance, patterns: Patterns, chosen: IntArray, seed: int, effort: Effort
 ) -> Patterns | None:
-    """Pack `chosen` packs of each pattern, int64 ``[Q]``, into fewer; None if that fails."""
+    """Pack the graphs of `chosen` ``[Q]`` packs of each pattern into fewer packs; return None if that fails."""
     rows = np.flatnonzero(chosen)
     taken = patterns.take(rows, chosen[rows])
     subproblem, classes = instance.with_counts(taken.packed(len(instance.counts)))
@@ -141,11 +143,11 @@ def _closed_again(
 
 
 def _chosen(instance: Instance, patterns: Patterns, graphs: int, seed: int, trial: int) -> IntArray:
-    """Packs of each pattern to take out, int64 ``[Q]``: in turn one at random, and one of those with most room."""
+    """Return the packs of each pattern to take out, int64 ``[Q]``: in turn one with much room, and one at random."""
     packs = np.repeat(np.arange(len(patterns)), patterns.repeats)
     room = patterns.room(instance).mean(axis=1)
     drawn = shuffled(np.arange(len(packs)), key_of(seed, trial, _SUBPROBLEM))
-    # Every other pack may come because of its room, so that subproblems differ.
+    # Only half of the packs may be chosen for their room, so that subproblems differ.
     roomy, others = drawn[::2], drawn[1::2]
     roomy = roomy[np.argsort(-room[packs[roomy]], kind="stable")]
     order = np.empty(len(drawn), dtype=np.int64)

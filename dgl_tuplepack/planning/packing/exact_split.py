@@ -1,4 +1,4 @@
-"""Take some packs apart and fill fewer packs exactly: the last step of a search that is close to the bound."""
+"""Empty some packs and fill fewer packs exactly: the last step of a search that is close to the bound."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dgl_tuplepack.planning.bounds.instance import Instance
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 
-# Above these the search would not end within a usual effort.
+# With more packs or graphs, the search would not end within a usual effort.
 _MOST_PACKS = 20_000
 _MOST_GRAPHS = 12_000
 _OTHERS = 4
-# Graphs that one meeting in the middle decides on: fewest, most, and how many more after each failure.
+# Graphs that one meet-in-the-middle search decides on: fewest, most, and how many more after each failure.
 _FEWEST_FREE = 20
 _MOST_FREE = 32
 _MORE_FREE = 2
@@ -28,32 +28,32 @@ _ORDERED, _REOPEN = 3, 4
 
 
 def exactly_split(instance: Instance, patterns: Patterns, fewer: int, seed: int, effort: Effort) -> Patterns | None:
-    """Pack some packs again, so that all become `fewer` (>= 1); None if that failed.
+    """Pack the graphs of some packs again, in `fewer` (>= 1) packs less; return None if that failed.
 
-    The emptiest packs are taken apart, as many as have room for the content of `fewer` packs, and a few others.
+    The emptied packs are the emptiest ones, as many as have room for the content of `fewer` packs, and a few others.
 
-    Time O(G d) for G graphs taken apart, at most some thousands, and that of `filled`.
+    Time O(G d) for the G graphs of these packs, at most some thousands, and that of `filled`.
     """
     if patterns.num_packs > _MOST_PACKS:
         return None
     single = np.repeat(np.arange(len(patterns)), patterns.repeats)
     packs = patterns.take(single, np.ones(len(single), dtype=np.int64))
-    taken = _taken_apart(instance, packs, fewer, seed)
-    if taken is None:
+    chosen = _packs_to_empty(instance, packs, fewer, seed)
+    if chosen is None:
         return None
-    apart = packs.take(np.flatnonzero(taken), np.ones(int(taken.sum()), dtype=np.int64))
-    classes = np.repeat(apart.classes, apart.multiplicities)
+    emptied = packs.take(np.flatnonzero(chosen), np.ones(int(chosen.sum()), dtype=np.int64))
+    classes = np.repeat(emptied.classes, emptied.multiplicities)
     sizes = np.ascontiguousarray(instance.sizes[classes])
-    contents = filled(sizes, instance.limits, apart.num_packs - fewer, seed, effort)
+    contents = filled(sizes, instance.limits, emptied.num_packs - fewer, seed, effort)
     if contents is None:
         return None
     numbers = np.repeat(np.arange(len(contents)), [len(members) for members in contents])
     fresh = of_packs(numbers, classes[np.concatenate(contents)])
-    return patterns.replaced(np.bincount(single[taken], minlength=len(patterns)), fresh)
+    return patterns.replaced(np.bincount(single[chosen], minlength=len(patterns)), fresh)
 
 
-def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
-    """Choose packs to take apart, bool ``[P]``; None if those with enough room hold too many graphs."""
+def _packs_to_empty(instance: Instance, packs: Patterns, fewer: int, seed: int) -> NDArray[np.bool_] | None:
+    """Choose packs to empty, bool ``[P]``; return None if packs with enough room hold too many graphs."""
     room = packs.room(instance)
     emptiest = np.argsort(-room.min(axis=1), kind="stable")
     enough = (np.cumsum(room[emptiest], axis=0) >= fewer - 1e-9).all(axis=1)
@@ -61,14 +61,14 @@ def _taken_apart(instance: Instance, packs: Patterns, fewer: int, seed: int) -> 
         return None
     number = int(enough.argmax()) + 1
     others = shuffled(emptiest[number:].copy(), key_of(seed, 0, _ORDERED))
-    taken = np.zeros(len(packs), dtype=bool)
-    taken[emptiest[:number]] = True
-    taken[others[:_OTHERS]] = True
-    return taken if int(packs.graphs[taken].sum()) <= _MOST_GRAPHS else None
+    chosen = np.zeros(len(packs), dtype=bool)
+    chosen[emptiest[:number]] = True
+    chosen[others[:_OTHERS]] = True
+    return chosen if int(packs.graphs[chosen].sum()) <= _MOST_GRAPHS else None
 
 
 def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[IntArray | None, int]:
-    """Find a subset with a total within a window, as 0 and 1 ``[n]``, or None; also return the work done."""
+    """Return a subset with a total in the window ``low..high``, as 0 and 1 ``[n]``, or None; and the work done."""
     chosen = np.zeros(len(sizes), dtype=np.int64)
     if (low > high).any() or (high < 0).any():
         return None, 0
@@ -80,17 +80,17 @@ def _within(sizes: IntArray, low: IntArray, high: IntArray, most: int) -> tuple[
 
 
 def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Effort) -> list[IntArray] | None:
-    """Fill at most `packs` packs with all graphs, rows of int64 ``[G, d]``; None if the effort did not suffice.
+    """Fill at most `packs` packs with all graphs `sizes`, int64 ``[G, d]``; return the graphs of each pack.
 
-    One pack after the other is filled so that it wastes no more than an equal share of the room that all may waste:
-    always with the hardest graph left, and with others that are drawn at random. Where that fails repeatedly, finished
-    packs are taken apart too. For two packs and at most 33 graphs the search is exact, unless scanning 2^22 pairs of
-    sums does not suffice.
+    Packs are filled one by one. Each pack may waste at most an equal share of the room that all packs may waste. It
+    always holds the hardest remaining graph, and others drawn at random. After repeated failures, finished packs are
+    emptied too. For two packs and at most 33 graphs the search is exact, unless scanning 2^22 pairs of sums does not
+    suffice. Return None if no packing was found, or the effort did not suffice.
 
-    Time O(d 2^(n / 2)) for each try, n <= 33 graphs that are left to decide on; memory the same.
+    Time O(d 2^(n / 2)) for each try, with n <= 33 graphs to decide on; memory the same.
 
-    Source: the principle of filling bins to an exact sum one by one is that of Gupta & Ho 1999 (see
-    `packing.minimum_bin_slack`); subsets by Horowitz & Sahni 1974 (see `kernels.exact_split`).
+    Source: Gupta & Ho 1999 for filling bins one by one to an exact sum (see `packing.minimum_bin_slack`); Horowitz &
+    Sahni 1974 for subsets (see `kernels.exact_split`).
     """
     hardness = (sizes / limits).max(axis=1)
     left = np.argsort(-hardness, kind="stable")
@@ -101,7 +101,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
     while not effort.exhausted:
         missing = packs - len(done)
         if missing == 1 or not len(left):
-            # The packs before wasted no more than they may, so the rest fits.
+            # The packs before wasted no more than their shares, so the rest fits.
             return [members for members in [*done, left] if len(members)]
         key = key_of(seed, trial, _ORDERED)
         trial += 1
@@ -126,7 +126,7 @@ def filled(sizes: IntArray, limits: IntArray, packs: int, seed: int, effort: Eff
 
 
 def _spare(sizes: IntArray, limits: IntArray, packs: int) -> list[int]:
-    """Return the room that the graphs leave in `packs` packs; as Python integers, since products may exceed int64."""
+    """Return the room that the graphs leave in `packs` packs, as Python integers, since products may exceed int64."""
     return [packs * limit - total for limit, total in zip(limits.tolist(), sizes.sum(axis=0).tolist(), strict=True)]
 
 
@@ -147,10 +147,10 @@ def _reopened(done: list[IntArray], key: np.uint64) -> list[IntArray]:
 def _one_pack(
     sizes: IntArray, left: IntArray, window: tuple[IntArray, IntArray], free: int, key: np.uint64, effort: Effort
 ) -> IntArray | None:
-    """Choose some of the graphs `left`, always the first, with a total within the window; None if none were found."""
+    """Choose some of the graphs `left`, always the first, with a total within the window; None if there are none."""
     low, high = window
     others = shuffled(left[1:].copy(), key)
-    # Graphs that are put into the pack first, so that about half of the `free` ones fill it.
+    # Random graphs go in first, so that about half of the `free` ones fill the rest of the pack.
     mean = (sizes[left] / high).mean(axis=0)
     share = np.cumsum(np.concatenate([sizes[left[:1]], sizes[others]]) / high, axis=0) + free / 2 * mean
     fixed = min(max(int((share <= 1).all(axis=1).sum()) - 1, 0), len(others) - free)

@@ -1,4 +1,4 @@
-"""Best fit and first fit decreasing on a histogram: one compiled loop with three settings."""
+"""Best fit and first fit decreasing on a histogram: one compiled loop with three switches."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from dgl_tuplepack.planning.plan import PackPlan
 
 
 def _fit(method: str, histogram: SizeHistogram, limits: Limits, settings: Settings) -> PackPlan:
-    """Put each graph into an open pack that can take it, largest sizes first.
+    """Put each graph into an open pack with room for it, largest sizes first.
 
-    "best_fit" takes the fullest one, "first_fit" the emptiest; the literature on bin packing calls the latter worst
-    fit. The results are exactly the paper's, including two traits that cost packs: once a graph of a size is placed,
-    the search continues from the next higher priority; and if no open pack can take a size, every graph left of that
-    size opens a pack of its own. "first_fit_by_text" is first fit as the paper's text describes it: the search starts
+    "best_fit" chooses the fullest such pack, "first_fit" the emptiest (the bin packing literature calls this worst
+    fit). The results are exactly the paper's, including two traits that cost packs: once a graph of a size is placed,
+    the search continues from the next higher priority; and if no open pack has room for a size, each remaining graph
+    of that size opens a new pack. "first_fit_by_text" is first fit as the paper's text describes it: the search starts
     over after each placement. On ogbg-molhiv that saves 51 packs of 3,827 with "maximum" or "edge", and costs 18 with
     "product".
 
-    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32, and near
-    O(G log G) in practice, since whole blocks are passed over; G is near C, or C times a small factor. Memory
-    O(G k). See ``docs/complexity.md``.
+    Time O(G (log G + B + G / B)) at worst for G groups of identical packs, with blocks of B = 32; near O(G log G) in
+    practice, since whole blocks are skipped. G is near C, or C times a small factor. Memory O(G k). See
+    ``docs/complexity.md``.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), "tuple longest-pack-first histogram packing" and "tuple
     shortest-pack-first histogram packing", which the paper calls the first-fit variant; section 2.2 for the text.
-    Differs in the true minimum (see `heuristics`), and counts any number of components.
+    Differs from it: the true minimum (see `heuristics`), and any number of components.
     """
     priority = as_priority(settings.heuristic, limits)
     patterns = fit_patterns(method, histogram, limits, priority, settings)
@@ -49,9 +49,9 @@ first_fit_by_text = partial(_fit, "first_fit_by_text")
 def fit_patterns(
     method: str, histogram: SizeHistogram, limits: Limits, priority: Priority, settings: Settings
 ) -> Patterns:
-    """Return the patterns of a method of this file, before they become a plan."""
+    """Return the patterns of one of this file's methods, before they become a plan."""
     key = key_of(settings.seed, 0, len(histogram))
-    # By priority, then size, then count, all falling; or equal priorities at random.
+    # By priority, then size, then count, all descending; or equal priorities in random order.
     ties = [histogram.counts, *histogram.sizes.T[::-1]]
     if settings.random_ties:
         ties = [shuffled(np.arange(len(histogram)), key)]

@@ -1,8 +1,7 @@
 """Heuristics: monotone maps from a size to an integer priority, 0 for an empty remainder.
 
-Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Deviations: "minimum" is the true minimum (the
-paper's companion code computes the maximum under that name); weights are scaled to integers, so that every priority is
-exact.
+Source: Krell et al. 2022 (arXiv 2209.06354), section 2.2. Differs from it: "minimum" is the true minimum (the paper's
+companion code computes the maximum under that name); weights are scaled to integers, so that every priority is exact.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NAMES = ("product", "sum", "maximum", "minimum", "node", "edge")
 
 @dataclass(frozen=True)
 class Priority:
-    """A heuristic in the form that kernels accept; a plan records its `name`."""
+    """A heuristic as a rule for kernels, and the `name` that a plan records."""
 
     name: str
     rule: Rule
@@ -36,7 +35,7 @@ class Priority:
 def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
     """Translate a name, or k weights >= 0 of a weighted sum, into a priority for remainders in 0..limit.
 
-    A MethodError if the name is unknown, or if priorities could overflow int64.
+    Raise MethodError if the name is unknown, or if priorities could overflow int64.
     """
     check_heuristic(heuristic)
     if not isinstance(heuristic, str):
@@ -59,32 +58,32 @@ def as_priority(heuristic: Heuristic, limits: Limits) -> Priority:
 
 
 def names_for(components: Sequence[str]) -> list[str]:
-    """Return the names that apply to sizes with these components: "node" and "edge" need some of that kind."""
+    """Return the heuristics for sizes with these components: "node" and "edge" need components that count them."""
     return [name for name in NAMES if name not in ("node", "edge") or components_of_kind(components, name + "s")]
 
 
 def check_heuristic(heuristic: object) -> None:
-    """Refuse what cannot be a heuristic, even where the method ignores it."""
+    """Raise MethodError for anything that cannot be a heuristic, even if the method ignores it."""
     ordered = isinstance(heuristic, Sequence | np.ndarray) and getattr(heuristic, "ndim", 1) == 1
-    known = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
-    if not known:
+    valid = heuristic in NAMES if isinstance(heuristic, str) else ordered and not isinstance(heuristic, bytes)
+    if not valid:
         raise MethodError(
             f"unknown heuristic {shown(heuristic)}; choose one of {', '.join(NAMES)}, or a tuple of weights."
         )
 
 
 def _checked_priority(name: str, kind: int, largest: int, limits: Limits, weights: Sequence[int] = ()) -> Priority:
-    """Return a priority; refuse one that reaches 2**63 - 1, since kernels add 1 to priorities."""
+    """Return a priority; raise MethodError if it reaches 2**63 - 1, since kernels add 1 to priorities."""
     if largest >= INT64_MAX:
         raise MethodError(
             f"the heuristic {name!r} overflows int64 for {limits!r}: it reaches {largest}, but must stay below "
-            "2**63-1; use another ('sum', 'maximum'), smaller weights, or limits no larger than all graphs need."
+            "2**63-1; use another ('sum', 'maximum'), smaller weights, or limits no larger than the totals."
         )
     return Priority(name, Rule(kind, np.array(weights, dtype=np.int64)))
 
 
 def _integer_weights(weights: Sequence[float], limits: Limits) -> list[int]:
-    """Return the smallest integers in the same proportion, to six digits of the largest weight."""
+    """Return the smallest integers in the same proportion as the weights, to six digits of the largest weight."""
     k = len(limits.values)
     try:
         numbers = [float(real_number("a weight", w, least=0)) for w in weights]

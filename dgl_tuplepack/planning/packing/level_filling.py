@@ -6,29 +6,29 @@ from dataclasses import replace
 
 import numpy as np
 
-from dgl_tuplepack._core.kernels.levels import Packs, deal
+from dgl_tuplepack._core.kernels.level_filling import Packs, deal
 from dgl_tuplepack.planning.bounds.effort import Effort
 from dgl_tuplepack.planning.bounds.instance import Instance, scarcity
 from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.packing.patterns import Patterns, of_packs
 from dgl_tuplepack.planning.sizes import IntArray
 
-# More graphs are dealt as several equal shares.
+# If there are more graphs, an equal share of them is dealt, and its patterns repeat for the other shares.
 _MOST_ITEMS = 1 << 20
 _ITEMS_PER_SLICE = 1 << 17
 _WORK_PER_ITEM = 20
 
 
 def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns | None:
-    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs the graphs without room.
+    """Deal all graphs, largest first, to `target` packs; minimum bin slack packs those that do not fit.
 
-    It is strong where packs hold many graphs and their number is capped: a pack with a very large graph then gets small
-    ones, so that all packs are full in content and in graphs. None if the effort did not suffice.
+    It is strong if packs hold many graphs and their number is capped: a pack with a very large graph then gets small
+    ones, so that all packs are full in content and in graphs. Return None if the effort did not suffice.
 
     Time O(C + n log P) with n the graphs dealt, at most some million; memory O(n + P d).
 
-    Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs
-    in the level: the room of a pack for each graph that it may still take, where a component counts graphs.
+    Source: Graham 1969, "Bounds on multiprocessing timing anomalies" (longest processing time first). Differs from it:
+    if a component counts graphs, the next graph goes to the pack with the most room per graph that it may still get.
     """
     shares = max(1, -(-instance.num_graphs // _MOST_ITEMS))
     counts = instance.counts // shares
@@ -44,17 +44,18 @@ def level_filling(instance: Instance, target: int, effort: Effort) -> Patterns |
 def _dealt(instance: Instance, counts: IntArray, packs: int, effort: Effort) -> Patterns | None:
     """Return patterns of the packs that got graphs."""
     limits = instance.limits
-    ones = np.flatnonzero((instance.sizes == 1).all(axis=0))
-    cap = int(ones[0]) if len(ones) else -1
+    counting = np.flatnonzero((instance.sizes == 1).all(axis=0))
+    cap = int(counting[0]) if len(counting) else -1
     scarce = scarcity(instance.sizes, instance.counts, limits)
     if cap >= 0:
         scarce[cap] = 0
     weights = scarce / max(float(scarce.max()), 1e-300) / limits
     order = np.argsort(-(instance.sizes * weights).sum(axis=1), kind="stable")
     items = np.repeat(order, counts[order])
-    room, levels = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
-    filled = Packs(room, np.arange(packs), levels, weights, cap)
+    room, keys = np.repeat(limits[None], packs, axis=0), np.full(packs, np.finfo(np.float64).max)
+    filled = Packs(room, np.arange(packs), keys, weights, cap)
     assigned = np.full(len(items), -1, dtype=np.int64)
+    # Packs in the heap; the kernel removes those that are full.
     length = packs
     for first in range(0, len(items), _ITEMS_PER_SLICE):
         if effort.exhausted:

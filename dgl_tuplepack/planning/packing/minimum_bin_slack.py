@@ -35,25 +35,24 @@ class Tuning:
 
     # Most search steps for one pattern.
     steps: int = 2000
-    # Choices tried at one level of the search, before it steps back further, in the first half of the steps.
+    # Choices tried at one level of the search before it backtracks further, in the first half of the steps.
     width: int = 6
-    # Graphs of a pack that are left to the search; the others come from a sample of all graphs left. Infinity: no
-    # sample, the largest graphs are taken first.
+    # Graphs of a pack that the search chooses; the others are a sample of all remaining graphs. Infinity: no sample,
+    # largest graphs first.
     kept: float = 5.0
-    # How sharply the scarcest component dominates: room of a component counts by its scarcity relative to the
-    # scarcest, raised to the power 2**doublings.
+    # Room of a component is weighted by its scarcity relative to the scarcest one, to the power 2**doublings.
     doublings: int = 6
     # Share of the average waste allowed; a pack that wastes no more is accepted without further search.
     tolerance: float = 0.5
-    # Where samples start; other numbers give other plans.
+    # Start of samples; other numbers give other plans.
     turn: float = 0.0
 
 
 def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Fill one pack after another as full as possible; None if the effort did not suffice.
+    """Fill one pack after another as full as possible; return None if the effort did not suffice.
 
-    Components count by how scarce they are among the graphs still to be packed, so the search steers their
-    ratio. `target` is the number of packs hoped for: room that it leaves over may be wasted.
+    Components are weighted by how much the graphs still to be packed need of them, so the search keeps their ratio
+    balanced. `target` is the number of packs to aim for: room that `target` packs leave may be wasted.
 
     Time O(C log C) for each stretch of packs with the same weights, and at most `tuning.steps` plus the entries of a
     pattern, times log C, for each pattern; memory O(C d) and the patterns.
@@ -61,7 +60,7 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
     Source: Gupta & Ho 1999, "A new heuristic algorithm for the one-dimensional bin-packing problem"; Fleszar &
     Hindi 2002, "New heuristics for one-dimensional bin-packing" (the first item fixed: MBS'). Differs from
     them: a histogram with repeated patterns, a bounded search, several components weighted by scarcity, and
-    most of a pack is a sample of all graphs left, so that the last packs find as good a mix as the first.
+    most of a pack is a sample of all remaining graphs, so that the last packs have as good a mix as the first.
     """
     filled: list[Patterns] = []
     classes = np.arange(len(instance.counts))
@@ -79,7 +78,7 @@ def minimum_bin_slack(instance: Instance, target: int, tuning: Tuning, effort: E
 
 
 def completed(instance: Instance, patterns: Patterns, tuning: Tuning, effort: Effort) -> Patterns | None:
-    """Pack the graphs that are in no pack of `patterns` as well; None if the effort did not suffice."""
+    """Add packs for the graphs that are in no pack of `patterns`; return None if the effort did not suffice."""
     remaining = instance.counts - patterns.packed(len(instance.counts))
     if not remaining.any():
         return patterns
@@ -110,7 +109,7 @@ class _Filling:
         spare = max(1 - needed / target, 0.0) if target > 0 else 0.0
         left = remaining[order]
         graphs_per_pack = float(left.sum()) / needed
-        # The kernel takes exactly these types: writable arrays, and floats rather than integers.
+        # The kernel was compiled for exactly these types: writable arrays, and floats instead of integers.
         self.goal = Goal(
             instance.limits.copy(),
             weights,
@@ -127,7 +126,7 @@ class _Filling:
         self.stopped = False
 
     def run(self, effort: Effort) -> list[Patterns]:
-        """Fill packs in slices, until the graphs, the effort or the work of the stretch is used up."""
+        """Fill packs in slices, until the graphs, the effort or the work of the stretch are used up."""
         filled: list[Patterns] = []
         remaining = self.left.remaining
         left = max(SLICE, 64 * len(remaining))
@@ -165,5 +164,5 @@ def _weights(scarce: FloatArray, doublings: int) -> FloatArray:
     for _ in range(doublings):
         weights *= weights
     weights[weights < 0.01] = 0
-    # All graphs have size 0, so that everything fits anywhere.
+    # Without any weight, all graphs have size 0 and fit anywhere.
     return weights if weights.any() else np.ones(len(weights))

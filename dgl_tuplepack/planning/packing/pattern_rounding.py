@@ -1,4 +1,4 @@
-"""From a solution of the pattern LP to packs: round down, and pack what is left."""
+"""From a solution of the pattern LP to packs: round, and pack the remaining graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.planning.packing.minimum_bin_slack import Tuning, completed
 from dgl_tuplepack.planning.packing.patterns import Patterns, collected, taken_packs
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
-# A fraction is rounded up from here on; above 1: never.
+# Fractions of at least this are rounded up; above 1: none.
 _THRESHOLDS = (2.0, 0.9, 0.7, 0.5)
 _STEPS = 20_000
 
@@ -20,15 +20,15 @@ _STEPS = 20_000
 def rounded(
     instance: Instance, columns: IntArray, repeats: FloatArray, turn: float, effort: Effort
 ) -> Iterator[Patterns]:
-    """Round the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``, in several ways.
+    """Yield roundings of the LP's patterns, ``columns`` ``[M, C]`` with fractional ``repeats`` ``[M]``.
 
-    Minimum bin slack packs the graphs that the rounding leaves over. A pattern is not repeated beyond the graphs that
-    are left, so that differences in the last digits of the LP do not matter.
+    Minimum bin slack packs the graphs that the rounding leaves. No pattern repeats more often than the remaining graphs
+    allow, so that differences in the last digits of the LP do not matter.
 
     Time O(M C) and that of minimum bin slack on at most one pack for each pattern used.
 
     Source: Waescher & Gau 1996, "Heuristics for the integer one-dimensional cutting stock problem" (residual
-    heuristics). Differs in the method for the rest.
+    heuristics). Differs from it: the method for the remaining graphs.
     """
     order = np.argsort(-repeats, kind="stable")
     columns, repeats = columns[order], repeats[order]
@@ -46,11 +46,11 @@ def rounded(
             yield patterns
 
 
-def _taken(counts: IntArray, columns: IntArray, wanted: FloatArray) -> tuple[Patterns, IntArray]:
-    """Repeat each pattern as often as wanted and as graphs allow; return the patterns, and the graphs left."""
+def _taken(counts: IntArray, columns: IntArray, repeats: FloatArray) -> tuple[Patterns, IntArray]:
+    """Repeat each pattern up to `repeats` times, as far as graphs allow; return patterns and remaining graphs."""
     remaining = counts.copy()
     rows: list[tuple[dict[int, int], int]] = []
-    for column, number in zip(columns, wanted.tolist(), strict=True):
+    for column, number in zip(columns, repeats.tolist(), strict=True):
         content, packs = taken_packs(remaining, column, int(number))
         if packs:
             rows.append((content, packs))

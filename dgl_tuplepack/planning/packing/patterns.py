@@ -39,7 +39,7 @@ class Patterns:
         return np.add.reduceat(self.multiplicities, self.offsets[:-1])
 
     def contents(self, sizes: IntArray) -> IntArray:
-        """Return the content of a pack of each pattern, int64 ``[Q, d]``, where `sizes` ``[C, d]`` are the classes."""
+        """Return the content of a pack of each pattern, int64 ``[Q, d]``, given the `sizes` ``[C, d]`` of classes."""
         return np.add.reduceat(sizes[self.classes] * self.multiplicities[:, None], self.offsets[:-1], axis=0)
 
     def room(self, instance: Instance) -> FloatArray:
@@ -47,7 +47,7 @@ class Patterns:
         return (instance.limits - self.contents(instance.sizes)) / instance.limits
 
     def packed(self, classes: int) -> IntArray:
-        """Return the graphs of each of `classes` size classes in all packs, int64 ``[C]``."""
+        """Return the graphs of each class in all packs, int64 ``[C]`` with C = `classes`."""
         held = np.zeros(classes, dtype=np.int64)
         np.add.at(held, self.classes, self.multiplicities * np.repeat(self.repeats, np.diff(self.offsets)))
         return held
@@ -73,27 +73,27 @@ class Patterns:
         return Patterns(offsets, self.classes[entries], self.multiplicities[entries], repeats.astype(np.int64))
 
     def replaced(self, chosen: IntArray, fresh: Patterns) -> Patterns:
-        """Return the patterns with `fresh` ones in place of `chosen` packs of each, int64 ``[Q]``."""
+        """Return the patterns with `fresh` ones instead of `chosen` ``[Q]`` packs of each pattern."""
         left = self.repeats - chosen
         kept = np.flatnonzero(left)
         return joined([self.take(kept, left[kept]), fresh])
 
 
-def joined(parts: Iterable[Patterns]) -> Patterns:
-    """Join lists of patterns, in order."""
-    parts = list(parts)
+def joined(several: Iterable[Patterns]) -> Patterns:
+    """Join several `Patterns` into one, in order."""
+    several = list(several)
     empty = np.zeros(0, dtype=np.int64)
-    lengths = [np.diff(part.offsets) for part in parts]
+    lengths = [np.diff(each.offsets) for each in several]
     return Patterns(
         np.concatenate([[0], np.cumsum(np.concatenate([*lengths, empty]))]).astype(np.int64),
-        np.concatenate([*(part.classes for part in parts), empty]),
-        np.concatenate([*(part.multiplicities for part in parts), empty]),
-        np.concatenate([*(part.repeats for part in parts), empty]),
+        np.concatenate([*(each.classes for each in several), empty]),
+        np.concatenate([*(each.multiplicities for each in several), empty]),
+        np.concatenate([*(each.repeats for each in several), empty]),
     )
 
 
 def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
-    """Make patterns of contents, each as class -> graphs, and their repeats."""
+    """Make patterns from contents (class -> graphs) and their repeats."""
     rows = list(rows)
     lengths = [len(content) for content, _ in rows]
     classes = [row for content, _ in rows for row in content]
@@ -107,7 +107,7 @@ def collected(rows: Iterable[tuple[dict[int, int], int]]) -> Patterns:
 
 
 def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict[int, int], int]:
-    """Take up to `most` packs of `content` ``[C]`` from `remaining` graphs; return it by class, and their number."""
+    """Subtract up to `most` packs of `content` ``[C]`` from `remaining`; return class -> graphs, and the packs."""
     entries = np.flatnonzero(content)
     packs = min(most, int((remaining[entries] // content[entries]).min()))
     remaining -= packs * content
@@ -115,7 +115,7 @@ def taken_packs(remaining: IntArray, content: IntArray, most: int) -> tuple[dict
 
 
 def of_packs(packs: IntArray, classes: IntArray) -> Patterns:
-    """Make one pattern for each pack, from the pack and the class of every graph."""
+    """Make one pattern for each pack, given the pack and the class of every graph."""
     # Entries are the distinct (pack, class) pairs in ascending order.
     width = int(classes.max(initial=0)) + 1
     keys, multiplicities = np.unique(packs * width + classes, return_counts=True)
@@ -134,7 +134,7 @@ def as_plan(
     heuristic: str | None = None,
     bound: int | None = None,
 ) -> PackPlan:
-    """Make a plan of patterns; its lower bound is `bound`, or the one in closed form.
+    """Make a plan from patterns; its lower bound is `bound`, or else the bound in closed form.
 
     `heuristic` is None for a method that ignores it; the plan then does not record `random_ties` either.
     """

@@ -10,7 +10,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 
 def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
-    """Convert patterns of an instance to its relaxation; a pattern with only left out graphs vanishes."""
+    """Convert patterns of an instance to its relaxation; patterns of only left-out graphs disappear."""
     classes = len(relaxation.instance.counts)
     rows = relaxation.rows[patterns.classes]
     kept = rows >= 0
@@ -26,15 +26,15 @@ def merged(patterns: Patterns, relaxation: Relaxation) -> Patterns:
 def spread(patterns: Patterns, relaxation: Relaxation, counts: IntArray) -> Patterns:
     """Convert patterns of a whole relaxation, which hold every graph once, to the instance.
 
-    The graphs of merged classes are dealt in turn. The graphs that the relaxation leaves out have size 0 and go into
-    the first pack.
+    The graphs of merged classes are dealt in turn. Graphs that the relaxation leaves out have size 0 and go into the
+    first pack.
 
     Time O(entries + C), and O(entries of a pattern) more for every class that was merged.
     """
     assert relaxation.whole
     order = np.argsort(relaxation.rows, kind="stable")
     begins = np.searchsorted(relaxation.rows[order], np.arange(len(relaxation.instance.counts)))
-    # For each class of the relaxation: the position in `order` of the class of the instance that is being dealt.
+    # For each class of the relaxation: the position in `order` of the instance's class that is being dealt.
     at, left = begins.tolist(), counts.tolist()
     rows: list[tuple[dict[int, int], int]] = []
     for pattern, repeats in enumerate(patterns.repeats.tolist()):
@@ -67,7 +67,7 @@ def _dealt(
                 content[member] = taken
                 number = min(number, left[member] // taken) if taken == multiplicity else 1
             missing -= taken
-            # This class is used up, and the next one gives the rest.
+            # This class is used up; the rest comes from the next one.
             at[row] += missing > 0
     for member, taken in content.items():
         left[member] -= number * taken

@@ -1,4 +1,4 @@
-"""Settings of the packing methods; each method heeds those that concern it."""
+"""Settings of the packing methods; each method uses only some of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The stages of "auto", in the order in which a turn runs them, and what they share.
+"""The stages of "auto", in the order in which a turn runs them, and the state that they share.
 
-Each stage says in which turns it runs, improves the best packs or the bound of the round, and counts its work. Its
-constants stand in front of it; ``docs/complexity.md`` shows what each stage is worth.
+Each stage checks whether to run in this turn, improves the best packs or the bound of the round, and counts its work.
+Its constants are directly above it; ``docs/complexity.md`` shows how much each stage gains.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dgl_tuplepack.planning.packing.patterns import Patterns
 from dgl_tuplepack.planning.packing.relaxed import merged, spread
 from dgl_tuplepack.planning.packing.settings import Settings
 
-# Beyond what any effort reaches: an allowance doubles with each round, and most searches grow fourfold each turn.
+# No effort reaches these: an allowance doubles with each round, and most searches grow fourfold each turn.
 MOST_ROUNDS = 30
 MOST_TURNS = 1000
 
 
 @dataclass
 class Best:
-    """The patterns with the fewest packs so far, the method that made them, and the best lower bound."""
+    """The patterns with the fewest packs so far, the stage that made them, and the best lower bound."""
 
     patterns: Patterns
     method: str
@@ -53,21 +53,21 @@ class Best:
         return self.packs <= self.bound
 
     def offer(self, patterns: Patterns | None, method: str) -> None:
-        """Keep the patterns if they need fewer packs than those so far."""
+        """Keep the patterns if they need fewer packs than the best so far."""
         if patterns is not None and patterns.num_packs < self.packs:
             self.patterns, self.method = patterns, method
 
 
 @dataclass
 class Round:
-    """A round of "auto": turns of all stages with ever longer searches, until its effort is used up."""
+    """A round of "auto": turns of all stages with longer and longer searches, until its effort is used up."""
 
     histogram: SizeHistogram
     limits: Limits
     instance: Instance
     # Shared by all rounds.
     best: Best
-    # Rounds before this one, and where samples of its first turn start.
+    # Rounds before this one, and the start of samples in its first turn.
     number: int
     start: float
     # Portions of the whole effort: for this round, and for `close_gap` in it.
@@ -75,7 +75,7 @@ class Round:
     closing: Effort
     # Turns of this round before this one.
     turn: int = 0
-    # Steps for each pattern and work of the last search; steps of the next one, as a multiple of those.
+    # Of the last search: steps for each pattern, and work. Then the steps of the next search, as a multiple.
     steps: int = 0
     spent: int = 0
     growth: float = 1.0
@@ -97,24 +97,24 @@ class Round:
 
     @property
     def done(self) -> bool:
-        """Whether the best plan is proven optimal, or the effort used up."""
+        """Whether the best plan is proven optimal, or the effort is used up."""
         return self.best.proven or self.effort.exhausted
 
 
-# Packs hold many graphs, on average, from here on.
+# Packs with more graphs than this, on average, hold many graphs.
 _MANY_GRAPHS = 4
-# Going once through all patterns costs this much work for each of them.
+# Work of one pass over all patterns, for each pattern.
 _WORK_PER_PATTERN = 30
 
-# Best fit does not run in slices, and adds one graph at a time: with so few classes and graphs a pack, all heuristics
-# take some tens of milliseconds together; up to the second limit, each of the two that are strongest on average does.
+# Best fit does not run in slices, and adds one graph at a time. Below the first limit, all heuristics together take
+# some tens of milliseconds; below the second, each of the two that are strongest on average does.
 _MOST_FIT_CLASSES = 4096
 _MOST_SUM_CLASSES = 15_000
 _MOST_FIT_GRAPHS = 1000
 
 
 def best_fits(current: Round) -> None:
-    """First turn of all: best fit with each of the paper's heuristics that applies."""
+    """Run best fit with each of the paper's heuristics that applies (very first turn only)."""
     histogram, limits = current.histogram, current.limits
     few_graphs = current.graphs_per_pack <= _MOST_FIT_GRAPHS
     if not current.is_first_turn or len(histogram) > _MOST_SUM_CLASSES or not few_graphs:
@@ -123,7 +123,7 @@ def best_fits(current: Round) -> None:
         try:
             priority = as_priority(name, limits)
         except MethodError:
-            # Its priorities would overflow.
+            # The priorities would overflow.
             continue
         patterns = fit_patterns("best_fit", histogram, limits, priority, Settings())
         current.best.offer(patterns, f"best_fit {name}")
@@ -131,20 +131,20 @@ def best_fits(current: Round) -> None:
 
 
 def fill_levels(current: Round) -> None:
-    """First turn of all, where packs hold many graphs: level filling."""
+    """Run level filling if packs hold many graphs (very first turn only)."""
     if current.is_first_turn and current.graphs_per_pack > _MANY_GRAPHS:
         patterns = level_filling(current.instance, current.best.bound, current.effort)
         current.best.offer(patterns, "level_filling")
 
 
-# Graphs of a pack left to the search, in the order tried; infinity: no sampling.
+# Graphs of a pack that the search chooses, by turn; infinity: no sampling.
 _KEPT = (5.0, 4.0, 3.0, float("inf"), 8.0)
 _FIRST_STEPS = 2000
 _MOST_STEPS = 1 << 20
 
 
 def search_longer(current: Round) -> None:
-    """Every turn: minimum bin slack with more steps for each pattern than in the turn before."""
+    """Run minimum bin slack with more steps for each pattern than in the turn before (every turn)."""
     growing = min(int(current.growth * current.steps), _MOST_STEPS)
     current.steps = growing if current.turn else _FIRST_STEPS
     tuning = Tuning(steps=current.steps, kept=_KEPT[current.turn % len(_KEPT)], turn=current.start + current.turn)
@@ -154,27 +154,27 @@ def search_longer(current: Round) -> None:
     current.best.offer(patterns, "minimum_bin_slack")
 
 
-# Turn in which the LP with a table runs: by then, two searches of growing length have failed.
+# Turn in which the LP with a table runs; by then, two searches of growing length have failed.
 _LP_TURN = 2
 _MOST_LP_CLASSES = 2500
 
-# Where patterns repeat often, the LP with a table comes before the gap is closed.
+# With more graphs, patterns repeat often, and the LP with a table comes before the gap is closed.
 _FEW_GRAPHS_IN_ALL = 4000
-# Closing the gap pays for few classes, with few graphs in all or in a pack; and by subproblems, where packs hold very
-# few graphs.
+# Closing the gap pays for few classes with few graphs, in total or in a pack; by subproblems, it pays if packs hold
+# very few graphs.
 _FEW_CLASSES = 400
 _FEW_GRAPHS = 400
 _MOST_PER_PACK = 8.0
 _MOST_PER_PACK_IN_SUBPROBLEMS = 3.5
-# Some seconds' worth; most instances need a tenth of it.
+# Some seconds of work; most instances need a tenth of it.
 _CLOSING_WORK, _CLOSING_WORK_PER_GRAPH = 350_000_000, 200_000
 _MOST_DIVES = 40
-# Subproblems in a row that save no pack, before the bound is suspected.
+# After this many subproblems in a row that save no pack, the bound may be too weak.
 _SUBPROBLEMS_IN_VAIN = 6
 
 
 def closing_work(instance: Instance, packs: int) -> int:
-    """Work that closing the gap is worth at an effort of 1; 0 where it does not pay."""
+    """Return the work to spend on closing the gap at an effort of 1; 0 if it does not pay."""
     graphs = instance.num_graphs
     if len(instance.counts) <= _FEW_CLASSES and graphs <= max(_FEW_GRAPHS, _MOST_PER_PACK * packs):
         return _CLOSING_WORK
@@ -183,7 +183,7 @@ def closing_work(instance: Instance, packs: int) -> int:
 
 
 def close_gap(current: Round) -> None:
-    """One turn of each round, with work of its own: the pattern LP with searched packs, and dives.
+    """Run the pattern LP with searched packs, and dives (one turn of each round, with its own portion of work).
 
     Instances of many classes are closed subproblem by subproblem.
     """
@@ -191,7 +191,7 @@ def close_gap(current: Round) -> None:
     turn = 0 if instance.num_graphs <= _FEW_GRAPHS_IN_ALL else _LP_TURN + 1
     if current.turn != turn or effort.exhausted:
         return
-    # Duals of small tables cost next to nothing, and exact filling is quick where it suffices.
+    # Duals of small tables cost almost nothing, and exact filling is quick if it succeeds.
     a_little = current.effort.portion(current.effort.left // 20)
     best.bound, _ = lifted_bound(instance, best.bound, best.packs, a_little)
     if current.graphs_per_pack > _MANY_GRAPHS:
@@ -215,13 +215,13 @@ def close_gap(current: Round) -> None:
 
 
 def _offer_relaxed(current: Round, patterns: Patterns, relaxation: Relaxation, method: str) -> None:
-    """Offer patterns of a whole relaxation; those that are not fewer need not be spread, which keeps their number."""
+    """Offer patterns of a whole relaxation; spread them to the instance only if they save packs."""
     if patterns.num_packs < current.best.packs:
         current.best.offer(spread(patterns, relaxation, current.instance.counts), method)
 
 
 def raise_bound(current: Round) -> None:
-    """First turn of each round: lifted duals of relaxations."""
+    """Raise the bound by lifted duals of relaxations (first turn of each round)."""
     if current.turn == 0:
         best = current.best
         best.bound, current.relaxations = lifted_bound(current.instance, best.bound, best.packs, current.effort)
@@ -232,7 +232,7 @@ _LP_SHARE = 0.4
 
 
 def round_lp(current: Round) -> None:
-    """One turn of each round: better bounds from relaxations, and patterns rounded from the LP of all components."""
+    """Improve bounds by relaxations, and round patterns of the LP of all components (one turn of each round)."""
     if current.turn != _LP_TURN:
         return
     best, instance = current.best, current.instance
@@ -244,7 +244,7 @@ def round_lp(current: Round) -> None:
         columns = np.zeros((0, classes), dtype=np.int64)
         if relaxation.whole:
             columns = merged(best.patterns, relaxation).dense(classes, _MOST_START_COLUMNS)
-        # Rounding pays where patterns repeat; else the LP is for its bound alone.
+        # Rounding pays if patterns repeat; otherwise the LP only serves its bound.
         share = _LP_SHARE if instance.num_graphs >= 4 * classes else _LP_SHARE / 3
         program = PatternLP(columns, point)
         program.solve(best.packs, current.effort.portion(int(share * current.effort.left)))
@@ -255,19 +255,19 @@ def round_lp(current: Round) -> None:
                 _offer_relaxed(current, patterns, relaxation, "pattern_lp")
 
 
-# Packs above the bound, and graphs in a pack, up to which packs are filled exactly.
+# Packs are filled exactly up to this many packs above the bound, and this many graphs in a pack.
 _EXACT_GAP = 3
 _MOST_EXACT_GRAPHS = 64
 _EXACT_SHARE = 0.1
 
 
 def split_exactly(current: Round) -> None:
-    """Every turn, where the bound is near: fill some packs exactly."""
+    """Fill some packs exactly if the bound is near (every turn)."""
     _split(current, current.trial)
 
 
 def _split(current: Round, trial: int) -> None:
-    """Try to reach the bound at once; if that fails, save one pack at a time."""
+    """Try to reach the bound in one step; if that fails, save one pack at a time."""
     best, effort = current.best, current.effort
     fewer = best.packs - best.bound
     if fewer > _EXACT_GAP or current.graphs_per_pack > _MOST_EXACT_GRAPHS:
@@ -283,12 +283,12 @@ def _split(current: Round, trial: int) -> None:
         fewer = 1
 
 
-# A search that is four times as long finds more than several shorter ones; one that is planned for 80 % of the effort
-# left comes to its end.
+# A search that is four times as long finds more than several shorter ones. One that is planned for 80 % of the effort
+# left finishes in time.
 _MOST_GROWTH = 4.0
 _PATIENCE = 0.8
 
 
 def set_pace(current: Round) -> None:
-    """Every turn: how much longer the next search may be."""
+    """Set how much longer the next search may be (every turn)."""
     current.growth = min(_MOST_GROWTH, _PATIENCE * current.effort.left / max(current.spent, 1))

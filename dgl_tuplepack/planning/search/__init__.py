@@ -1,4 +1,4 @@
-"""Search for limits that fill packs well, that hold a number of graphs, or that keep within a budget."""
+"""Search for limits that fill packs well, hold a number of graphs, or stay within a budget."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dgl_tuplepack.planning.search.graphs_per_batch import GraphsPerBatch
 from dgl_tuplepack.planning.search.reach import Smallest, Target
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
 from dgl_tuplepack.planning.search.space import space_of
-from dgl_tuplepack.planning.search.way import Way
+from dgl_tuplepack.planning.search.strategy import Strategy
 from dgl_tuplepack.planning.sizes import GraphSizes
 
 __all__ = ["Candidate", "LimitsSearch", "search_limits"]
 
-# The argument that chooses a way; the first of them that is given decides.
-_CHOSEN_BY: Mapping[str, type[Way]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
+# The argument that selects a strategy; the first one given decides.
+_CHOSEN_BY: Mapping[str, type[Strategy]] = {"target": Target, "graphs_per_batch": GraphsPerBatch, "budget": Budget}
 
 
 def search_limits(
@@ -42,18 +42,18 @@ def search_limits(
     oversize: str = "error",
     holding: SizeHistogram | GraphSizes | Any = None,
 ) -> LimitsSearch:
-    """Search limits for a histogram; the arguments that are given choose what is advised.
+    """Search limits for a histogram; the arguments select the strategy, and so which limits are advised.
 
-    - None of those below ("smallest"): the fewest slots per pack (the sum of the limits) among candidates whose
+    - None of the arguments below ("smallest"): the fewest slots per pack (the sum of the limits) among candidates whose
       harmonic mean of efficiencies is at least 0.995 times the highest. Limits grow along the mean size, up to three
-      times what the largest graph needs, and are then refined around the best. What the largest graph needs is counted
-      in mean graphs: the largest of its size / mean size over the components. If that is less than 1.5, limits begin at
-      eight mean graphs: packs of a single graph would be full too, but each has a reserved node.
+      times the need of the largest graph, and are then refined around the best. This need is counted in mean graphs:
+      the largest ratio size / mean size over the components. If it is less than 1.5, limits begin at eight mean graphs:
+      packs of a single graph would be full too, but each has a reserved node.
     - `graphs_per_batch`: the highest harmonic mean among limits whose batches hold that many graphs on average,
       to within 5 % if possible. `packs_per_batch` is the number of packs in a batch.
-    - `target`: the fewest slots per pack that reach it, among limits that "smallest" would try.
-    - `budget`: the fewest packs, and so the most graphs in each, among the limits tried whose padded shape costs
-      no more.
+    - `target`: the fewest slots per pack that reach the target, among limits that "smallest" would try.
+    - `budget`: the fewest packs, and so the most graphs in each, among the limits tried whose padded shape is within
+      the budget.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def search_limits(
     graphs_per_batch
         Mean graphs of a batch, >= 1: the `batch_size` of plain batches.
     packs_per_batch
-        With `graphs_per_batch`, packs of a batch, >= 1; None: 1. "auto": 2, so that any two graphs can meet in a batch,
-        or 1 if the smallest limits that hold every graph hold more than half a batch; more if `graphs` requires it.
-        The result has the number as ``packs_per_batch``.
+        With `graphs_per_batch`: packs of a batch, >= 1. None: 1. "auto": 2, so that any two graphs can meet in a batch;
+        1 if the smallest limits that hold every graph hold more than half a batch; more if `graphs` requires it. The
+        result has this number as its ``packs_per_batch``.
     target
         Lowest harmonic mean of the efficiencies, in (0, 1]; or component -> lowest efficiency.
     budget, cost
@@ -72,18 +72,18 @@ def search_limits(
         >= 0, for every component. None: each slot costs 1. With costs in bytes, measured on a model, the budget is
         memory.
     shapes
-        2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest
-        shape is the smallest that holds every graph. None: one shape.
+        2 to 4: search that many shape buckets for `graphs_per_batch`, with the fewest padded slots. The largest shape
+        has the smallest limits that hold every graph. None: one shape.
     graphs
         Cap on the graphs of a pack, for all candidates; None: no cap.
     multiple_of
         The padded shape of a pack (nodes with the reserved one, and every other component) is a multiple of this.
     oversize
-        What to do with graphs that exceed the limits that a batch size or a budget allows along the mean size: "error",
-        or "drop" them for all candidates, with a warning.
+        For graphs too large for the limits that a batch size or a budget allows along the mean size: "error", or "drop"
+        them for all candidates, with a warning.
     holding
-        Other graphs that every candidate must hold too, such as those of the validation split: a histogram, or anything
-        that `sizes_of` reads. They are not planned.
+        Other graphs that every candidate must hold too, such as the validation split: a histogram, or anything that
+        `sizes_of` reads. They are not planned.
 
     Returns
     -------
@@ -93,15 +93,15 @@ def search_limits(
     Raises
     ------
     SearchError
-        Arguments contradict each other, or a target, batch size or budget is out of reach; the message then contains
-        what comes closest.
+        Arguments contradict each other, or a target, batch size or budget is out of reach; the message then has the
+        closest result.
     GraphTooLargeError
         No graph is left after dropping.
 
     Notes
     -----
-    At most 200 candidates are planned, on threads on all cores, by the first stage of the method "auto" of
-    `pack`: a few microseconds for each size class, and 0.3 ms. `pack` needs as many packs for the advised limits, or
+    At most 200 candidates are planned, in threads on all cores, by the first stage of the method "auto" of `pack`. Each
+    takes 0.3 ms and a few microseconds for each size class. For the advised limits, `pack` needs as many packs, or
     fewer. Efficiencies are relative to the limits of the candidate.
 
     Source: Krell et al. 2022 (arXiv 2209.06354), section 2.5, for the harmonic mean of efficiencies.
@@ -113,7 +113,7 @@ def search_limits(
     >>> search.best.limits, search.best.packs, round(search.best.harmonic_mean, 3)
     (Limits(nodes=233, edges=502, graphs=None), 3579, 0.993)
     """
-    way = way_of(
+    strategy = strategy_of(
         target=target, graphs_per_batch=graphs_per_batch, packs_per_batch=packs_per_batch, budget=budget, cost=cost
     )
     multiple_of = whole_number("multiple_of", multiple_of, 1, 2**31, SearchError)
@@ -121,50 +121,51 @@ def search_limits(
     choice("oversize", oversize, OVERSIZE, SearchError)
     if shapes is not None:
         shapes = whole_number("shapes", shapes, FEWEST, MOST, SearchError)
-        if not isinstance(way, GraphsPerBatch):
+        if not isinstance(strategy, GraphsPerBatch):
             raise SearchError(
-                f"shapes={shapes} is for batches of a number of graphs, but the search is of the way {way.name!r}; "
-                "give graphs_per_batch, or leave shapes out."
+                f"shapes={shapes} is for batches of a number of graphs, but the search is {strategy.name!r}; give "
+                "graphs_per_batch, or leave shapes out."
             )
     histogram = as_histogram(histogram)
     others = None if holding is None else as_histogram(holding)
     if others is not None and others.components != histogram.components:
         raise SearchError(
-            f"the graphs that limits must hold have the components {list(others.components)}, but those to pack have "
+            f"the other graphs to hold have the components {list(others.components)}, but the graphs to pack have "
             f"{list(histogram.components)}; give graphs of the same types."
         )
-    way = way.for_histogram(histogram)
+    strategy = strategy.for_histogram(histogram)
     space = space_of(histogram, multiple_of, others)
-    if shapes is not None and isinstance(way, GraphsPerBatch):
-        return search_buckets(histogram.without_ids(), space, shapes, way, cap, multiple_of)
-    way, dropped = way.settled(space, cap), 0
-    wanted = way.largest_wanted(space) if oversize == "drop" else None
-    if wanted is not None:
-        limits = Limits.from_components(dict(zip(histogram.components, wanted, strict=True)))
+    if shapes is not None and isinstance(strategy, GraphsPerBatch):
+        return search_buckets(histogram.without_ids(), space, shapes, strategy, cap, multiple_of)
+    strategy, dropped = strategy.for_space(space, cap), 0
+    allowed = strategy.largest_allowed(space) if oversize == "drop" else None
+    if allowed is not None:
+        limits = Limits.from_components(dict(zip(histogram.components, allowed, strict=True)))
         histogram, dropped = without_oversize(histogram, limits, oversize)
         if others is not None:
             others, _ = without_oversize(others, limits, oversize)
         space = space_of(histogram, multiple_of, others)
     with evaluating(histogram.without_ids(), cap) as evaluation:
-        way.search(evaluation, space)
-        rows = list(evaluation.results)
-        best = rows[way.order(evaluation)[0]]
-        candidates = tuple(evaluation.candidate(row, way.packs) for row in sorted(rows))
-    return LimitsSearch(way.name, way.aim, candidates, sorted(rows).index(best), multiple_of, dropped)
+        strategy.search(evaluation, space)
+        points = list(evaluation.results)
+        best = points[strategy.order(evaluation)[0]]
+        candidates = tuple(evaluation.candidate(point, strategy.packs) for point in sorted(points))
+    return LimitsSearch(strategy.name, strategy.aim, candidates, sorted(points).index(best), multiple_of, dropped)
 
 
-def way_of(**asked: Any) -> Way:
-    """Return the way that arguments of `search_limits` choose; those that are None count as not given.
+def strategy_of(**asked: Any) -> Strategy:
+    """Return the strategy that arguments of `search_limits` select; None means not given.
 
-    A SearchError if the way does not take one of the arguments, or refuses its value.
+    Raise SearchError if the strategy does not accept one of the arguments, or its value is wrong.
     """
     given = {name: value for name, value in asked.items() if value is not None}
-    way = next((way for name, way in _CHOSEN_BY.items() if name in given), Smallest)
-    taken = sorted(field.name for field in fields(way))
-    idle = [name for name in given if name not in taken]
-    if idle:
+    strategy = next((strategy for name, strategy in _CHOSEN_BY.items() if name in given), Smallest)
+    accepted = sorted(field.name for field in fields(strategy))
+    unused = [name for name in given if name not in accepted]
+    if unused:
         raise SearchError(
-            f"{', '.join(idle)} cannot be given for a search of the way {way.name!r}, which takes "
-            f"{'only ' + ', '.join(taken) if taken else 'none of them'}; leave {'them' if len(idle) > 1 else 'it'} out."
+            f"{', '.join(unused)} cannot be given for the search {strategy.name!r}, which accepts "
+            f"{'only ' + ', '.join(accepted) if accepted else 'none of them'}; leave "
+            f"{'them' if len(unused) > 1 else 'it'} out."
         )
-    return way(**given)
+    return strategy(**given)

@@ -1,4 +1,4 @@
-"""Search shape buckets: limits of several shapes whose batches hold about so many graphs, with few slots."""
+"""Search shape buckets: limits of several shapes whose batches hold about that many graphs, with few slots."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dgl_tuplepack.planning.packing.settings import Settings
 from dgl_tuplepack.planning.search.evaluation import available_cores
 from dgl_tuplepack.planning.search.graphs_per_batch import TOLERANCE, GraphsPerBatch
 from dgl_tuplepack.planning.search.result import Candidate, LimitsSearch
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 
-# The smallest shape holds so many mean graphs, as a multiple of the number asked for.
+# The smallest shape holds this many mean graphs, as a multiple of the requested number.
 _FIRST, _LAST = 0.6, 1.6
 _SCALES = 41
 
 
 def search_buckets(
-    histogram: SizeHistogram, space: Space, shapes: int, way: GraphsPerBatch, cap: int | None, multiple_of: int
+    histogram: SizeHistogram, space: Space, shapes: int, strategy: GraphsPerBatch, cap: int | None, multiple_of: int
 ) -> LimitsSearch:
     """Return the shape buckets with the fewest slots for batches of that many graphs; the best candidate is first.
 
-    The largest shape is the smallest that holds every graph. The smallest shape grows along the mean size, and the
-    others lie evenly between, by ratios.
+    The largest shape has the smallest limits that hold every graph. The smallest shape grows along the mean size, and
+    the shapes between are evenly spaced, by ratios.
     """
     largest = space.rounded(space.smallest)
-    asked, packs, totals = way.graphs_per_batch, way.packs, histogram.totals()
+    asked, packs, totals = strategy.graphs_per_batch, strategy.packs, histogram.totals()
 
     def planned(limits: Buckets) -> Candidate:
         plan = pack_buckets(histogram, limits, METHODS["auto"], Settings(effort=0.0))
@@ -46,35 +46,35 @@ def search_buckets(
         raise SearchError(
             f"batches of {asked} graphs are as large as the smallest limits that hold every graph, "
             f"{dict(zip(space.components, largest, strict=True))}, so {shapes} shapes would save nothing; leave "
-            "shapes= (--shapes) out, ask for smaller batches, or for more packs_per_batch."
+            "shapes= (--shapes) out, choose smaller batches, or more packs_per_batch."
         )
     with ThreadPoolExecutor(available_cores()) as threads:
         candidates = tuple(sorted(threads.map(planned, tried), key=order))
     aim = {"graphs_per_batch": asked, "packs_per_batch": packs, "shapes": shapes}
     search = LimitsSearch("graphs_per_batch", aim, candidates, 0, multiple_of)
     mean, graphs = search.graphs_per_batch, search.best.num_graphs
-    # With few graphs, the last batch, which is not full, decides the mean; plain batches have one too.
+    # With few graphs, the last batch decides the mean, since it is not full; plain batches have such a last batch too.
     as_plain = round(graphs / mean) in (graphs // asked, -(-graphs // asked))
     if abs(mean - asked) > max(TOLERANCE * asked, 0.5) and not as_plain:
         raise SearchError(
-            f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best that were found, "
-            f"{search.best.limits!r}, hold {mean:.1f} graphs on average; ask for about that many, for another number "
-            "of shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
+            f"graphs_per_batch={asked} is out of reach with {shapes} shapes: batches of the best shapes found, "
+            f"{search.best.limits!r}, hold {mean:.1f} graphs on average; use about that number, another number of "
+            "shapes or of packs_per_batch, or set a cap (graphs=, --graphs)."
         )
     return search
 
 
-def _buckets(space: Space, graphs: float, largest: Row, shapes: int, cap: int | None) -> Iterator[Buckets]:
+def _buckets(space: Space, graphs: float, largest: Point, shapes: int, cap: int | None) -> Iterator[Buckets]:
     """Yield distinct buckets whose smallest shape holds about `graphs` mean graphs."""
     free = replace(space, smallest=(1,) * len(largest))
-    for row in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
-        smallest = tuple(map(min, row, largest))
+    for point in dict.fromkeys(free.ray(_FIRST * graphs, _LAST * graphs, _SCALES)):
+        smallest = tuple(map(min, point, largest))
         steps = [number / (shapes - 1) for number in range(1, shapes - 1)]
         between = [free.rounded(a ** (1 - f) * b**f for a, b in zip(smallest, largest, strict=True)) for f in steps]
-        rows = (smallest, *between, largest)
+        points = (smallest, *between, largest)
         try:
             yield Buckets(
-                [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in rows]
+                [Limits.from_components(dict(zip(space.components, each, strict=True)), cap) for each in points]
             )
         except LimitsError:
             # Two shapes are the same.

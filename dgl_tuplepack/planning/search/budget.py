@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.search.evaluation import Evaluation
-from dgl_tuplepack.planning.search.space import Row, Space
-from dgl_tuplepack.planning.search.way import Way, explore
+from dgl_tuplepack.planning.search.space import Point, Space
+from dgl_tuplepack.planning.search.strategy import Strategy, explore
 from dgl_tuplepack.planning.sizes import IntArray, components_of_kind
 
 # Smallest limits along the mean size, as a fraction of those that spend the whole budget.
@@ -17,8 +17,8 @@ _FIRST = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget(Way):
-    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape costs no more."""
+class Budget(Strategy):
+    """Advise the fewest packs, and so the most graphs in each, among limits whose padded shape is within the budget."""
 
     name = "budget"
     # Highest cost of the padded shape of one pack, its reserved nodes included.
@@ -26,7 +26,7 @@ class Budget(Way):
     # Component -> cost of one slot, for every component; None: 1 for each.
     cost: Mapping[str, float] | None = None
 
-    def largest_wanted(self, space: Space) -> Row:
+    def largest_allowed(self, space: Space) -> Point:
         """Return limits along the mean size that spend the budget."""
         return space.rounded_down(self._scale(space) * mean for mean in space.mean)
 
@@ -47,21 +47,21 @@ class Budget(Way):
         """Sort candidates by packs, then by slots per pack."""
         return evaluation.sorted_by(evaluation.packs, evaluation.slots)
 
-    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Return those of the limits that are within the budget and may be worth a plan."""
-        allowed = [row for row in rows if self._cost_of(space, row) <= self.budget]
+    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+        """Return the limits that are within the budget and may be worth a plan."""
+        allowed = [point for point in points if self._cost_of(space, point) <= self.budget]
         return super().promising(evaluation, space, allowed)
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
         """Return whether limits can need fewer packs than the best candidate, or as many with fewer slots."""
         best = self.order(evaluation)[0]
-        known = int(evaluation.packs[best]), int(evaluation.slots[best])
-        bounds = evaluation.bounds_on_packs(rows).tolist()
-        return [(bound, sum(row)) < known for row, bound in zip(rows, bounds, strict=True)]
+        best_so_far = int(evaluation.packs[best]), int(evaluation.slots[best])
+        bounds = evaluation.bounds_on_packs(points).tolist()
+        return [(bound, sum(point)) < best_so_far for point, bound in zip(points, bounds, strict=True)]
 
-    def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
+    def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
         """Return neighbours, and limits that spend the rest of the budget on one component of a neighbour."""
-        near = space.neighbours(row, scale)
+        near = space.neighbours(point, scale)
         return [full for neighbour in near for full in self._filled(space, neighbour)] + near
 
     def _costs(self, space: Space) -> tuple[list[float], float]:
@@ -69,22 +69,22 @@ class Budget(Way):
         costs = [1.0] * len(space.components) if self.cost is None else [float(cost) for cost in self.cost.values()]
         return costs, sum(costs[i] for i in components_of_kind(space.components, "nodes"))
 
-    def _cost_of(self, space: Space, row: Row) -> float:
-        """Return the cost of the padded shape of a pack with limits `row`."""
+    def _cost_of(self, space: Space, point: Point) -> float:
+        """Return the cost of the padded shape of a pack with limits `point`."""
         costs, reserved = self._costs(space)
-        return reserved + sum(v * c for v, c in zip(row, costs, strict=True))
+        return reserved + sum(v * c for v, c in zip(point, costs, strict=True))
 
     def _scale(self, space: Space) -> float:
-        """Return the mean graphs that the budget pays for, at most those of one pack with all graphs."""
+        """Return how many mean graphs the budget pays for, at most those of one pack with all graphs."""
         costs, reserved = self._costs(space)
         each = sum(m * c for m, c in zip(space.mean, costs, strict=True))
         everything = max((v / m for v, m in zip(space.largest, space.mean, strict=True) if m > 0), default=1.0)
         return min(everything, max(0.0, self.budget - reserved) / each) if each > 0 else everything
 
-    def _spending_all(self, space: Space, smallest: Row) -> list[Row]:
+    def _spending_all(self, space: Space, smallest: Point) -> list[Point]:
         """Return all limits of two components that spend the budget: neither of the two can grow.
 
-        The list is empty for another number of components, or if it would take more than half of the plans.
+        The list is empty for another number of components, or if it would need more than half of the plans.
         """
         if len(smallest) != 2:
             return []
@@ -93,20 +93,20 @@ class Budget(Way):
         fewer = int(len(values[1]) < len(values[0]))
         if len(values[fewer]) > self.plans // 2:
             return []
-        rows = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
-        return [self._full(space, row, 1 - fewer) for row in rows]
+        points = [(smallest[0], value) if fewer else (value, smallest[1]) for value in values[fewer]]
+        return [self._full(space, point, 1 - fewer) for point in points]
 
-    def _filled(self, space: Space, row: Row) -> list[Row]:
-        """Return, for each component, `row` with that limit set to what the others leave of the budget."""
-        full = [self._full(space, row, i) for i in range(len(row))]
+    def _filled(self, space: Space, point: Point) -> list[Point]:
+        """Return, for each component, `point` with that limit raised to spend the rest of the budget."""
+        full = [self._full(space, point, i) for i in range(len(point))]
         return [other for i, other in enumerate(full) if other[i] >= space.smallest[i]]
 
-    def _full(self, space: Space, row: Row, i: int) -> Row:
-        """Return `row` with the largest limit of component `i` that the budget pays for beside the other limits."""
+    def _full(self, space: Space, point: Point, i: int) -> Point:
+        """Return `point` with the largest limit of component `i` that the budget allows next to the other limits."""
         cost, most = self._costs(space)[0][i], space.rounded(space.largest)[i]
         if cost > 0:
-            others = self._cost_of(space, row) - row[i] * cost
-            # Costs that overflow to infinity or NaN leave nothing: 0.
+            others = self._cost_of(space, point) - point[i] * cost
+            # If costs overflow to infinity or NaN, nothing is left: 0.
             most = math.floor(min(most, max(0.0, (self.budget - others) / cost)))
         step, reserve = space.steps[i], space.reserve[i]
-        return (*row[:i], (most + reserve) // step * step - reserve, *row[i + 1 :])
+        return (*point[:i], (most + reserve) // step * step - reserve, *point[i + 1 :])

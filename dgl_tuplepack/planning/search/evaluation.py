@@ -1,4 +1,4 @@
-"""Count the packs that limits need: many candidates at once, on all cores."""
+"""Count the packs of candidate limits, many at once on all cores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits
 from dgl_tuplepack.planning.packing.auto import first_patterns
 from dgl_tuplepack.planning.search.result import Candidate
-from dgl_tuplepack.planning.search.space import Row
+from dgl_tuplepack.planning.search.space import Point
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Shorter searches show no progress bar.
@@ -33,41 +33,41 @@ def evaluating(histogram: SizeHistogram, cap: int | None) -> Iterator[Evaluation
         with progress_bar(desc="limits", unit=" plans", delay=_SECONDS_BEFORE_BAR) as bar:
             yield Evaluation(histogram, cap, threads, bar)
     finally:
-        # Plans that still wait when the search is interrupted are not made.
+        # An interrupted search does not run the plans that are still queued.
         threads.shutdown(cancel_futures=True)
 
 
 class Evaluation:
-    """The candidates evaluated so far, each planned once and independently of the others."""
+    """The candidates evaluated so far; each is planned once, independently of the others."""
 
     def __init__(self, histogram: SizeHistogram, cap: int | None, executor: Executor, bar: Any) -> None:
         self.histogram, self.cap = histogram, cap
         self.totals = np.array(list(histogram.totals().values()), dtype=np.int64)
         # Limits -> packs, and largest content of a pack by component.
-        self.results: dict[Row, list[int]] = {}
+        self.results: dict[Point, list[int]] = {}
         # Limits and packs of every candidate, in the order they were added, int64 [M, k] and [M].
         self.limits: IntArray = np.empty((0, len(self.totals)), dtype=np.int64)
         self.packs: IntArray = np.empty(0, dtype=np.int64)
         self._executor, self._bar = executor, bar
 
-    def add(self, rows: Iterable[Row], most: int | None = None) -> None:
-        """Plan those of `rows` that are not known yet, at most `most` of them."""
-        fresh = [row for row in dict.fromkeys(rows) if row not in self.results][:most]
-        for row, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
-            self.results[row] = found
+    def add(self, points: Iterable[Point], most: int | None = None) -> None:
+        """Plan the limits `points` that were not planned before, at most `most` of them."""
+        fresh = [point for point in dict.fromkeys(points) if point not in self.results][:most]
+        for point, found in zip(fresh, self._executor.map(self._planned, fresh), strict=True):
+            self.results[point] = found
             self._bar.update()
         self.limits = np.array(list(self.results), dtype=np.int64)
         self.packs = np.array([packs for packs, *_ in self.results.values()], dtype=np.int64)
 
-    def _planned(self, row: Row) -> list[int]:
-        """Count the packs of "auto" with an effort of 0, without making and checking its plan."""
-        instance = as_instance(self.histogram, self.limits_of(row))
+    def _planned(self, point: Point) -> list[int]:
+        """Return the packs of "auto" with an effort of 0, and their largest content, without a `PackPlan`."""
+        instance = as_instance(self.histogram, self.limits_of(point))
         patterns = first_patterns(instance, quick_bound(instance), seed=0)
         return [patterns.num_packs, *patterns.contents(self.histogram.sizes).max(axis=0).tolist()]
 
-    def limits_of(self, row: Row) -> Limits:
-        """Return a row as `Limits`, with the cap."""
-        return Limits.from_components(dict(zip(self.histogram.components, row, strict=True)), self.cap)
+    def limits_of(self, point: Point) -> Limits:
+        """Return a point as `Limits`, with the cap."""
+        return Limits.from_components(dict(zip(self.histogram.components, point, strict=True)), self.cap)
 
     @property
     def slots(self) -> IntArray:
@@ -75,12 +75,12 @@ class Evaluation:
         return np.asarray(self.limits.sum(axis=1), dtype=np.int64)
 
     def sorted_by(self, *keys: NDArray[Any]) -> IntArray:
-        """Return the indices of all candidates, sorted by the keys ``[M]``, the first above all, then by limits."""
+        """Return the indices of all candidates, sorted by the keys ``[M]``, the first one foremost, then by limits."""
         return np.lexsort((*self.limits.T[::-1], *reversed(keys)))
 
     @property
     def efficiency(self) -> FloatArray:
-        """Efficiencies against the limits, float64 ``[M, k]``."""
+        """Efficiencies relative to the limits, float64 ``[M, k]``."""
         return _efficiencies(self.totals, self.packs, self.limits)
 
     @property
@@ -88,23 +88,23 @@ class Evaluation:
         """Harmonic mean of the efficiencies of every candidate, float64 ``[M]``."""
         return harmonic_means(self.efficiency)
 
-    def bounds(self, rows: Sequence[Row]) -> FloatArray:
+    def bounds(self, points: Sequence[Point]) -> FloatArray:
         """Return upper bounds on the efficiencies within limits, float64 ``[M, k]``, from the bound on packs."""
-        limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
-        return _efficiencies(self.totals, self.bounds_on_packs(rows), limits)
+        limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
+        return _efficiencies(self.totals, self.bounds_on_packs(points), limits)
 
-    def bounds_on_packs(self, rows: Sequence[Row]) -> FloatArray:
-        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit and graphs / cap, rounded up."""
-        limits = np.array(rows, dtype=np.int64).reshape(-1, len(self.totals))
+    def bounds_on_packs(self, points: Sequence[Point]) -> FloatArray:
+        """Return lower bounds on packs within limits, float64 ``[M]``: total / limit or graphs / cap, rounded up."""
+        limits = np.array(points, dtype=np.int64).reshape(-1, len(self.totals))
         packs = np.ceil(self.totals / limits).max(axis=1)
         fewest = 1 if self.cap is None else -(-self.histogram.num_graphs // self.cap)
         return np.asarray(np.maximum(packs, fewest), dtype=np.float64)
 
-    def candidate(self, row: Row, packs_per_batch: int = 1) -> Candidate:
-        """Return the candidate with limits `row`."""
-        packs = self.results[row][0]
+    def candidate(self, point: Point, packs_per_batch: int = 1) -> Candidate:
+        """Return the candidate with limits `point`."""
+        packs = self.results[point][0]
         histogram = self.histogram
-        return Candidate(self.limits_of(row), (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
+        return Candidate(self.limits_of(point), (packs,), histogram.num_graphs, histogram.totals(), packs_per_batch)
 
 
 def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> FloatArray:
@@ -113,7 +113,7 @@ def _efficiencies(totals: IntArray, packs: NDArray[Any], limits: IntArray) -> Fl
 
 
 def harmonic_means(efficiency: FloatArray) -> FloatArray:
-    """Return the harmonic mean of each row of efficiencies ``[M, k]``, as `metrics.harmonic_mean` does."""
+    """Return the harmonic mean of each row of efficiencies ``[M, k]``; see `metrics.harmonic_mean`."""
     present = efficiency[:, efficiency.any(axis=0)]
     if not present.size:
         return np.zeros(len(efficiency))

@@ -1,4 +1,4 @@
-"""Limits for a batch size: batches that hold about so many graphs on average."""
+"""Limits for a batch size: batches that hold about that many graphs on average."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from dgl_tuplepack._core.checks import whole_number
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.search.evaluation import Evaluation, harmonic_means
-from dgl_tuplepack.planning.search.space import Row, Space
-from dgl_tuplepack.planning.search.way import AUTO, Way, explore
+from dgl_tuplepack.planning.search.space import Point, Space
+from dgl_tuplepack.planning.search.strategy import AUTO, Strategy, explore
 from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 
 # Mean graphs of a batch may differ from the batch size by this fraction of it.
 TOLERANCE = 0.05
-# Packs are never quite full, so limits hold more mean graphs than a pack is to have; few plans are less than half full.
+# Packs are never quite full, so limits hold more mean graphs than a pack should; few plans are less than half full.
 _FIRST, _LAST = 0.98, 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphsPerBatch(Way):
-    """Advise the highest harmonic mean among limits whose batches hold about so many graphs on average."""
+class GraphsPerBatch(Strategy):
+    """Advise the highest harmonic mean among limits whose batches hold about that many graphs on average."""
 
     name = "graphs_per_batch"
     graphs_per_batch: int
-    # Packs of a batch; AUTO until the way is `settled`.
+    # Packs of a batch; AUTO until `for_space` chooses.
     packs_per_batch: int | str = 1
 
     def for_histogram(self, histogram: SizeHistogram) -> GraphsPerBatch:
-        """Return the way; refuse more graphs than the histogram has."""
+        """Return the strategy; raise SearchError if a batch has more graphs than the histogram."""
         whole_number("graphs_per_batch", self.graphs_per_batch, 1, histogram.num_graphs, SearchError)
         return self
 
-    def settled(self, space: Space, cap: int | None) -> GraphsPerBatch:
-        """Return the way with a number of packs: two, where the smallest limits hold at most half a batch.
+    def for_space(self, space: Space, cap: int | None) -> GraphsPerBatch:
+        """Return the strategy with a number of packs: two if the smallest limits hold at most half a batch.
 
-        Packs of one plan hold the same sizes in every epoch; with two packs in a batch any two graphs can meet.
+        Packs of one plan hold the same sizes in every epoch; with two packs in a batch, any two graphs can meet.
         """
         if self.packs_per_batch != AUTO:
             return self
@@ -50,19 +50,19 @@ class GraphsPerBatch(Way):
 
     @property
     def packs(self) -> int:
-        """Packs of a batch; 1 until the way is `settled`."""
+        """Packs of a batch; 1 until `for_space` chooses."""
         return 1 if self.packs_per_batch == AUTO else int(self.packs_per_batch)
 
     @property
     def _graphs_per_pack(self) -> float:
         return self.graphs_per_batch / self.packs
 
-    def largest_wanted(self, space: Space) -> Row:
+    def largest_allowed(self, space: Space) -> Point:
         """Return limits that hold that many mean graphs."""
         return space.rounded_down(self._graphs_per_pack * mean for mean in space.mean)
 
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Explore limits around so many mean graphs."""
+        """Explore limits around that many mean graphs."""
         number, cap = self._graphs_per_pack, evaluation.cap
         batches = f" in {self.packs} packs" if self.packs > 1 else ""
         if cap is not None and cap < (1 - TOLERANCE) * number:
@@ -79,22 +79,22 @@ class GraphsPerBatch(Way):
             raise SearchError(
                 f"graphs_per_batch={self.graphs_per_batch}{batches} is out of reach: the smallest limits that hold "
                 f"every graph, {candidate.limits!r}, hold {candidate.graphs_per_pack * self.packs:.1f} graphs on "
-                "average; ask for that many, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
+                "average; use that number, drop the largest graphs (oversize='drop', --oversize drop), set a cap "
                 "(graphs=, --graphs), or search several shapes (search_limits(..., shapes=2), --shapes 2)."
             )
 
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Sort candidates within the tolerance first, then by distance; equal ones by harmonic mean, then by slots."""
+        """Sort candidates: within the tolerance first, then by distance; ties by harmonic mean, then by slots."""
         beyond = np.maximum(self._off(evaluation), TOLERANCE)
         return evaluation.sorted_by(beyond, -evaluation.harmonic_means, evaluation.slots)
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
-        """Return True for all limits until a candidate is within the tolerance; then for those that can be fuller."""
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
+        """Return whether limits can be fuller than the best; True for all until a candidate is within the tolerance."""
         first = self.order(evaluation)[0]
         if self._off(evaluation)[first] > TOLERANCE:
-            return super().may_improve(evaluation, rows)
+            return super().may_improve(evaluation, points)
         best = float(evaluation.harmonic_means[first])
-        return harmonic_means(evaluation.bounds(rows)) >= best
+        return harmonic_means(evaluation.bounds(points)) >= best
 
     def _off(self, evaluation: Evaluation) -> FloatArray:
         """Return how far the mean graphs of a batch are from the batch size, as a fraction of it, ``[M]``."""

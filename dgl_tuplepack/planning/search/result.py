@@ -16,12 +16,12 @@ from dgl_tuplepack.planning.sizes import components_of_kind
 
 @dataclass(frozen=True)
 class Candidate:
-    """Limits of one shape or several that were tried, and what a plan within them needs.
+    """Limits of one or several shapes that were tried, and the packs of a plan within them.
 
     Parameters
     ----------
     limits
-        `Limits`, or `Buckets` of several shapes, with the cap on graphs that was asked for.
+        `Limits`, or `Buckets` of several shapes, with the requested cap on graphs.
     packs_of_shapes
         Packs of each shape.
     num_graphs
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean graphs of a batch on one rank, as a sampler makes them: the packs of a batch have one shape."""
+        """Mean graphs of a batch on one rank, given that all packs of a batch have one shape."""
         return self.num_graphs / sum(steps_of(self.packs_of_shapes, self.packs_per_batch, drop_last=False))
 
     @property
@@ -66,7 +66,7 @@ class Candidate:
 
     @property
     def padded_slots(self) -> int:
-        """Slots of an epoch with one pack a batch, a reserved node of each type included."""
+        """Slots of an epoch with one pack per batch, including a reserved node of each type."""
         reserved = len(components_of_kind(tuple(self.totals), "nodes"))
         return sum(self.epoch_slots.values()) + reserved * self.packs
 
@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def harmonic_mean(self) -> float:
-        """Harmonic mean of the efficiencies, without components that are 0 in all graphs."""
+        """Harmonic mean of the efficiencies; components that are 0 in all graphs do not count."""
         return harmonic_mean(self.efficiency)
 
     @property
@@ -86,7 +86,7 @@ class Candidate:
         return {name: slots - self.totals[name] for name, slots in self.epoch_slots.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"limits": self.limits.to_dict(), "packs_of_shapes": list(self.packs_of_shapes), **self._figures()}
 
     def _figures(self) -> dict[str, Any]:
@@ -109,18 +109,18 @@ class Candidate:
 class LimitsSearch(Sequence[Candidate]):
     """The result of `search_limits`: a sequence of `Candidate`.
 
-    Candidates of one shape are in ascending order of their limits; shape buckets begin with the best.
+    Candidates of one shape are in ascending order of their limits; for shape buckets, the best comes first.
 
     Parameters
     ----------
     way
-        One of "smallest", "target", "graphs_per_batch", "budget".
+        The strategy: one of "smallest", "target", "graphs_per_batch", "budget".
     aim
-        The settings of the way, as plain data.
+        The settings of the strategy, as plain data.
     candidates
-        What was planned.
+        All limits that were planned.
     best_index
-        The candidate that the search advises.
+        Index of the candidate that the search advises.
     multiple_of
         The padded shape of a pack is a multiple of this.
     dropped
@@ -152,7 +152,7 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def packs_per_batch(self) -> int:
-        """Packs of a batch that holds the graphs asked for, as `PackBatchSampler` accepts it; 1 for other ways."""
+        """Packs of a batch, for `PackBatchSampler`; 1 unless the search was for `graphs_per_batch`."""
         return self.best.packs_per_batch
 
     @property
@@ -172,11 +172,11 @@ class LimitsSearch(Sequence[Candidate]):
 
     @property
     def pareto(self) -> list[Candidate]:
-        """Candidates of the Pareto front by slots: no other has a higher harmonic mean with as few slots a pack."""
+        """Candidates of the Pareto front: no other has a higher harmonic mean with as few slots per pack."""
         return [self[index] for index in self.pareto_indices]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the settings, the best candidate, the Pareto front, and all candidates."""
+        """Return plain data for JSON: the settings, the best candidate, the Pareto front, and all candidates."""
         return {
             "way": self.way, "aim": dict(self.aim), "multiple_of": self.multiple_of, "graphs": self.best.num_graphs,
             "dropped": self.dropped, "packs_per_batch": self.packs_per_batch,

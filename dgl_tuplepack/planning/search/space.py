@@ -1,4 +1,4 @@
-"""The limits that a search chooses from: a lattice that begins at the smallest limits that hold every graph."""
+"""The limits that a search can try: a lattice that begins at the smallest limits that hold every graph."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# How much larger one component gets on the ray, as a fraction of it.
+# One component at a time is larger by this fraction on the ray.
 _SLACK = 0.02
 
-# Maxima of one pack, in the order of the components.
-Row = tuple[int, ...]
+# A point of the lattice: maxima of one pack, in the order of the components.
+Point = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -27,68 +27,68 @@ class Space:
     components: tuple[str, ...]
     # Mean size of a graph.
     mean: tuple[float, ...]
-    # Mean graphs are those of so many graphs.
+    # Number of graphs in the mean.
     num_graphs: int
     # Smallest limits, each >= 1; they hold every graph.
-    smallest: Row
-    # Limits with which one pack holds all graphs; larger ones change nothing.
-    largest: Row
-    # Limit plus reserve is a multiple of the step, in each component.
-    steps: Row
-    reserve: Row
+    smallest: Point
+    # With these limits, one pack holds all graphs; larger ones change nothing.
+    largest: Point
+    # In each component, limit plus reserve is a multiple of the step.
+    steps: tuple[int, ...]
+    reserve: tuple[int, ...]
 
     @property
     def scale(self) -> float:
-        """Mean graphs in the smallest limits along the mean size that hold every graph; 0 if all sizes are 0."""
+        """Number of mean graphs in the smallest limits along the mean size that hold every graph; 0 if sizes are 0."""
         return self.scale_of(self.smallest)
 
-    def rounded(self, values: Iterable[float]) -> Row:
+    def rounded(self, values: Iterable[float]) -> Point:
         """Return the smallest limits of the lattice that are at least `values`, within `smallest` and `largest`."""
-        row = []
+        point = []
         bounds = zip(values, self.smallest, self.largest, self.steps, self.reserve, strict=True)
         for value, least, most, step, reserve in bounds:
             whole = max(least, min(math.ceil(value), most))
-            row.append(-(-(whole + reserve) // step) * step - reserve)
-        return tuple(row)
+            point.append(-(-(whole + reserve) // step) * step - reserve)
+        return tuple(point)
 
-    def rounded_down(self, values: Iterable[float]) -> Row:
-        """Return the largest limits of the lattice that are at most `values`, or one step; graphs may exceed them."""
+    def rounded_down(self, values: Iterable[float]) -> Point:
+        """Return the largest limits of the lattice that are at most `values`, at least one step; graphs may not fit."""
         columns = zip(values, self.steps, self.reserve, strict=True)
         return tuple(max(1, max(1, math.floor(v + reserve) // step) * step - reserve) for v, step, reserve in columns)
 
-    def ray(self, first: float, last: float, number: int) -> list[Row]:
-        """Return distinct limits that hold `first` to `last` mean graphs, at most `number` of them, ascending.
+    def ray(self, first: float, last: float, number: int) -> list[Point]:
+        """Return distinct limits that hold `first` to `last` mean graphs, at most `number`, in ascending order.
 
-        In turn, no component or one of them is a little larger: if sizes are nearly proportional, packs are fuller
-        when a single component limits them.
+        In turn, none or one of the components is a little larger: if sizes are nearly proportional, packs are fuller
+        when a single component is binding.
         """
         k = len(self.mean)
-        rows = []
+        points = []
         for turn, scale in enumerate(np.linspace(first, last, number).tolist()):
             slack = [1 + _SLACK * (turn % (k + 1) == 1 + component) for component in range(k)]
-            rows.append(self.rounded(scale * m * more for m, more in zip(self.mean, slack, strict=True)))
-        return list(dict.fromkeys(rows))
+            points.append(self.rounded(scale * m * more for m, more in zip(self.mean, slack, strict=True)))
+        return list(dict.fromkeys(points))
 
-    def neighbours(self, row: Row, scale: float) -> list[Row]:
-        """Return limits about `scale` mean graphs away from `row`.
+    def neighbours(self, point: Point, scale: float) -> list[Point]:
+        """Return limits about `scale` mean graphs away from `point`.
 
-        They are larger or smaller in one component or in all, or larger in one and smaller in another.
+        They are larger or smaller in one component or in all, or larger in one component and smaller in another.
         """
         moves = [max(s, round(scale * m / s) * s) for m, s in zip(self.mean, self.steps, strict=True)]
-        k = len(row)
+        k = len(point)
         directions = [tuple(sign * (i == j) for j in range(k)) for i in range(k) for sign in (-1, 1)]
         directions += [(-1,) * k, (1,) * k] if k > 1 else []
         directions += [tuple((j == a) - (j == b) for j in range(k)) for a in range(k) for b in range(k) if a != b]
-        moved = ([v + d * m for v, d, m in zip(row, direction, moves, strict=True)] for direction in directions)
+        moved = ([v + d * m for v, d, m in zip(point, direction, moves, strict=True)] for direction in directions)
         return [self.rounded(values) for values in moved]
 
-    def graphs_in(self, row: Row) -> float:
+    def graphs_in(self, point: Point) -> float:
         """Return how many mean graphs fit into limits, by the component with least room; all if all sizes are 0."""
-        return min((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
+        return min((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=float(self.num_graphs))
 
-    def scale_of(self, row: Row) -> float:
+    def scale_of(self, point: Point) -> float:
         """Return how many mean graphs fit into limits, by the component with most room; 0 if all sizes are 0."""
-        return max((v / m for v, m in zip(row, self.mean, strict=True) if m > 0), default=0.0)
+        return max((v / m for v, m in zip(point, self.mean, strict=True) if m > 0), default=0.0)
 
     @property
     def finest(self) -> float:
@@ -97,11 +97,11 @@ class Space:
 
 
 def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram | None = None) -> Space:
-    """Return the limits worth trying for a histogram: those that packs can fill, or multiples after padding.
+    """Return the limits worth trying for a histogram: limits that packs can fill, or multiples after padding.
 
     They also hold each of the graphs `others`, which are not packed. The content of a pack is a multiple of the
-    greatest common divisor of the sizes (2 for edges in both directions, say), so any other limit is as good as the
-    multiple below it. A SearchError if slots overflow int64.
+    greatest common divisor of the sizes (2 for edges in both directions, for example), so any other limit is as good as
+    the multiple below it. Raise SearchError if slots overflow int64.
     """
     components = histogram.components
     nodes = components_of_kind(components, "nodes")
@@ -115,7 +115,7 @@ def space_of(histogram: SizeHistogram, multiple_of: int, others: SizeHistogram |
     largest = tuple(map(max, smallest, totals))
     if sum(largest) + len(steps) * max(steps) > INT64_MAX:
         raise SearchError(
-            f"the graphs have {sum(totals)} slots in all, too many to search limits for with 64-bit integers; "
+            f"the graphs have {sum(totals)} slots in total, too many for a search with 64-bit integers; "
             "search with a part of the dataset."
         )
     return Space(

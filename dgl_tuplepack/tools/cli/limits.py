@@ -9,8 +9,8 @@ import typer
 
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.buckets import FEWEST, MOST
-from dgl_tuplepack.planning.search import LimitsSearch, search_limits, way_of
-from dgl_tuplepack.planning.search.way import AUTO
+from dgl_tuplepack.planning.search import LimitsSearch, search_limits, strategy_of
+from dgl_tuplepack.planning.search.strategy import AUTO
 from dgl_tuplepack.tools.cli import options
 from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, say
 from dgl_tuplepack.tools.cli.source import read_histogram
@@ -76,13 +76,13 @@ def limits(
         raise typer.BadParameter("--shapes is for batches of a number of graphs; give --graphs-per-batch.")
     # What is wrong in the options themselves, or for these components, is found before the search.
     with options.usage_errors():
-        way = way_of(**asked)
+        strategy = strategy_of(**asked)
     histogram = read_histogram(source, root, part)
     if by_default:
         asked["graphs_per_batch"] = min(GRAPHS_PER_BATCH, histogram.num_graphs)
-        way = way_of(**asked)
+        strategy = strategy_of(**asked)
     with options.usage_errors():
-        way.for_histogram(histogram)
+        strategy.for_histogram(histogram)
     try:
         search = search_limits(histogram, shapes=shapes, **asked, **settings)
     except SearchError:

@@ -1,4 +1,4 @@
-"""What all ways to search limits share: the interface, the checks of their settings, and how to explore."""
+"""The base of all search strategies: the interface, the checks of their settings, and how to explore."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import matching_name
 from dgl_tuplepack.planning.search.evaluation import Evaluation
-from dgl_tuplepack.planning.search.space import Row, Space
+from dgl_tuplepack.planning.search.space import Point, Space
 from dgl_tuplepack.planning.sizes import IntArray
 
-# The number of packs of a batch that the search chooses.
+# The value of `packs_per_batch` that lets the search choose.
 AUTO = "auto"
-# Fractions of all plans that are spread along the mean size: over all scales, and below the best of these.
+# Fractions of all plans spent along the mean size: over all scales, and below the best of these.
 _SPREAD, _CLOSER = 0.35, 0.25
-# Plans of each round of refining, as a fraction of all plans; leaders are chosen again after each round.
+# Plans of each round of refinement, as a fraction of all plans; leaders are chosen again after each round.
 _ROUND = 0.125
 _FEWEST_IN_ROUND = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way(ABC):
-    """One way to search limits: its settings, and what it looks for.
+class Strategy(ABC):
+    """A search strategy: its settings, and which limits it prefers.
 
-    The fields are the arguments of `search_limits` that the way takes, checked and as plain data.
+    The fields are the arguments of `search_limits` that the strategy accepts, checked and as plain data.
     """
 
     name: ClassVar[str]
@@ -51,45 +51,45 @@ class Way(ABC):
         """Packs of a batch."""
         return 1
 
-    def for_histogram(self, histogram: SizeHistogram) -> Way:
-        """Return the way with settings in the order of the components of `histogram`; refuse settings for others."""
+    def for_histogram(self, histogram: SizeHistogram) -> Strategy:
+        """Return the strategy with settings in the order of `histogram`'s components; raise SearchError for others."""
         by_component = {name: value for name, value in self.aim.items() if isinstance(value, Mapping)}
         ordered = {name: in_order(name, value, histogram.components) for name, value in by_component.items()}
         return replace(self, **ordered)
 
-    def settled(self, space: Space, cap: int | None) -> Way:
-        """Return the way with settings that depend on the graphs, and on the cap on graphs of a pack."""
+    def for_space(self, space: Space, cap: int | None) -> Strategy:
+        """Return the strategy with settings chosen for these graphs, and for the cap on graphs of a pack."""
         return self
 
-    def largest_wanted(self, space: Space) -> Row | None:
-        """Return limits beyond which graphs are dropped if the caller allows it; None if all limits hold all graphs."""
+    def largest_allowed(self, space: Space) -> Point | None:
+        """Return the limits beyond which graphs may be dropped; None if all limits hold all graphs."""
         return None
 
     @abstractmethod
     def search(self, evaluation: Evaluation, space: Space) -> None:
-        """Evaluate candidates, the one to advise among them; refuse aims that are out of reach."""
+        """Evaluate candidates, including the one to advise; raise SearchError if the aim is out of reach."""
 
     @abstractmethod
     def order(self, evaluation: Evaluation) -> IntArray:
-        """Return the indices of all candidates, the most promising first; the very first is the one to advise."""
+        """Return the indices of all candidates, the most promising first; the first one is advised."""
 
-    def promising(self, evaluation: Evaluation, space: Space, rows: list[Row]) -> list[Row]:
-        """Return those of the limits `rows` that may be worth a plan, given the candidates evaluated so far."""
-        return list(compress(rows, self.may_improve(evaluation, rows))) if evaluation.results else rows
+    def promising(self, evaluation: Evaluation, space: Space, points: list[Point]) -> list[Point]:
+        """Return the limits among `points` that may be worth a plan, given the candidates evaluated so far."""
+        return list(compress(points, self.may_improve(evaluation, points))) if evaluation.results else points
 
-    def may_improve(self, evaluation: Evaluation, rows: list[Row]) -> Iterable[bool]:
-        """Return whether each of the limits `rows` can be better than the best candidate so far, by bounds."""
-        return [True] * len(rows)
+    def may_improve(self, evaluation: Evaluation, points: list[Point]) -> Iterable[bool]:
+        """Return whether each of the limits `points` can beat the best candidate so far, by bounds."""
+        return [True] * len(points)
 
-    def proposals(self, space: Space, row: Row, scale: float) -> list[Row]:
-        """Return limits around `row`, some of them `scale` mean graphs away."""
-        return space.neighbours(row, scale)
+    def proposals(self, space: Space, point: Point, scale: float) -> list[Point]:
+        """Return limits around `point`, some of them `scale` mean graphs away."""
+        return space.neighbours(point, scale)
 
 
 def in_order(name: str, values: Mapping[str, float], components: Sequence[str]) -> dict[str, float]:
     """Return the setting `name` under the names, and in the order, of `components`.
 
-    Edge types may go by their relation names. A SearchError if other components are named, or a cost is missing.
+    Edge types may have their relation names. Raise SearchError for other components, or if a cost is missing.
     """
     names = {component: matching_name(component, values) for component in components}
     unknown = [given for given in values if given not in names.values()]
@@ -110,8 +110,8 @@ def _by_component(name: str, given: object, check: Callable[[str, object], float
     """Return numbers that are given by component, each checked."""
     if not isinstance(given, Mapping) or not given:
         raise SearchError(
-            f"{name}s are given for each component by its name, but they are {given!r:.200}; write {{'nodes': ...}}, "
-            "with the names of all components."
+            f"{name}s are given for each component by its name, but are {given!r:.200}; write {{'nodes': ...}}, with "
+            "the names of all components."
         )
     return {str(component): check(f"the {name} of {component}", value) for component, value in given.items()}
 
@@ -125,7 +125,7 @@ def _target(target: object) -> float | dict[str, float]:
 
 def _cost(costs: object) -> dict[str, float]:
     def cost(what: str, value: object) -> float:
-        return real_number(what, value, least=0, hint="give the bytes of one slot, say.", error=SearchError)
+        return real_number(what, value, least=0, hint="give the bytes of one slot, for example.", error=SearchError)
 
     each = _by_component("cost", costs, cost)
     if not any(each.values()):
@@ -146,7 +146,7 @@ def _packs_per_batch(value: Any) -> int | str:
     return whole_number("packs_per_batch", value, 1, 2**31, error=SearchError)
 
 
-# Setting -> function that returns it as plain data, and refuses a wrong value with a SearchError.
+# Setting -> function that returns it as plain data, and raises SearchError for a wrong value.
 CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "target": _target,
     "graphs_per_batch": lambda value: whole_number("graphs_per_batch", value, 1, error=SearchError),
@@ -156,33 +156,37 @@ CHECKS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def explore(evaluation: Evaluation, space: Space, way: Way, first: float, last: float, starts: tuple[Row, ...]) -> None:
+def explore(
+    evaluation: Evaluation, space: Space, strategy: Strategy, first: float, last: float, starts: tuple[Point, ...]
+) -> None:
     """Evaluate limits that hold `first` to `last` mean graphs, and limits around the most promising ones.
 
-    The evaluation then has at most `way.plans` candidates, promising ones of `starts` among them. Candidates of a round
-    are chosen before any of them is planned, so the result does not depend on which plan is done first.
+    The evaluation then has at most `strategy.plans` candidates, including promising limits of `starts`. All candidates
+    of a round are chosen before any is planned, so the result does not depend on which plan is finished first.
     """
-    plans = way.plans
+    plans = strategy.plans
     spread = max(2, int(_SPREAD * plans))
-    evaluation.add(way.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
-    rows = list(evaluation.results)
-    reached = space.scale_of(rows[way.order(evaluation)[0]])
-    closer = way.promising(evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans))))
+    evaluation.add(strategy.promising(evaluation, space, [*starts, *space.ray(first, last, spread)])[:plans])
+    points = list(evaluation.results)
+    reached = space.scale_of(points[strategy.order(evaluation)[0]])
+    closer = strategy.promising(
+        evaluation, space, space.ray(min(first, reached), reached, max(2, int(_CLOSER * plans)))
+    )
     evaluation.add(closer, most=plans - len(evaluation.results))
-    _refine(evaluation, space, way, (last - first) / spread)
+    _refine(evaluation, space, strategy, (last - first) / spread)
 
 
-def _refine(evaluation: Evaluation, space: Space, way: Way, scale: float) -> None:
-    """Evaluate limits around the leaders, half as far away in each round."""
-    while len(evaluation.results) < way.plans:
-        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * way.plans)), way.plans - len(evaluation.results))
-        rows = list(evaluation.results)
-        fresh: dict[Row, None] = {}
-        for number in way.order(evaluation).tolist():
-            leader = rows[number]
-            near = [*way.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
-            unknown = [row for row in near if row not in evaluation.results and row not in fresh]
-            fresh.update(dict.fromkeys(way.promising(evaluation, space, unknown)))
+def _refine(evaluation: Evaluation, space: Space, strategy: Strategy, scale: float) -> None:
+    """Evaluate limits around the leaders, at half the distance in each round."""
+    while len(evaluation.results) < strategy.plans:
+        room = min(max(_FEWEST_IN_ROUND, int(_ROUND * strategy.plans)), strategy.plans - len(evaluation.results))
+        points = list(evaluation.results)
+        fresh: dict[Point, None] = {}
+        for number in strategy.order(evaluation).tolist():
+            leader = points[number]
+            near = [*strategy.proposals(space, leader, scale), space.rounded(evaluation.results[leader][1:])]
+            unknown = [point for point in near if point not in evaluation.results and point not in fresh]
+            fresh.update(dict.fromkeys(strategy.promising(evaluation, space, unknown)))
             if len(fresh) >= room:
                 break
         evaluation.add(list(fresh), most=room)

@@ -1,0 +1,78 @@
+"""Level filling: deal graphs, largest first, to the pack with the most room per graph that still fits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dgl_tuplepack._core.kernels._jit import jit
+from dgl_tuplepack._core.kernels.types import ConstIntMatrix, ConstIntVector, FloatVector, IntMatrix, IntVector
+
+
+class Packs(NamedTuple):
+    """P packs being filled, with a heap that has the pack to fill next on top.
+
+    `room` ``[P, d]``, `heap` ``[P]`` (pack numbers) and `keys` ``[P]`` change. The key of a pack is its room, weighted
+    by `weights` ``[d]``. If every graph counts 1 in the component `cap`, that room is divided by the graphs that still
+    fit; without such a component, `cap` is -1.
+    """
+
+    room: IntMatrix
+    heap: IntVector
+    keys: FloatVector
+    weights: FloatVector
+    cap: int
+
+
+@jit
+def _sift_down(heap: IntVector, keys: FloatVector, length: int, at: int) -> None:
+    """Restore the heap (highest key first, then lowest pack number) below index `at`."""
+    pack = heap[at]
+    while True:
+        child = 2 * at + 1
+        if child >= length:
+            break
+        if child + 1 < length:
+            left, right = heap[child], heap[child + 1]
+            if keys[right] > keys[left] or (keys[right] == keys[left] and right < left):
+                child += 1
+        other = heap[child]
+        if keys[other] > keys[pack] or (keys[other] == keys[pack] and other < pack):
+            heap[at] = other
+            at = child
+        else:
+            break
+    heap[at] = pack
+
+
+@jit
+def deal(sizes: ConstIntMatrix, items: ConstIntVector, packs: Packs, length: int, assigned: IntVector) -> int:
+    """Deal items of the size classes `sizes` ``[C, d]``; return the new length of the heap.
+
+    `items` ``[N]`` are the classes, largest first. `length` is the number of packs in the heap, which can hold more
+    graphs. `assigned` ``[N]`` gets the pack of each item; -1 if the pack with the highest key had no room.
+    """
+    room, heap, keys, weights, cap = packs
+    components = sizes.shape[1]
+    for item in range(len(items)):
+        size = sizes[items[item]]
+        assigned[item] = -1
+        if length > 0:
+            pack = heap[0]
+            fits = True
+            for component in range(components):
+                fits = fits and size[component] <= room[pack, component]
+            if fits:
+                assigned[item] = pack
+                key = 0.0
+                for component in range(components):
+                    room[pack, component] -= size[component]
+                    key += weights[component] * room[pack, component]
+                if cap >= 0:
+                    key = key / room[pack, cap] if room[pack, cap] > 0 else -1.0
+                keys[pack] = key
+                if key < 0:
+                    length -= 1
+                    heap[0] = heap[length]
+                if length > 0:
+                    _sift_down(heap, keys, length, 0)
+    return length
