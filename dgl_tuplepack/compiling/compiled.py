@@ -208,7 +208,7 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Compile once more with an empty cache, in case a file was damaged; then leave the function uncompiled."""
+        """Compile once more with another cache, in case a file is damaged; then leave the function uncompiled."""
         if not self._has_failed and torch_private.use_another_cache():
             self._has_failed = True
             return self._by_torch(self._device)

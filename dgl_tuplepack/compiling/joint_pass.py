@@ -100,7 +100,7 @@ def _draw_by_torch(graph: Graph, node: Node) -> None:
     """Replace random numbers by an operation that generated code leaves to torch."""
     with graph.inserting_before(node):
         settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
-        # Memory of its own for each call, so that equal calls are not merged into one.
+        # Each call gets its own memory, so that equal calls are not merged into one.
         memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
         numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
     for each in (memory, numbers):

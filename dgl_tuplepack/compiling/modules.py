@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-# How deep attributes of objects are searched, and containers up to which length: a trainer also holds its dataset.
+# Limits of the search through attributes and containers: a trainer holds its model, but also its dataset.
 _DEEPEST, _LONGEST = 3, 1000
 
 
@@ -60,7 +60,7 @@ def _held_by(value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | set):
         return value if len(value) <= _LONGEST else ()
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
-    # Of modules, torch does not find those in plain lists.
+    # Torch does not find modules in plain lists.
     return (
         [each for each in attributes if isinstance(each, list | tuple)] if isinstance(value, nn.Module) else attributes
     )

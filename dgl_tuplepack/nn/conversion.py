@@ -25,7 +25,7 @@ _BATCH_NORMS = (
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Make the layers of a model that mix rows leave padding out, in place.
+    """Make all layers that mix rows leave padding out, in place.
 
     Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
@@ -127,7 +127,7 @@ def _become_masked(module: Any) -> None:
 
 
 def _mixes_rows(module: nn.Module) -> bool:
-    # A scripted layer is opaque from here, so its name has to do.
+    # A scripted layer is opaque from here, so only its name is checked.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):

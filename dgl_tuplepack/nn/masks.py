@@ -1,4 +1,4 @@
-"""Masks of real rows: those of the batch that a model is applied to, and checks of masks."""
+"""Masks of real rows: the masks of the batch that a model is applied to, and checks of masks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class masked:
     Notes
     -----
     A layer reads the mask of the component that has as many slots as the layer's input has rows: the nodes of a type,
-    the edges of a type, or the graphs. If several components have as many slots, name one with
+    the edges of a type, or the graphs. If several components have that many slots, name one with
     ``convert(model, rows={...})``.
 
     In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
@@ -98,7 +98,7 @@ class masked:
         _current.masks = self._masks
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.masks = self._before.pop()
 
@@ -116,7 +116,7 @@ def checked_rows(what: str, rows: object) -> str | None:
 def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
     """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the mask of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
+    It is the mask of the component `rows`, or of the only component with that many slots; SchemaError if there is none.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
@@ -139,7 +139,7 @@ def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowM
     if len(fitting) != 1:
         problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
         raise SchemaError(
-            f"{layer} has {number} rows, and {problem} as many slots: {_slots(masks)}; "
+            f"{layer} has {number} rows, and {problem} that many slots: {_slots(masks)}; "
             + (
                 "give it rows of the batch."
                 if not fitting

@@ -161,7 +161,7 @@ class PackBatchSampler(Sampler[list[int]]):
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
+        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped graph.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)

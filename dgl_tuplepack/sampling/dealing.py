@@ -34,7 +34,7 @@ def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal P packs with the given `work`, in random order, to R ranks in steps of p packs for each rank.
+    """Deal P packs of given `work`, already in random order, to R ranks in steps of p packs for each rank.
 
     The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
     them out. With a `key`, packs of near-equal work share a step, the last step has the least work, and full steps come
@@ -120,7 +120,7 @@ class Balance:
 
     @property
     def idle(self) -> float:
-        """Fraction of the ranks' time spent waiting, if time equals work and each step lasts for its most work."""
+        """Fraction of the ranks' time spent waiting, if a batch takes as long as its work and a step as its slowest."""
         slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
         return 1 - float(self.work.sum()) / slowest if slowest else 0.0
 

@@ -58,7 +58,7 @@ class Epochs:
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
-        # No batch has more packs than this; with a huge packs_per_batch, arrays of that size would not fit.
+        # No batch has more packs than this, and arrays for a huge packs_per_batch would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
         number = len(packs.plan.shapes)
         groups = [order[packs.shapes[order] == shape] for shape in range(number)]

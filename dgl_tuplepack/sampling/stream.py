@@ -21,7 +21,7 @@ from dgl_tuplepack.sampling.ranks import replicas
 
 Item = TypeVar("Item")
 
-# Open packs that there is room for at first; the room grows as needed.
+# Initial number of open packs that arrays have room for; they grow as needed.
 _FIRST_CAPACITY = 256
 # A pack stays open for at most this many times `lookahead` graphs.
 _PATIENCE = 4
@@ -45,7 +45,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         Maximum number of graphs held at a time, >= 1. A larger number makes fuller packs; a few hundred are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
-        None: items are DGLGraphs, or pairs with one.
+        None: items are DGLGraphs, or pairs that contain one.
     oversize
         What to do with a graph that exceeds the limits on its own: "error", or "drop" (with one warning per iteration).
     shard
@@ -120,6 +120,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
+            # While a pack is overdue, the kernel closes it and does not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
                 outcome, pack = packing.add(item, size)
@@ -201,6 +202,7 @@ class _OpenPacks(Generic[Item]):
             contents[chosen].append(item)
         if closed < 0:
             return chosen, None
+        # As in the kernel, the last open pack gets the number of the closed one.
         pack, last = contents[closed], contents.pop()
         if closed < len(contents):
             contents[closed] = last

@@ -145,7 +145,7 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Return whether values may be read: that neither waits for a device nor breaks a trace."""
+    """Return whether values can be read without waiting for a device or breaking a trace."""
     return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
 
 
