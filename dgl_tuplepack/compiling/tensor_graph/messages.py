@@ -151,7 +151,7 @@ def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
     """
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
-        raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; known are {known}.")
+        raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; choose one of {known}.")
     axes = max(left.dim(), right.dim())
     return _OPERATIONS[operation](_with_axes(left, axes), _with_axes(right, axes))
 
@@ -166,7 +166,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     if left.shape[1:][-1:] != right.shape[1:][-1:]:
         raise SchemaError(
             f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
-            f"{tuple(right.shape)}; multiply them, or give both as many channels."
+            f"{tuple(right.shape)}; multiply them, or give both the same number of channels."
         )
     products = left * right
     return products if products.dim() == 1 else products.sum(-1, keepdim=True)
