@@ -1,6 +1,6 @@
 """Pack many small graphs into full, static-shape batches for DGL.
 
-CONTRIBUTING.md says where a source, a packing method, a tensor of a batch or a command is added.
+CONTRIBUTING.md lists the steps to add a source, a packing method, a batch tensor or a command.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 from dgl_tuplepack._core import registry
 from dgl_tuplepack._version import __version__ as __version__
 
-# What lower rooms call of higher ones.
+# Functions of higher rooms that lower rooms call.
 registry.register("histogram_of", "dgl_tuplepack.graphs.readers.sizes_of:histogram_of")
 registry.register("stored", "dgl_tuplepack.storage.kind:Stored")
 
-# Type checkers assume that it is true. Nothing slow is imported here: an interrupt before the first line of the command
-# line would show a traceback.
+# Type checkers assume that it is true. Slow imports are left out of this file: an interrupt before the command line
+# starts would show a traceback.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -93,16 +93,16 @@ _PUBLIC = {
     "preprocess": "storage.preprocessing",
     "preprocess_shards": "storage.shards.run",
 }
-# Modules that are offered as such; they need torch.
+# Public submodules; they need torch.
 _MODULES = ("nn", "pyg", "tensor_graph", "transforms")
-# The other rooms need torch.
+# Rooms that do not need torch.
 _WITHOUT_TORCH = ("planning", "graphs", "errors")
-# Subclasses of classes of DGL or PyG. A star import offers them if that package is imported already.
+# Subclasses of DGL or PyG classes. A star import includes them only if that package is imported already.
 _SUBCLASSES = {"GraphDataLoader": "dgl", "PackedDataset": "dgl", "pyg": "torch_geometric"}
 
 
 def _offered() -> list[str]:
-    """Public names; without torch, only those that do not need it (the others then say what is missing)."""
+    """Return the public names; without torch, only names that do not need it."""
     from importlib.util import find_spec
 
     try:
@@ -115,7 +115,7 @@ def _offered() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        # A star import asks for it.
+        # Star imports read it.
         return [each for each in _offered() if _SUBCLASSES.get(each, __name__) in sys.modules]
     module = name if name in _MODULES else _PUBLIC.get(name)
     if module is None and name != "errors":

@@ -1,4 +1,4 @@
-"""For scripts of PyG: its loader, with whole batches of stores."""
+"""A drop-in for PyG's `DataLoader` that reads whole batches from stores."""
 
 from dgl_tuplepack.loading.pyg import DataLoader
 

@@ -1,4 +1,4 @@
-"""`TensorGraph`, and how DGL's free functions are taught to accept one."""
+"""`TensorGraph`, and the functions that make DGL's free functions accept one."""
 
 from dgl_tuplepack.compiling.tensor_graph import TensorGraph, free_functions, install, is_installed, readouts, restore
 

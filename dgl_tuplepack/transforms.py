@@ -1,4 +1,4 @@
-"""Transforms: one that pads graphs, for `dgl.transforms.Compose`, and some of whole padded batches.
+"""Transforms of single graphs, for `dgl.transforms.Compose`, and of whole padded batches.
 
 ::
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["AddNoise", "FlipSigns", "MaskNodes", "PadToLimits"]
 
 
-# A subclass of one of DGL's classes; the rest does not need DGL.
+# PadToLimits subclasses a DGL class; the other transforms do not need DGL.
 __getattr__ = lazy_class(globals(), "PadToLimits", "dgl_tuplepack.batches.transforms.pad_to_limits")
 
 

@@ -1,4 +1,4 @@
-"""Errors of torch's tracer as messages that name the user's line and the remedy."""
+"""Turn errors of torch's tracer into messages that name the user's line and the remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATHS = sysconfig.get_paths()
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = (*(_PATHS[name] for name in ("stdlib", "purelib", "platlib")), str(Path(torch.__file__).parent), _OURS)
 
-# What the tracer or the line says -> what to do about it; the first that fits.
+# Pattern in the tracer's message or the user's line -> what to do about it; the first match counts.
 _REMEDIES = (
     (
         r"one_hot",
@@ -22,9 +22,9 @@ _REMEDIES = (
     ),
     (
         r"Could not guard on data-dependent",
-        "no branch and no shape may depend on values: give pools of PyG size=data.num_graphs, its aggregation modules "
-        "dim_size=data.num_graphs, and layers with dense attention (GPSConv) fullgraph=False; elsewhere use "
-        "torch.where, masks, and sizes that shapes tell (len(x), not int(mask.sum()))",
+        "no branch and no shape may depend on values: give PyG's pools size=data.num_graphs, its aggregation modules "
+        "dim_size=data.num_graphs, and compile layers with dense attention (GPSConv) with fullgraph=False; elsewhere "
+        "use torch.where, masks, and sizes known from shapes (len(x), not int(mask.sum()))",
     ),
     (
         r"(in|out)_degrees\(\)? *== *0",
@@ -38,12 +38,12 @@ _REMEDIES = (
     ),
     (
         r"[Dd]ata-dependent|data dependent|guard on|unbacked|\bu\d+\b",
-        "no branch and no shape may depend on values: use torch.where, masks, and sizes that shapes tell (len(x), not "
+        "no branch and no shape may depend on values: use torch.where, masks, and sizes known from shapes (len(x), not "
         "int(mask.sum()))",
     ),
     (
         r"\.item\(|tolist\(|_local_scalar_dense|scalar_outputs",
-        "keep the number a 0-dimensional tensor, or take it outside of the compiled function",
+        "keep the number as a 0-dimensional tensor, or read it outside of the compiled function",
     ),
     (
         r"bincount|nonzero|unique|masked_select|repeat_interleave|[Dd]ynamic shape|dynamic_output_shape",
@@ -51,46 +51,47 @@ _REMEDIES = (
     ),
     (
         r"\.backward\(|autograd\.grad|requires_grad_",
-        "compile the loss alone, and call backward() and the optimiser outside",
+        "compile only the loss, and call backward() and the optimiser outside",
     ),
     (
         r"\brandom\.|Random\.random|Generator",
-        "draw with torch's functions, which have the seeds of torch.manual_seed",
+        "draw with torch's functions, which follow torch.manual_seed",
     ),
     (r"\bprint\b|\blogging\b", "print outside of the compiled function"),
     (r"numpy|\bnp\.", "use torch's functions instead of numpy's"),
 )
-_ANY = "take it out of the compiled function, or compile with fullgraph=False, which runs it uncompiled in between"
+_ANY = "move it out of the compiled function, or compile with fullgraph=False, which runs it uncompiled in between"
 
 
 def explanation(name: str, error: BaseException) -> str:
-    """Say which line of `name` the tracer could not follow, why, and what to do."""
+    """Describe which line of `name` the tracer could not follow, why, and what to do."""
     text = str(error)
     reason = text.partition("\n")[0].strip().rstrip(".") or type(error).__name__
     raised = re.search(r"raised exception (.*)", text)
     if reason == "Observed exception" and raised:
-        return f"{name} raises {raised[1]}{_place(error)}; call the function itself, uncompiled, to see where."
-    said = re.search(r"code: (.*)", text)
-    # Hints name functions that the line need not have.
-    told = [line for line in text.partition("from user code")[0].splitlines() if not line.strip().startswith("Hint:")]
-    cause = "\n".join([*told, said[1] if said else "", *(line for *_, line in lines_of(error))])
+        return f"{name} raises {raised[1]}{_because_of(error)}; call the function itself, uncompiled, to see where."
+    code = re.search(r"code: (.*)", text)
+    # Hints name functions that the line need not contain.
+    message = text.partition("from user code")[0].splitlines()
+    causes = [line for line in message if not line.strip().startswith("Hint:")]
+    cause = "\n".join([*causes, code[1] if code else "", *(line for *_, line in lines_of(error))])
     cause += "".join(file for file, *_ in lines_of(error))
     remedy = next((remedy for pattern, remedy in _REMEDIES if re.search(pattern, cause)), _ANY)
-    return f"{name} cannot be compiled in one graph{_place(error)}: {reason}; {remedy}."
+    return f"{name} cannot be compiled in one graph{_because_of(error)}: {reason}; {remedy}."
 
 
 def with_remedy(reason: str) -> str:
-    """Add to the reason of a failure what is known to help."""
+    """Append a known remedy to the reason of a failure."""
     if "to have been codegen-ed" not in reason:
         return reason
     return (
-        f"{reason}; a number of rows depends on values: make layers of PyG that add self-loops with "
-        "add_self_loops=False, and add self-loops to the graphs"
+        f"{reason}; a number of rows depends on values: set add_self_loops=False in PyG's layers that add self-loops, "
+        "and add self-loops to the graphs"
     )
 
 
-def _place(error: BaseException) -> str:
-    """The innermost line that is the user's own, or else the innermost one outside of this package."""
+def _because_of(error: BaseException) -> str:
+    """Name the innermost line of the user's own code, or else the innermost line outside of this package."""
     lines = lines_of(error)
     if not lines:
         return ""

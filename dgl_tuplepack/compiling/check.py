@@ -25,7 +25,7 @@ from dgl_tuplepack.compiling.signatures import described
 
 
 class Draws(Enum):
-    """How compiled code draws random numbers: as uncompiled code, by uniform numbers for dropout, or otherwise."""
+    """How compiled code draws random numbers: as uncompiled code, as uniform numbers for dropout, or otherwise."""
 
     AS_UNCOMPILED = "as uncompiled"
     UNIFORM = "uniform"
@@ -33,18 +33,19 @@ class Draws(Enum):
 
 
 class Checked(NamedTuple):
-    """What the comparison of one call found.
+    """The result of comparing one call.
 
     Attributes
     ----------
     difference
-        What differs, with both numbers; empty if nothing does.
+        Description of the worst difference, with both numbers; empty if there is none.
     writes
-        What the function writes to apart from buffers; empty if nothing.
+        Names of tensors other than buffers that the function writes to; empty if there are none.
     skipped
-        Why nothing was compared; empty if it was.
+        Reason why nothing was compared; empty if the call was compared.
     not_finite
-        A tensor whose gradient is not finite although all outputs are, compiled and uncompiled; empty if there is none.
+        Name of a tensor whose gradient is not finite although all outputs are, compiled and uncompiled; empty if there
+        is none.
     is_conclusive
         Whether any gradient, or without gradients any output, is finite and not 0. Always True with several ranks,
         which must compare in the same calls.
@@ -67,16 +68,16 @@ def check_call(
 ) -> Checked:
     """Call both functions and compare; tensors, generators and modules of the caller stay as they are.
 
-    `paths` names the leaves of the arguments. Errors of `compiled` pass through; a function that fails only on copies
-    is skipped.
+    `paths` names the leaves of the arguments. Errors of `compiled` pass through. If `function` fails on copies, nothing
+    is compared.
     """
     modules = modules_of(function, *args, *kwargs.values())
     if problem := problem_of(modules):
         return Checked(skipped=problem)
 
-    def run(**how: Any) -> Reference:
-        how["uniform_dropout"] = draws is Draws.UNIFORM
-        return run_on_copies(function, _fresh(args), _fresh(dict(kwargs)), modules, **how)
+    def run(**settings: Any) -> Reference:
+        settings["uniform_dropout"] = draws is Draws.UNIFORM
+        return run_on_copies(function, _fresh(args), _fresh(dict(kwargs)), modules, **settings)
 
     try:
         reference = run()
@@ -89,20 +90,20 @@ def check_call(
         return Checked(writes=", ".join(others[:3]))
     if reference.draws and draws is not Draws.AS_UNCOMPILED:
         functions = ", ".join(sorted(reference.draws))
-        return Checked(skipped=f"{functions} draws other random numbers in compiled code")
+        return Checked(skipped=f"{functions} draws different random numbers in compiled code")
     values = _run_compiled(compiled, args, kwargs, modules, reference)
     if values is None:
-        return Checked(skipped="compiled code draws other random numbers")
+        return Checked(skipped="compiled code draws different random numbers")
     expected = _values(*reference[:3])
     if not any(group == "output" for group, _ in expected):
         return Checked(skipped="it returns no tensors")
 
-    def rerun(**how: Any) -> Values | None:
-        """Run where that works: float64 draws other numbers, and not every function mixes it with its own types."""
-        if how.get("exact") and reference.draws:
+    def rerun(**settings: Any) -> Values | None:
+        """Run again; None if float64 draws other numbers, or if the function fails, as some do with mixed dtypes."""
+        if settings.get("exact") and reference.draws:
             return None
         try:
-            values = _values(*run(**how)[:3])
+            values = _values(*run(**settings)[:3])
         except Exception:
             return None
         return values if values.keys() == expected.keys() else None
@@ -115,10 +116,10 @@ def check_call(
 
 
 def _fresh(value: Any, cut: dict[int, Tensor] | None = None) -> Any:
-    """Copy containers and objects in arguments, but no tensors: a function may set their attributes.
+    """Copy containers and objects in arguments, since a function may set their attributes; do not copy tensors.
 
-    Arguments that were computed with gradients are replaced by leaves, which `cut` gets by the ``id`` of the original:
-    the graph behind them belongs to the caller.
+    Arguments that were computed with gradients are replaced by leaves, since the graph behind them belongs to the
+    caller. The leaves are added to `cut` by the ``id`` of the original.
     """
     if isinstance(value, Tensor) and value.grad_fn is not None and cut is not None:
         return cut.setdefault(id(value), value.detach().requires_grad_())
@@ -144,7 +145,7 @@ def _run_compiled(
     modules: list[nn.Module],
     reference: Reference,
 ) -> Values | None:
-    """Call compiled code on the tensors themselves; None if it draws other random numbers than the reference."""
+    """Call compiled code on the tensors themselves; return None if it draws other random numbers than `reference`."""
     cut: dict[int, Tensor] = {}
     with random_state_kept(), modules_kept(modules):
         outputs = tensors_of(compiled(*_fresh(args, cut), **_fresh(dict(kwargs), cut)), "result")
@@ -177,11 +178,11 @@ def _not_finite(values: Values, names: Mapping[Any, str]) -> str:
 
 
 def _names(modules: list[nn.Module], reference: Reference, paths: Mapping[str, Any]) -> dict[Any, str]:
-    """Name the tensors that a run read: by argument, or by module."""
+    """Name the tensors that a run read, by argument or by module."""
     names = {id(each): f"the argument {path}" for path, each in paths.items() if isinstance(each, Tensor)}
     for module in modules:
-        for kind in (module.named_parameters, module.named_buffers):
-            for name, each in kind():
+        for named_tensors in (module.named_parameters, module.named_buffers):
+            for name, each in named_tensors():
                 names.setdefault(id(each), f"{type(module).__name__}.{name}")
     names |= {key: names[id(each)] for key, each in buffers_of(modules).items()}
     for original, *_ in reference.copies:

@@ -1,7 +1,7 @@
-"""Whether two runs computed the same, apart from rounding, and what differs most.
+"""Compare the results of two runs, apart from rounding, and describe the worst difference.
 
-Float32 rounds, so compiled and uncompiled code differ a little. How much they may differ is measured on the call
-itself: ten times the distance of uncompiled float32 from uncompiled float64.
+Float32 rounds, so compiled and uncompiled code differ a little. The tolerance is measured on the call itself: it is
+ten times the distance of uncompiled float32 from uncompiled float64.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# Allowed: this many times the distance of uncompiled code from float64, and this many units in the last place. Some
-# kernels of uncompiled code add up in float64, so that their distance says little about sums in float32.
+# Allowed: this many times the distance of uncompiled code from float64, plus this many units in the last place. Some
+# uncompiled kernels add up in float64, so their distance is too small for sums in float32.
 _TIMES_DISTANCE, _TIMES_PRECISION = 10.0, 100.0
-# A gradient in which large numbers cancel, such as that of a bias before a batch norm, has the error of these numbers.
+# If large numbers cancel in a gradient, as for a bias before a batch norm, it has the rounding error of these numbers.
 _TIMES_LARGEST = 50.0
-# Allowed relative to the norm where float64 cannot run.
+# Allowed relative to the norm if the function cannot run in float64.
 _WITHOUT_EXACT = {torch.float16: 3e-2, torch.bfloat16: 3e-2, torch.float32: 1e-4}
 _OTHERWISE = 1e-9
-# A tensor that is nearly 0 next to the others is compared at this share of the largest norm.
+# A tensor that is nearly 0 next to the others is compared relative to this share of the largest norm.
 _SMALLEST_SHARE = 1e-3
-# Rounding of the inputs that is imitated, in units in the last place: sums in another order have up to some hundred.
+# Simulated rounding errors of the inputs, in units in the last place: reordered sums have up to a few hundred.
 _PERTURBATIONS = (8, 16, 32, 64, 128, 256)
 # Entries of a tensor that are compared at once.
 _CHUNK = 2**20
 
-# What a run computes: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
+# Key of a result: "output", "gradient" or "buffer", with the path or the ``id`` of the tensor.
 _Key = tuple[str, Any]
 Values = dict[_Key, Tensor]
 
@@ -37,19 +37,19 @@ Values = dict[_Key, Tensor]
 def difference_of(
     found: Values, expected: Values, names: Mapping[Any, str], rerun: Callable[..., Values | None]
 ) -> str:
-    """Describe the worst difference; empty if rounding explains all of them."""
+    """Return a description of the worst difference; empty if rounding explains all differences."""
     if (structures := _structures(found, expected))[0] != structures[1]:
         return f"compiled code returns {structures[0]}, and uncompiled code {structures[1]}"
     exact = rerun(exact=True)
     target = expected if exact is None else exact
     if exact is not None:
-        # Where float32 overflows and float64 does not, uncompiled code is the target.
+        # If float32 overflows and float64 does not, the uncompiled result is the target.
         target = {key: _target(each, expected[key]) for key, each in exact.items()}
     scales, largest = _scales(expected, found)
     noise = {key: _distance(expected[key], target[key]) for key in expected}
 
     def ratio(key: _Key) -> float:
-        """Return the distance of a tensor in units of what is allowed."""
+        """Return the distance of a tensor divided by the allowed distance."""
         relative, of_largest = _tolerances(found[key].dtype, exact is not None)
         allowed = _TIMES_DISTANCE * noise[key] + relative * scales[key]
         allowed += of_largest * largest if key[0] == "gradient" else 0.0
@@ -57,8 +57,8 @@ def difference_of(
         return 0.0 if distance == 0 else distance / allowed if allowed > 0 else math.inf
 
     suspects = [key for key in found if ratio(key) > 1]
-    # Next to a tie or a kink, a rounding error changes much: rounding is imitated there.
-    # Ranks do so together, whether or not they need it: there may be collectives inside.
+    # Near a tie or a kink, a rounding error changes much, so it is measured with simulated rounding. All ranks do so
+    # together, even those without suspects: the function may contain collectives.
     for units in _PERTURBATIONS if suspects or in_step() else ():
         perturbed = rerun(copy=_perturbation(units))
         if perturbed is not None:
@@ -70,12 +70,12 @@ def difference_of(
     share, rounding = (each / (scales[worst] or 1) for each in (_distance(found[worst], expected[worst]), noise[worst]))
     return (
         f"{_title(worst, names)} is {_shown(found[worst])} compiled and {_shown(expected[worst])} uncompiled, a "
-        f"difference of {share:.2g} of its size where rounding explains {rounding:.2g}"
+        f"difference of {share:.2g} of its size, of which rounding explains {rounding:.2g}"
     )
 
 
 def _structures(found: Values, expected: Values) -> list[str]:
-    """Describe what both runs return: types and shapes, and which gradients there are."""
+    """Describe what each run returns: dtypes and shapes of outputs, and the number of gradients."""
     texts = []
     for run in (found, expected):
         outputs = [
@@ -93,7 +93,7 @@ def _target(exact: Tensor, expected: Tensor) -> Tensor:
 
 
 def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
-    """Return what each tensor is compared relative to, and the largest norm of a gradient."""
+    """Return the norm that each tensor is compared relative to, and the largest norm of a gradient."""
     norms = {key: _norm_of_different(each, found[key]) for key, each in values.items()}
     largest = {group: max(norm for key, norm in norms.items() if key[0] == group) for group, _ in norms}
     scales = {key: max(norm, _SMALLEST_SHARE * largest[key[0]]) for key, norm in norms.items()}
@@ -101,22 +101,22 @@ def _scales(values: Values, found: Values) -> tuple[dict[_Key, float], float]:
 
 
 def _tolerances(dtype: torch.dtype, has_exact: bool) -> tuple[float, float]:
-    """Return what is allowed relative to a tensor, and relative to the largest gradient."""
+    """Return the allowed distance relative to a tensor, and relative to the largest gradient."""
     if not (dtype.is_floating_point or dtype.is_complex):
         return 0.0, 0.0
     precision = torch.finfo(dtype).eps
-    # Float64 is no yardstick for itself.
+    # The error of float64 cannot be measured against float64.
     without = 0.0 if has_exact and precision > 1e-12 else _WITHOUT_EXACT.get(dtype, _OTHERWISE)
     return max(_TIMES_PRECISION * precision, without), _TIMES_LARGEST * precision
 
 
 def in_step() -> bool:
-    """Return whether several ranks run this code, whose collectives must match."""
+    """Return whether several ranks run this code, so that their collectives must match."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the norm of the difference of the finite entries; infinite where others stand at different places."""
+    """Return the norm of the difference of the finite entries; infinite if the other entries differ."""
     total = 0.0
     for a, b in _chunks(one, other):
         finite = a.isfinite() & b.isfinite()
@@ -129,7 +129,7 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _norm_of_different(value: Tensor, found: Tensor) -> float:
-    """Return the norm of the entries of floats that are not equal to the last bit: not of -1e9 in a mask."""
+    """Return the norm of the float entries that are not exactly equal, so that -1e9 in a mask does not count."""
     if not (value.is_floating_point() or value.is_complex()):
         return 0.0
     return math.sqrt(
@@ -147,7 +147,7 @@ def is_finite(value: Tensor) -> bool:
 
 
 def _chunks(one: Tensor, other: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield parts of both tensors as float64, so that large ones need little memory."""
+    """Yield chunks of both tensors as float64, so that large tensors need little memory."""
     flat = [(each.to_dense() if each.layout != torch.strided else each).reshape(-1) for each in (one, other)]
     for a, b in zip(*(torch.split(each, _CHUNK) for each in flat), strict=True):
         yield _wide(a), _wide(b)
@@ -158,7 +158,7 @@ def _wide(value: Tensor) -> Tensor:
 
 
 def _perturbation(units: int) -> Callable[[Tensor], Tensor]:
-    """Return what copies a tensor with an error of up to `units` in the last place of each entry."""
+    """Return a function that copies a tensor with an error of up to `units` in the last place of each entry."""
     generator = torch.Generator().manual_seed(units)
 
     def perturbed(value: Tensor) -> Tensor:

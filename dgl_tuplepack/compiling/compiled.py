@@ -1,4 +1,4 @@
-"""What `compile` returns: a function or module that is compiled at its first call, and for each new set of shapes."""
+"""The results of `compile`: functions and modules that are compiled at the first call, and for each set of shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dgl_tuplepack.compiling.signatures import (
 )
 from dgl_tuplepack.errors import CompileError
 
-# A comparison that shows nothing, as of a batch of padding alone, is made again with the next batch, this often.
+# An inconclusive comparison, as of a batch with only padding, is repeated with the next batches, up to this number.
 _MOST_COMPARISONS = 4
 
 
@@ -47,20 +47,20 @@ class CompiledFunction:
         self._function, self._options, self._settings = function, options, settings
         self._most, self._warns, self._check = most, warns, check
         self._has_recurrent_layers = self._has_failed = False
-        # Whether each has been shown.
+        # Text -> whether it has been shown.
         self._warnings: dict[str, bool] = {}
         self._inductor_options: dict[str, Any] = {}
         self._name = getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
         self._seen: list[dict[str, str]] = []
         self._signatures: set[Any] = set()
-        # Comparisons that may still be needed to show that the code that was compiled last is right.
+        # How many more calls may be compared to check the latest compiled code.
         self._comparisons = _MOST_COMPARISONS if check else 0
         self._compiled: Callable[..., Any] | None = None
-        # Threads that call it at the same time compile it once.
+        # Threads that call it at the same time compile it only once.
         self._lock = threading.RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy compiles for itself."""
+        """Rebuild from the arguments: a copy compiles for itself."""
         return CompiledFunction, self._arguments
 
     def __repr__(self) -> str:
@@ -68,11 +68,11 @@ class CompiledFunction:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether calls run compiled code: not before the first one, nor where torch's compiler has failed."""
+        """Whether calls run compiled code; False before the first call, and if torch's compiler has failed."""
         return self._compiled is not None and self._compiled is not self._function
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Bind to an instance, where a method is compiled by a decorator."""
+        """Bind to an instance, so that `compile` can decorate methods."""
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -88,7 +88,7 @@ class CompiledFunction:
         before = _traces.number
         result = self._run(args, kwargs)
         if _traces.number != before and self._check:
-            # Torch has compiled again: for another mode, number of threads, attribute, model ...
+            # Torch has recompiled, as for another mode, number of threads, attribute or model.
             self._comparisons = _MOST_COMPARISONS
             self._compare_once(args, kwargs)
         for text in [text for text, is_shown in self._warnings.items() if not is_shown]:
@@ -131,7 +131,7 @@ class CompiledFunction:
             if found.not_finite:
                 self._warnings.setdefault(
                     f"the result of {self._name} is finite, but the gradient of {found.not_finite} is not, also "
-                    "uncompiled; for missing labels use tp.nn.masked_loss, for distances of padding coordinates=.",
+                    "uncompiled; use tp.nn.masked_loss for missing labels, and coordinates= for distances of padding.",
                     False,
                 )
 
@@ -141,7 +141,7 @@ class CompiledFunction:
         try:
             found = check_call(self._function, lambda *a, **k: self._run(a, k), args, kwargs, leaves, self._draws())
         except Exception as error:
-            # Code for gradients is generated in the backward pass.
+            # Code for gradients is generated in the backward pass, so the compiler may fail only here.
             if not torch_private.is_compiler_failure(error):
                 raise
             self._compiled = self._after_failure(error)
@@ -173,7 +173,7 @@ class CompiledFunction:
         self._compiled = self._function
 
     def _by_torch(self, device: str) -> Callable[..., Any]:
-        """Return the function with torch's compiler behind it, which works at the first call."""
+        """Return the function wrapped by torch's compiler, which compiles at the first call."""
         ours: Mapping[str, Any] = {}
         if torch_private.is_inductor(self._settings):
             if (problem := torch_private.problem_at_start()) is not None:
@@ -182,7 +182,7 @@ class CompiledFunction:
         self._inductor_options = {**ours, **self._options}
         own_limit = {"isolate_recompiles": True, "recompile_limit": max(8, 4 * self._most)}
         settings = {**torch_private.supported_arguments(own_limit), **self._settings}
-        # Else functions that are compiled would share what torch keeps of a counted one.
+        # All counted functions share one code object: without isolation, they would share torch's cache for it.
         function = _counted(self._function) if "isolate_recompiles" in settings else self._function
         compiled: Callable[..., Any] = torch.compile(function, options=self._inductor_options or None, **settings)
         return compiled
@@ -208,7 +208,7 @@ class CompiledFunction:
             raise
 
     def _after_failure(self, error: Exception) -> Callable[..., Any]:
-        """Compile once more where no damaged file can be the cause, or leave the function uncompiled."""
+        """Compile once more with another cache, in case a file is damaged; then leave the function uncompiled."""
         if not self._has_failed and torch_private.use_another_cache():
             self._has_failed = True
             return self._by_torch(self._device)
@@ -219,15 +219,15 @@ class CompiledFunction:
         return self._function
 
     def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise a clearer error in place of one of torch's tracer; return if it is another one."""
+        """Raise a clearer error if the error is from torch's tracer; otherwise return."""
         if torch_private.is_recompile_limit(error):
             raise CompileError(
-                f"{self._name} has been compiled too often, for what differs between its calls "
-                f"({torch_private.reason_of(error)}); keep modes, attributes and global variables that "
-                "it reads as they are, or make numbers tensors."
+                f"{self._name} has been compiled too often, because its calls differ "
+                f"({torch_private.reason_of(error)}); do not change modes, attributes and global variables that "
+                "it reads, or make numbers tensors."
             ) from error
         if torch_private.is_error_of_function(error):
-            # The function's own error, which it raises uncompiled, is clearer than what the tracer makes of it.
+            # The error of the uncompiled function is clearer than the tracer's.
             try:
                 self._function(*args, **kwargs)
             except Exception as own:
@@ -238,16 +238,16 @@ class CompiledFunction:
     def _check_arguments(self, leaves: Mapping[str, Any]) -> None:
         """Refuse graphs where tensors are needed."""
         for path, value in leaves.items():
-            kind = type(value)
-            if any(each.__module__.partition(".")[0] == "dgl" for each in kind.__mro__) and hasattr(value, "num_nodes"):
+            cls = type(value)
+            if any(each.__module__.partition(".")[0] == "dgl" for each in cls.__mro__) and hasattr(value, "num_nodes"):
                 raise CompileError(
-                    f"{path} of {self._name} is a {kind.__name__}, which cannot be compiled; give batch.tensors, "
-                    f"whose .graph takes its place in the layers of DGL (or tp.TensorGraph from its endpoints)."
+                    f"{path} of {self._name} is a {cls.__name__}, which cannot be compiled; give batch.tensors, "
+                    f"whose .graph replaces it in DGL layers (or tp.TensorGraph from its endpoints)."
                 )
-            if hasattr(kind, "row_masks") and hasattr(kind, "tensors"):
+            if hasattr(cls, "row_masks") and hasattr(cls, "tensors"):
                 raise CompileError(
-                    f"{path} of {self._name} is a {kind.__name__}, whose counts differ between batches, so that each "
-                    f"would be compiled again; give {path}.tensors, which holds tensors alone and a .graph of them."
+                    f"{path} of {self._name} is a {cls.__name__}, whose counts differ between batches, so that each "
+                    f"batch would be compiled again; give {path}.tensors, which holds only tensors and their .graph."
                 )
 
     def _check_number(self, leaves: Mapping[str, Any], now: Mapping[str, str]) -> None:
@@ -261,13 +261,13 @@ class CompiledFunction:
             remedy = "a Python number is part of compiled code: give a 0-dimensional tensor, torch.tensor(value)"
         else:
             remedy = (
-                "give batches of one shape, as PaddedCollate and GraphStore.padded do, or allow several with shapes=, "
-                "or changing ones with dynamic=True"
+                "give batches of one shape, as PaddedCollate and GraphStore.padded do, or allow several shapes with "
+                "shapes=, or changing shapes with dynamic=True"
             )
         if len(self._seen) >= self._most:
             raise CompileError(
                 f"{self._name} is compiled for {self._most} shapes at most (shapes={self._most}), and this call needs "
-                f"another one: {text}; {remedy}."
+                f"another shape: {text}; {remedy}."
             )
         if self._warns and len(self._seen) == 1:
             warnings.warn(f"{self._name} is compiled again, since {text}; {remedy}.", stacklevel=4)
@@ -280,7 +280,7 @@ class CompiledModule(nn.Module):
         super().__init__()
         self._call_compiled = compiled
         self.training = module.training
-        # From here on, other attributes are set on this one.
+        # From here on, attributes are set on the module that is compiled.
         self._orig_mod = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -288,7 +288,7 @@ class CompiledModule(nn.Module):
         return self._call_compiled(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Find attributes of the module that is compiled."""
+        """Look up attributes of the module that is compiled."""
         held = self.__dict__.get("_modules", {})
         if name == "_orig_mod" or "_orig_mod" not in held:
             return super().__getattr__(name)
@@ -306,7 +306,7 @@ class CompiledModule(nn.Module):
 
 
 class _Traces(threading.local):
-    """How often torch's tracer has followed functions in this thread: what torch compiles again, it traces again."""
+    """How often torch has traced functions in this thread; each recompilation traces again."""
 
     number = 0
 
@@ -315,8 +315,8 @@ _traces = _Traces()
 
 
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does the same, and counts when it is traced."""
-    # The tracer calls it, and takes the result for a constant. Here, since torch loads its compiler for this.
+    """Return a function that does the same, and counts how often it is traced."""
+    # The tracer calls it, and treats the result as a constant. Not at import, since this loads torch's compiler.
     count = torch.compiler.assume_constant_result(_count)  # type: ignore[no-untyped-call]
 
     def traced(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`tp.compile`: torch.compile with what makes training on static graphs fast, and with errors that say what to do."""
+"""`tp.compile`: torch.compile with settings for fast training on static graphs, and with errors that name a remedy."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ def compile(
     check: bool | str = True,
     **torch_arguments: Any,
 ) -> Any:
-    """Compile a model, or a function that computes a loss, with `torch.compile` and what makes it fast on graphs.
+    """Compile a model, or a function that computes a loss, with `torch.compile` and settings that are fast on graphs.
 
-    Masks of activations and of dropout are computed again in the backward pass instead of being kept as bools, which is
-    slow on the CPU; random numbers of dropout are drawn many at a time; generated kernels run in one thread, while
-    matrix products keep all of them. Results and gradients equal those of uncompiled code to rounding (random numbers
-    are others for the same seed). Call ``backward()`` and the optimiser outside::
+    Masks of activations and of dropout are recomputed in the backward pass, since keeping them as bools is slow on the
+    CPU. Random numbers of dropout are drawn many at a time. Generated kernels run in one thread; matrix products use
+    all threads. Results and gradients equal those of uncompiled code up to rounding, but the same seed gives other
+    random numbers. Call ``backward()`` and the optimiser outside::
 
         step = tp.compile(loss_of)
         loss = step(batch.tensors, sampler.count_tensor)
         loss.backward()
 
-    The first call takes 15 to 40 seconds for a network of five layers, which a line on a terminal says; in a later
-    process 2 to 4, as torch keeps compiled code on disk. It pays after (seconds of compiling) / (seconds that a
-    step takes uncompiled - seconds that it takes compiled) steps.
+    The first call takes 15 to 40 seconds for a network of five layers, and 2 to 4 seconds in later processes, since
+    torch keeps compiled code on disk. A line on the terminal reports it. Compiling pays off after (seconds of
+    compiling) / (seconds of an uncompiled step - seconds of a compiled step) steps.
 
     Parameters
     ----------
     function
         A module, or a function of tensors; containers of tensors, such as ``batch.tensors``, may be arguments.
     dynamic
-        As in torch. False: compiled for static shapes, those of the first call. True or None: shapes may change, which
-        are slower.
+        As in torch. False: compile for static shapes, those of the first call. True or None: shapes may change, which
+        is slower.
     fullgraph
         As in torch: whether an operation that cannot be compiled is an error (True), or runs uncompiled.
     options
-        As in torch; they are merged with ours, and these win. On CUDA, ``{"triton.cudagraphs": True}`` records CUDA
-        graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
+        As in torch; they override the options that this function sets. On CUDA, ``{"triton.cudagraphs": True}`` records
+        CUDA graphs (not tested by this package). ``{"cpp.threads": -1}`` gives all threads to generated kernels.
     check
-        Whether the first call for each signature, mode and number of threads is also run uncompiled, and outputs,
+        Whether the first call for each signature, mode and number of threads also runs uncompiled, and outputs,
         written buffers and gradients are compared. True: a difference that rounding does not explain is an error.
-        "warn": it is a warning, and the function stays uncompiled. False: nothing is compared.
+        "warn": such a difference is a warning, and the function stays uncompiled. False: nothing is compared.
     shapes
-        For how many sets of shapes the function is compiled with static shapes, such as two for batches of two
-        samplers; other modes (training, gradients) do not count. One more is an error, since each takes as long as the
-        first. None: 4, and a warning at the second.
+        Maximum number of sets of static shapes to compile for, such as two for batches of two samplers; other modes
+        (training, gradients) do not count. One more set is an error, since each takes as long as the first. None: 4,
+        with a warning at the second.
     **torch_arguments
-        Other arguments of `torch.compile`. `mode` is another way to set options, and refused: give options.
+        Other arguments of `torch.compile`. `mode` is refused, since it only sets options: give `options` instead.
 
     Returns
     -------
     Callable
-        For a module, a module that holds it as ``_orig_mod``, as torch's does; else a function.
+        For a module, a module that holds it as ``_orig_mod``, as in torch; else a function.
 
     Raises
     ------
     CompileError
-        The arguments do not fit together. In a call: the function cannot be compiled in one graph, takes a DGLGraph or
+        The arguments do not fit together. In a call: the function cannot be compiled in one graph, gets a DGLGraph or
         a `PaddedBatch`, is called with more sets of shapes, or numbers, than `shapes`, differs from uncompiled code, or
         writes to tensors other than buffers.
 
@@ -85,14 +85,14 @@ def compile(
 
     Notes
     -----
-    A Python number among the arguments is part of the compiled code, and another value compiles again: give a
+    A Python number among the arguments is part of the compiled code, and another value causes a recompilation: give a
     0-dimensional tensor instead.
 
-    The comparison costs up to two uncompiled calls (in the precision of the model and in float64) and one compiled call
-    more. It reads copies of all tensors, restores buffers, attributes of modules and random states, and leaves
-    ``.grad`` alone. Allowed are 10 times the distance of uncompiled float32 from float64, for each tensor relative to
-    its own norm, or to 1/1000 of the largest one. Dropout has the same masks in both. With several processes, each of
-    them compares in the same call.
+    The comparison costs up to two extra uncompiled calls (in the precision of the model and in float64) and one extra
+    compiled call. It reads copies of all tensors, restores buffers, attributes of modules and random states, and does
+    not change ``.grad``. The tolerance is 10 times the distance of uncompiled float32 from float64, for each tensor
+    relative to its own norm, or to 1/1000 of the largest norm. Dropout has the same masks in both. If there are several
+    processes, all of them compare in the same call.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def compile(
     <compiled loss_of>
     """
     if not callable(function) or isinstance(function, type):
-        raise CompileError(f"compile() takes a module or a function, but got {shown(function)}; give a model, say.")
+        raise CompileError(f"compile() needs a module or a function, but got {shown(function)}; give a model, say.")
     if isinstance(function, CompiledFunction | CompiledModule):
         raise CompileError(f"{shown(function, 60)} is compiled already; compile the function or the model itself.")
     if inspect.isgeneratorfunction(function):
@@ -127,7 +127,7 @@ def compile(
 
 
 def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuse what ``torch.compile`` does not know, and modes, which exclude options."""
+    """Refuse arguments that ``torch.compile`` does not have, and modes, which exclude options."""
     known = [name for name in inspect.signature(torch.compile).parameters if name != "model"]
     for name in arguments:
         if name not in known:
@@ -145,14 +145,14 @@ def _check_torch_arguments(arguments: Mapping[str, Any]) -> None:
 
 
 def _checked_options(options: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the caller by their names in torch; refuse unknown ones."""
+    """Return the caller's options by their names in torch; refuse unknown options."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
         raise CompileError(f"options must be a dict of names to values, but is {shown(options)}; give {{}}, say.")
     known = torch_private.known_options() if torch_private.is_inductor(arguments) else None
     for name in options:
-        # Torch takes hyphens for underscores.
+        # Torch accepts hyphens in place of underscores.
         if known is not None and str(name).replace("-", "_") not in known:
             close = difflib.get_close_matches(str(name), known, 3)
             hint = f"did you mean {' or '.join(close)}?" if close else "torch._inductor.list_options() lists them."

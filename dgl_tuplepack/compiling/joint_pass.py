@@ -1,11 +1,11 @@
-"""The pass over the joint graph of a compiled function, forward and backward in one: what it changes, and why.
+"""A pass over the joint graph of a compiled function, which holds its forward and its backward pass.
 
 On the CPU, generated code stores and loads matrices of bools 10 to 35 times slower than matrices of floats, and torch
-keeps the mask of every activation as bools for the backward pass. Here, masks that follow from kept floats by a
-comparison are computed again in the backward pass. The result is the same to the last bit.
+keeps the mask of every activation as bools for the backward pass. This pass marks masks that follow from kept floats
+by a comparison, so that the backward pass recomputes them. The result is the same to the last bit.
 
-Generated code also draws random numbers one by one. Drawn by torch's own function, they take an eighth of the time.
-Their mask is the comparison of these numbers with a probability, so it is computed again, too.
+Generated code also draws random numbers one by one. Torch's own function draws them in an eighth of the time. The mask
+of dropout compares these numbers with a probability, so it is recomputed too.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _CHEAP = frozenset(getattr(torch.ops.aten, name) for name in f"{_COMPARISONS} {_
 
 
 def keep_no_bools(graph: Graph) -> int:
-    """Change a joint graph in place as this module says; return how many nodes were marked or replaced.
+    """Mark masks and replace random numbers in a joint graph, in place; return how many nodes were changed.
 
-    Only tensors on the CPU are concerned. Nodes with a policy of their own, as inside ``torch.utils.checkpoint``, are
-    left alone. A graph without a backward pass stays as it is, apart from its random numbers.
+    Only tensors on the CPU are affected. Nodes that already have a recompute policy, as inside
+    ``torch.utils.checkpoint``, stay unchanged. In a graph without a backward pass, only random numbers change.
     """
     random = [node for node in graph.nodes if _draws_uniform_numbers(node)]
     for node in random:
         _draw_by_torch(graph, node)
     masks = list(_cheap_masks(graph))
     for node in masks:
-        # The identifier says that these nodes belong to one region that is computed again.
+        # The identifier puts these nodes into one region that is recomputed.
         node.meta.update(recompute=CheckpointPolicy.MUST_RECOMPUTE, ac_graph_id=0)
     return len(random) + len(masks)
 
 
 def _cheap_masks(graph: Graph) -> Iterator[Node]:
-    """Nodes of the forward pass that compare numbers, or combine such masks; not those from masks of other kinds."""
+    """Yield nodes of the forward pass that compare numbers, or that combine only such masks."""
     of_backward: set[Node] = set()
     cheap: set[Node] = set()
     for node in graph.nodes:
@@ -55,7 +55,7 @@ def _cheap_masks(graph: Graph) -> Iterator[Node]:
 
 
 def _is_tangent(node: Node) -> bool:
-    """Whether a node is a gradient that comes in from outside: with these the backward pass begins."""
+    """Return whether a node is a gradient from outside; the backward pass begins with these."""
     return node.op == "placeholder" and "tangents" in str(node.target)
 
 
@@ -65,10 +65,10 @@ def _is_bool_on_cpu(node: Node) -> bool:
 
 
 def _is_cheap(node: Node) -> bool:
-    """Whether a mask may be computed again: from what is kept, it comes out as in the forward pass.
+    """Return whether a mask, recomputed from kept values, comes out as in the forward pass.
 
-    Generated code computes half precision in float32 and rounds what it keeps, so that a comparison of the two may
-    differ, as in the mask of dropout. Zero, infinity and NaN stay on their side.
+    Generated code computes half precision in float32 and rounds kept values. So a comparison may change when it is
+    recomputed, as in the mask of dropout. Comparisons with 0, infinity and NaN do not change.
     """
     if node.op != "call_function" or getattr(node.target, "overloadpacket", None) not in _CHEAP:
         return False
@@ -78,7 +78,7 @@ def _is_cheap(node: Node) -> bool:
 
 
 def _is_half(node: Node) -> bool:
-    """Whether a value is in half precision, or was converted from it."""
+    """Return whether a value is in half precision, or was converted from it."""
     value = node.meta.get("val")
     if isinstance(value, torch.Tensor) and value.dtype in _HALVES:
         return True
@@ -97,10 +97,10 @@ def _draws_uniform_numbers(node: Node) -> bool:
 
 
 def _draw_by_torch(graph: Graph, node: Node) -> None:
-    """Replace random numbers by the operation that generated code leaves to torch."""
+    """Replace random numbers by an operation that generated code leaves to torch."""
     with graph.inserting_before(node):
         settings: dict[str, Any] = {name: node.kwargs[name] for name in ("dtype", "device") if name in node.kwargs}
-        # One for each, so that equal calls are not taken for one value.
+        # Each call gets its own memory, so that equal calls are not merged into one.
         memory = graph.call_function(torch.ops.aten.empty.memory_format, (node.args[0],), settings)
         numbers = graph.call_function(torch.ops.aten.uniform.default, (memory, 0.0, 1.0))
     for each in (memory, numbers):

@@ -1,4 +1,4 @@
-"""The modules that a function may call, and their attributes and buffers before and after a call."""
+"""Find the modules that a function may call, and restore their attributes and buffers after a call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-# How far attributes of objects are followed, and in which containers: a trainer holds its model, and also its dataset.
+# Limits of the search through attributes and containers: a trainer holds its model, but also its dataset.
 _DEEPEST, _LONGEST = 3, 1000
 
 
 def modules_of(*values: Any) -> list[nn.Module]:
-    """Return the modules in values, with those that functions hold in closures, global variables and ``self``."""
+    """Return the modules in values, including modules that functions hold in closures, globals and ``self``."""
     found: dict[nn.Module, None] = {}
     for value in values:
         _add_modules(value, found, set(), 0)
@@ -29,7 +29,7 @@ def _add_modules(value: Any, found: dict[nn.Module, None], seen: set[int], depth
     try:
         is_plain = isinstance(value, Tensor | str | bytes | int | float | type | types.ModuleType)
     except ReferenceError:
-        # A weak reference to what is gone.
+        # A weak reference to an object that is gone.
         return
     if is_plain or id(value) in seen:
         return
@@ -60,7 +60,7 @@ def _held_by(value: Any) -> Iterable[Any]:
     if isinstance(value, list | tuple | set):
         return value if len(value) <= _LONGEST else ()
     attributes = vars(value).values() if hasattr(value, "__dict__") else ()
-    # Lists of modules that torch does not see.
+    # Torch does not find modules in plain lists.
     return (
         [each for each in attributes if isinstance(each, list | tuple)] if isinstance(value, nn.Module) else attributes
     )
@@ -78,7 +78,7 @@ def problem_of(modules: Iterable[nn.Module]) -> str:
     """Return why a function with these modules cannot be called twice; empty if it can."""
     for module in modules:
         if isinstance(module, DistributedDataParallel):
-            return "DistributedDataParallel expects one backward pass a call: put it around the compiled module"
+            return "DistributedDataParallel expects one backward pass per call: put it around the compiled module"
         if any(map(is_lazy, module.parameters(recurse=False))):
             return f"{type(module).__name__} has no parameters yet: call the model once before"
     return ""
@@ -94,7 +94,7 @@ class _Saved(NamedTuple):
 
 @contextmanager
 def modules_kept(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Restore the attributes and buffers of modules afterwards: running statistics, counters, caches."""
+    """Restore the attributes and buffers of modules on exit: running statistics, counters, caches."""
     before = {module: _saved(module) for module in modules}
     try:
         yield

@@ -1,7 +1,7 @@
 """Run a function uncompiled on copies of every tensor that it reads: in its own precision, in float64, or perturbed.
 
-The function may hold tensors as arguments, in modules, closures or global variables. A mode of `torch.overrides` gives
-torch's functions copies in place of them, so the tensors of the caller are only read.
+The function may read tensors from arguments, modules, closures or global variables. A mode of `torch.overrides` passes
+copies of them to torch's functions, so the tensors of the caller are only read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXACT = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.flo
 _CASTS = (Tensor.float, Tensor.half, Tensor.bfloat16)
 _DROPOUT = torch.nn.functional.dropout
 
-# As deep as batches of PyG keep their tensors.
+# The depth at which PyG batches keep their tensors.
 _DEEPEST_OBJECT = 3
 
 _running = threading.local()
@@ -47,21 +47,21 @@ class Copied(NamedTuple):
             self.copy.is_leaf and _has_gradient(self.copy) != _has_gradient(self.original)
         ):
             return True
-        # What is written through ``.data`` has no other version.
+        # Writing through ``.data`` does not change the version.
         one, other = self.copy.detach(), self.original.detach()
         is_same = one.layout != torch.strided or torch.equal(one, other)
         return not (is_same or torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
 
 
 class Reference(NamedTuple):
-    """What an uncompiled run computed.
+    """Results of an uncompiled run.
 
     Attributes
     ----------
     outputs
         Tensors that the function returned, by their paths, such as ``result[0]``.
     gradients
-        Gradients by the ``id`` of the original, of every tensor that requires one; zeros where it is unused.
+        Gradients of all tensors that require one, by the ``id`` of the original; zeros if a tensor is unused.
     buffers
         Values of the buffers of the modules after the run, by the position of the module and the name.
     copies
@@ -95,7 +95,7 @@ def run_on_copies(
     exact: bool = False,
     uniform_dropout: bool = False,
 ) -> Reference:
-    """Run `function` on what `copy` makes of its tensors, in float64 if `exact`; generators and `modules` stay.
+    """Run `function` on copies made by `copy`, in float64 if `exact`; generators and `modules` stay unchanged.
 
     With `uniform_dropout`, masks of dropout are drawn as `joint_pass` draws them in compiled code.
     """
@@ -109,7 +109,7 @@ def run_on_copies(
             after = random_states()
             buffers = buffers_of(modules)
             for key, buffer in buffers.items():
-                # A kernel that takes memory by its address writes to the original.
+                # A kernel that accesses memory by its address writes to the original.
                 made = mode.copied(buffer)
                 is_original = torch.equal(made.to(buffer.dtype), buffer)
                 buffers[key] = (buffer if is_original else made).detach().clone()
@@ -121,9 +121,9 @@ def run_on_copies(
     gradients = {}
     for original, made, _ in mode.copies.values():
         if made.requires_grad:
-            # A function of autograd gets the original where torch's functions get the copy.
-            parts = [found[id(each)] for each in (original, made) if id(each) in found]
-            gradients[id(original)] = sum(parts[1:], parts[0]) if parts else torch.zeros_like(made)
+            # Autograd functions get the original, and torch's functions the copy: the gradients add up.
+            terms = [found[id(each)] for each in (original, made) if id(each) in found]
+            gradients[id(original)] = sum(terms[1:], terms[0]) if terms else torch.zeros_like(made)
     return Reference(outputs, gradients, buffers, [*mode.copies.values()], mode.draws, after)
 
 
@@ -150,7 +150,7 @@ def _has_gradient(tensor: Tensor) -> bool:
 def gradients_of(outputs: Mapping[str, Tensor], inputs: list[Tensor]) -> dict[int, Tensor]:
     """Return the gradients of the `inputs` that `outputs` depend on, by ``id``; ``.grad`` stays untouched.
 
-    The gradient of a scalar output is taken as 1, that of others as fixed numbers.
+    Scalar outputs get the gradient 1, other outputs fixed numbers.
     """
     roots = [each for each in outputs.values() if each.requires_grad]
     leaves = [each for each in inputs if each.requires_grad]
@@ -175,13 +175,13 @@ def random_states() -> list[Tensor]:
 
 
 def same_states(one: list[Tensor], other: list[Tensor]) -> bool:
-    """Return whether generators have drawn as many numbers."""
+    """Return whether two states of the generators are equal, so that nothing was drawn in between."""
     return all(map(torch.equal, one, other))
 
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Restore the global generators of torch, numpy and Python afterwards."""
+    """Restore the global RNG states of torch, numpy and Python on exit."""
     (state, *on_devices), of_python = random_states(), random.getstate()
     of_numpy = numpy.random.get_state()  # noqa: NPY002
     try:
@@ -195,7 +195,7 @@ def random_state_kept() -> Iterator[None]:
 
 
 class _Copies(TorchFunctionMode):
-    """Give torch's functions copies of all tensors that they have not made themselves."""
+    """Pass copies to torch's functions in place of all tensors that existed before the run."""
 
     def __init__(
         self, arguments: set[int], copy: Callable[[Tensor], Tensor], exact: bool, uniform_dropout: bool
@@ -253,7 +253,7 @@ class _Copies(TorchFunctionMode):
         copy.requires_grad_(tensor.requires_grad)
         self.copies[id(tensor)] = Copied(tensor, copy, version_of(copy))
         if tensor.is_leaf and tensor.requires_grad:
-            # Hooks that change gradients, and gradients that an optimiser reads.
+            # The copy needs hooks that change gradients, and gradients that an optimiser reads.
             for hook in hooks_of(tensor):
                 copy.register_hook(hook)  # type: ignore[no-untyped-call]
             if tensor.grad is not None:
@@ -262,7 +262,7 @@ class _Copies(TorchFunctionMode):
         return copy
 
     def _dropout(self, args: Any, kwargs: Any) -> Tensor | None:
-        """Drop entries as compiled code does, where it draws uniform numbers in the order of the program."""
+        """Drop entries with uniform numbers, as compiled code does; return None if it draws them otherwise."""
         x, p, training, inplace = _dropout_arguments(*args, **kwargs)
         dtype = torch.float32 if self._exact else x.dtype
         drawn_alike = x.is_contiguous() and dtype in (torch.float32, torch.float64) and x.device.type == "cpu"

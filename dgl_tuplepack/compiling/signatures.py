@@ -1,4 +1,4 @@
-"""What compiled code is specialised to: shapes and types of the tensors of a call, and the values of Python numbers."""
+"""Signatures of calls: shapes and types of tensors, and values of Python numbers, which compiled code depends on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def signature_of(value: Any) -> Any:
 
 
 def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """What `signature_of` looks at, with a path as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``."""
+    """Yield leaves of a value with their paths as in Python code: ``batch.src``, ``features['x']``, ``sizes[0]``."""
     if isinstance(value, tuple | list):
         names = getattr(value, "_fields", None)
         for i, each in enumerate(value):
@@ -42,17 +42,17 @@ def leaves_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def arguments_of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of a call by their paths, which begin with the names of the function's parameters."""
+    """Return the leaves of a call by their paths, which begin with the names of the function's parameters."""
     try:
         named: Mapping[str, Any] = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        # Arguments that do not fit; the call itself says so.
+        # The arguments do not fit; the call itself will raise an error.
         named = {**{f"argument {i + 1}": each for i, each in enumerate(args)}, **kwargs}
     return dict(leaf for name, value in named.items() for leaf in leaves_of(value, name))
 
 
 def described(value: Any) -> str:
-    """A leaf in a message: ``int64 [4016]``, ``3.5``, or the name of a type."""
+    """Describe a leaf for a message: ``int64 [4016]``, ``3.5``, or the name of a type."""
     if isinstance(value, Tensor):
         strides = ""
         if value.layout != torch.strided:
@@ -64,19 +64,19 @@ def described(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number of Python, which compiled code takes for a constant."""
+    """Return whether a value is a Python number, which compiled code treats as a constant."""
     return isinstance(value, int | float | complex) and not isinstance(value, bool)
 
 
 def device_of(values: Iterable[Any]) -> str:
-    """Return the kind of device of the first tensor of floats, or of any tensor; the CPU if there is none."""
+    """Return the device type of the first float tensor, or else of the first tensor; the CPU if there is none."""
     tensors = [each for each in values if isinstance(each, Tensor)]
     chosen = next((each for each in tensors if each.is_floating_point()), tensors[0] if tensors else None)
     return "cpu" if chosen is None else chosen.device.type
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Paths whose descriptions differ, with both; "nothing" where one call has no such leaf."""
+    """Return the paths whose descriptions differ, with both descriptions; "nothing" if a call has no such leaf."""
     paths = [*before, *(path for path in now if path not in before)]
     pairs = ((path, before.get(path, "nothing"), now.get(path, "nothing")) for path in paths)
     return [(path, old, new) for path, old, new in pairs if old != new]

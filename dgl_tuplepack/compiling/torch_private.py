@@ -1,6 +1,6 @@
-"""All that the package takes from the private parts of torch's compiler; the names are those of torch 2.13.
+"""All uses of private parts of torch's compiler; their names are those of torch 2.13.
 
-With a torch that lacks some of it, functions answer None or False, and the callers do without.
+If torch lacks some of them, functions return None or False, and their callers do without.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _FUSES_CORRECTLY = (2, 14)
 
 
 def our_options(device: str) -> dict[str, Any]:
-    """Return the options that `tp.compile` adds for a kind of device.
+    """Return the options that `tp.compile` adds for a device type.
 
-    Generated kernels get one thread: with several, sums over edges take atomic operations, which cost more than the
-    threads gain. Matrix products are calls of torch and keep all threads. Our pass is in `joint_pass`.
+    Generated kernels get one thread: with several, sums over edges need atomic operations, which cost more than the
+    threads gain. Matrix products are calls to torch and keep all threads. Our pass is in `joint_pass`.
 
     Raises
     ------
@@ -44,10 +44,10 @@ def our_options(device: str) -> dict[str, Any]:
 
     Notes
     -----
-    From torch 2.5 to 2.13, the scheduler for the CPU forgets a dependency when it recomputes the loops of an operation
-    to fuse it: that the operation reads the result of an in-place operation, such as a scatter. A later fusion may
-    move it before the scatter. A fusion size of 1 leaves nothing to fuse, so no loops are recomputed before operations
-    are in order. 2.14 renames the dependencies again (`SchedulerNode.recompute_size_and_body`).
+    From torch 2.5 to 2.13, the scheduler for the CPU recomputes the loops of an operation to fuse it, and then loses
+    its dependency on an in-place operation, such as a scatter. A later fusion may move the operation before the
+    scatter. A fusion size of 1 leaves nothing to fuse, so no loops are recomputed before operations are in order.
+    Torch 2.14 renames the dependencies again (`SchedulerNode.recompute_size_and_body`).
     """
     known = known_options() or frozenset()
     options: dict[str, Any] = {}
@@ -71,21 +71,21 @@ def _version() -> tuple[int, ...]:
 
 @functools.cache
 def problem_at_start() -> str | None:
-    """Why torch's compiler does not start here at all, as where it cannot make its folder; None if it does."""
+    """Return why torch's compiler does not start at all, for example without a writable folder; None if it does."""
     try:
         importlib.import_module("torch._inductor")
     except OSError as error:
-        return f"torch's compiler does not start ({error}); let TORCHINDUCTOR_CACHE_DIR name a folder that can be made"
+        return f"torch's compiler does not start ({error}); set TORCHINDUCTOR_CACHE_DIR to a folder that can be made"
     except ImportError:
-        # What of it is missing is told where it is needed.
+        # The functions that need a missing part report it.
         return None
     return None
 
 
 def use_another_cache() -> bool:
-    """Let torch keep compiled code in a folder inside its folder; return False if it does so already.
+    """Make torch keep compiled code in a subfolder of its cache; return False if it already does.
 
-    Torch does not recognise files that a killed process left unfinished, so compiling fails as long as they are there.
+    Torch does not recognise files that a killed process left unfinished, so compiling fails as long as they exist.
     """
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
@@ -97,7 +97,7 @@ def use_another_cache() -> bool:
 
 
 def known_options() -> frozenset[str] | None:
-    """Names of the options that torch's compiler takes, as the caller writes them; None if torch does not tell."""
+    """Return the names of the options of torch's compiler, as callers write them; None if torch does not list them."""
     if problem_at_start() is not None:
         return None
     try:
@@ -109,7 +109,7 @@ def known_options() -> frozenset[str] | None:
 
 
 def options_of_mode(mode: str) -> dict[str, Any] | None:
-    """Return the options that ``mode=`` stands for; None if torch does not tell."""
+    """Return the options that ``mode=`` stands for; None if torch does not list them."""
     if problem_at_start() is not None:
         return None
     try:
@@ -129,7 +129,7 @@ def _joint_pass() -> Any:
 
     from dgl_tuplepack.compiling import joint_pass
 
-    # A plain function would do as well, but torch keeps nothing on disk then.
+    # With a plain function, torch would keep nothing on disk.
     text = Path(joint_pass.__file__).read_bytes()
 
     class KeepNoBools(CustomGraphPass):
@@ -147,36 +147,38 @@ def is_inductor(arguments: Mapping[str, Any]) -> bool:
     return arguments.get("backend") in (None, "inductor")
 
 
-def supported_arguments(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Those arguments of `wanted` that this version of ``torch.compile`` has."""
+def supported_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that this version of ``torch.compile`` has."""
     known = inspect.signature(torch.compile).parameters
-    return {name: value for name, value in wanted.items() if name in known}
+    return {name: value for name, value in arguments.items() if name in known}
 
 
 def is_graph_break(error: BaseException) -> bool:
-    """Whether torch could not trace a function as one graph."""
+    """Return whether torch could not trace a function as one graph."""
     return _is_one_of(error, "torch._dynamo.exc", ("Unsupported", "UserError", "UncapturedHigherOrderOpError"))
 
 
 def is_error_of_function(error: BaseException) -> bool:
-    """Whether the function itself fails, as it would uncompiled: an operation on shapes and types, or Python code."""
-    told = str(error)[:60]
-    seen = any(each in told for each in ("Observed exception", "failed to find name", "failed to bind arguments"))
-    return seen or _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
+    """Return whether the function itself fails, as it would uncompiled, in an operation of torch or in Python code."""
+    start = str(error)[:60]
+    is_of_python = any(
+        each in start for each in ("Observed exception", "failed to find name", "failed to bind arguments")
+    )
+    return is_of_python or _is_one_of(error, "torch._dynamo.exc", ("TorchRuntimeError",))
 
 
 def is_about_recurrent_layers(error: BaseException) -> bool:
-    """Whether torch refuses to trace an LSTM, GRU or RNN unless its configuration says so."""
+    """Return whether torch refuses to trace an LSTM, GRU or RNN, which its configuration can allow."""
     return is_graph_break(error) and "allow_rnn" in str(error)
 
 
 @contextmanager
-def recurrent_layers_traced(wanted: bool) -> Iterator[None]:
-    """Let torch trace recurrent layers inside this context, if `wanted`.
+def recurrent_layers_traced(enabled: bool) -> Iterator[None]:
+    """Let torch trace recurrent layers inside this context, if `enabled`.
 
-    It then takes them apart into matrix products: code for the one operation that oneDNN has for them fails (2.13).
+    Torch then splits them into matrix products: its code for oneDNN's single operation fails (2.13).
     """
-    if not wanted:
+    if not enabled:
         yield
         return
     from torch._dynamo import config
@@ -191,12 +193,12 @@ def recurrent_layers_traced(wanted: bool) -> Iterator[None]:
 
 
 def is_recompile_limit(error: BaseException) -> bool:
-    """Whether torch has compiled a function so often that it gives up."""
+    """Return whether torch has compiled a function so often that it gives up."""
     return _is_one_of(error, "torch._dynamo.exc", ("FailOnRecompileLimitHit", "RecompileError"))
 
 
 def is_compiler_failure(error: BaseException) -> bool:
-    """Whether the compiler failed behind the tracer: no C++ compiler, an unknown operation, an error in a pass."""
+    """Return whether compiling failed after tracing: no C++ compiler, an unknown operation, an error in a pass."""
     return _is_one_of(error, "torch._dynamo.exc", ("BackendCompilerFailed", "InternalTorchDynamoError")) or _is_one_of(
         error,
         "torch._inductor.exc",
@@ -205,7 +207,7 @@ def is_compiler_failure(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The innermost error that torch's compiler wraps, on one line."""
+    """Return the innermost error that torch's compiler wraps, on one line."""
     while isinstance(inner := getattr(error, "inner_exception", None), BaseException):
         error = inner
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -213,12 +215,12 @@ def reason_of(error: BaseException) -> str:
 
 
 def _is_one_of(error: BaseException, module: str, names: Iterable[str]) -> bool:
-    """Whether an error is of one of the classes, by name: a torch that lacks one has no such errors."""
-    return any(kind.__module__ == module and kind.__name__ in names for kind in type(error).__mro__)
+    """Return whether an error is of one of the classes, by name, since torch may lack some of them."""
+    return any(each.__module__ == module and each.__name__ in names for each in type(error).__mro__)
 
 
 def lines_of(error: BaseException) -> list[tuple[str, int, str]]:
-    """Places in Python code that an error of the tracer belongs to, outermost first: file, line number, line."""
+    """Return the lines of Python code behind an error of the tracer, outermost first: file, line number, line."""
     stack = getattr(error, "real_stack", None) or ()
     return [(frame.filename, frame.lineno or 0, frame.line or "") for frame in stack]
 

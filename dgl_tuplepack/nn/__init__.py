@@ -3,8 +3,8 @@
 ::
 
     loss = masked_loss(loss_fn, out, labels, batch)     real labels only; masked_mean for values of your own
-    model = convert(model)                              layers that look at several rows leave padding out
-    with masked(batch):                                 the masks they read, of this thread
+    model = convert(model)                              layers that mix rows leave padding out
+    with masked(batch):                                 the masks that these layers read, in this thread
         out = model(batch.graph, ...)
 """
 

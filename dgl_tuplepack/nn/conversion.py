@@ -17,7 +17,7 @@ from dgl_tuplepack.nn.norm import MaskedBatchNorm1d
 from dgl_tuplepack.nn.pyg_layers import add_hook, has_hook, mixes_rows
 
 Model = TypeVar("Model", bound=nn.Module)
-# Lazy ones are no subclasses of the others.
+# Lazy norms do not subclass the others.
 _BATCH_NORMS = (
     nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
     nn.LazyBatchNorm1d, nn.LazyBatchNorm2d, nn.LazyBatchNorm3d,
@@ -25,11 +25,11 @@ _BATCH_NORMS = (
 
 
 def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: bool = True) -> Model:
-    """Let the layers of a model that look at several rows leave padding out, in place.
+    """Make all layers that mix rows leave padding out, in place.
 
-    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in layers of DGL or PyG
+    Every `torch.nn.BatchNorm1d` and `torch.nn.SyncBatchNorm`, however deep in containers or in DGL or PyG layers
     (PNAConv, EdgeConv, TWIRLSConv and others have one inside), becomes a `MaskedBatchNorm1d` with the same
-    parameters, buffers, hooks and names. These layers of PyG get a hook, and then give real rows what they give on the
+    parameters, buffers, hooks and names. The following PyG layers get a hook. Their real rows then come out as on the
     batch without padding:
 
     - GraphNorm, GraphSizeNorm, InstanceNorm, LayerNorm, MeanSubtractionNorm and PairNorm, when called without `batch`,
@@ -37,16 +37,16 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     - LSTMAggregation, GRUAggregation, LCMAggregation and PatchTransformerAggregation, which pad to the largest group;
     - GPSConv, SGFormer and Polynormer, which pad to the largest graph, or mix graphs when called without `batch`.
 
-    Afterwards, call the model inside ``with tp.nn.masked(batch):``; without, it raises an error.
+    Afterwards, call the model inside ``with tp.nn.masked(batch):``; outside, it raises an error.
 
     Parameters
     ----------
     model
         Model or layer; state dicts stay compatible in both directions.
     rows
-        Names of these layers (as in ``model.named_modules()``) to the component whose rows they see: ``nodes``,
+        Dict from names of these layers (as in ``model.named_modules()``) to the component of their rows: ``nodes``,
         ``edges`` or ``graphs``, or with several types ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. Needed if two
-        components of a batch have equally many slots; otherwise the number of rows identifies the component.
+        components of a batch have the same number of slots; otherwise the number of rows identifies the component.
     verbose
         Whether to print to stderr which layers read masks.
 
@@ -65,7 +65,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     UserWarning
         Some layers mix rows in other ways and stay as they are: PyG's HeteroBatchNorm, HANConv, EquilibriumAggregation,
         DeepGraphInfomax and InstanceNorm with running statistics, scripted norms, lazy norms that have not seen a
-        batch, and subclasses with a forward pass of their own. Norms called as functions
+        batch, and subclasses that override the forward pass. Norms called as functions
         (`torch.nn.functional.batch_norm`) are not found.
 
     Examples
@@ -76,7 +76,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     """
     if not isinstance(model, nn.Module):
         raise SchemaError(
-            f"convert() takes a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
+            f"convert() needs a torch.nn.Module, but got {type(model).__name__}; give a model or a layer."
         )
     if not isinstance(rows or {}, Mapping):
         raise SchemaError(f"rows must be a dict of names of norms to components, but is {shown(rows)}; give {{}}, say.")
@@ -106,8 +106,8 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
     ]
     if left:
         warnings.warn(
-            f"convert() leaves {', '.join(left)} as they are: they mix rows, and padding among them; replace them, or "
-            "apply them to the real rows alone.",
+            f"convert() leaves {', '.join(left)} as they are: they mix rows, including padding; replace them, or apply "
+            "them only to the real rows.",
             stacklevel=2,
         )
     if verbose:
@@ -119,7 +119,7 @@ def convert(model: Model, rows: Mapping[str, str] | None = None, *, verbose: boo
 
 
 def _become_masked(module: Any) -> None:
-    """Change the class of a norm: whoever holds it, its parameters and its hooks keep them."""
+    """Change the class of a norm in place, so that references to it, its parameters and its hooks stay valid."""
     across_ranks = isinstance(module, nn.SyncBatchNorm)
     group = module.process_group if across_ranks else None
     module.__class__ = MaskedBatchNorm1d
@@ -127,7 +127,7 @@ def _become_masked(module: Any) -> None:
 
 
 def _mixes_rows(module: nn.Module) -> bool:
-    # What is inside of a scripted layer cannot be told from here.
+    # A scripted layer is opaque from here, so only its name is checked.
     if isinstance(module, torch.jit.ScriptModule) and "BatchNorm" in str(module.original_name):
         return True
     if isinstance(module, _BATCH_NORMS) and not isinstance(module, MaskedBatchNorm1d):

@@ -26,7 +26,7 @@ def masked_loss(
     """Return the mean of a loss over the labels that are real and not missing.
 
     Missing labels and padding are replaced by 0 before `loss_fn` sees them, in `outputs` and in `labels`. So their
-    gradients are 0, whatever they hold: a NaN label that is masked after the loss makes all gradients NaN.
+    gradients are 0, whatever they hold. If a NaN label were masked after the loss, all gradients would be NaN.
 
     Parameters
     ----------
@@ -34,28 +34,28 @@ def masked_loss(
         Function or module that returns a loss for each label: ``torch.nn.BCEWithLogitsLoss(reduction="none")``, or
         ``functools.partial(torch.nn.functional.huber_loss, reduction="none")``.
     outputs
-        Floats in the shape of `labels`, or ``[G, C, ...]`` where integer labels ``[G, ...]`` number C classes.
+        Floats in the shape of `labels`, or ``[G, C, ...]`` for integer labels ``[G, ...]`` of C classes.
     labels
-        Tensor ``[G]``, ``[G, T]`` or of any shape with one row for each slot; of a dict of labels, one of them.
+        Tensor ``[G]``, ``[G, T]`` or of any shape with one row for each slot; if labels are a dict, one of its tensors.
     batch_or_mask
-        The `PaddedBatch`, its `tensors` or its `pyg`, for labels of graphs; or a bool mask, True = real, whose shape is
-        a leading part of that of `labels`, such as ``batch.node_mask`` for labels of nodes.
+        The `PaddedBatch`, its `tensors` or its `pyg`, for graph labels; or a bool mask, True = real, whose shape is
+        a leading part of the shape of `labels`, such as ``batch.node_mask`` for node labels.
     count
-        Number of labels to divide by, as in `masked_mean`; it counts labels, not graphs.
-        ``sampler.labels_per_batch(label_mask)`` for labels ``[G, T]``, and ``sampler.graphs_per_batch`` (in compiled
-        code ``sampler.count_tensor``) where each graph has exactly one label. None: those of this batch.
+        Number of labels to divide by, as in `masked_mean`; it counts labels, not graphs. For labels ``[G, T]`` give
+        ``sampler.labels_per_batch(label_mask)``; if each graph has exactly one label, ``sampler.graphs_per_batch`` (in
+        compiled code ``sampler.count_tensor``). None: the number of labels in this batch.
     missing
-        Value of labels that are missing; None if all labels are there.
+        Value that marks a missing label; None if no labels are missing.
 
     Returns
     -------
     Tensor
-        Scalar of the dtype of the losses; 0, with zero gradients, where no label is left.
+        Scalar of the dtype of the losses; 0, with zero gradients, if no label is left.
 
     Raises
     ------
     SchemaError
-        The loss is reduced (give ``reduction="none"``); labels of floats do not have the shape of the outputs; or the
+        The loss is reduced (give ``reduction="none"``); float labels do not have the shape of the outputs; or the
         mask does not fit.
 
     Examples
@@ -74,27 +74,27 @@ def masked_loss(
     dropped = ~mask.reshape(mask.shape + (1,) * (labels.ndim - mask.ndim)).expand(labels.shape)
     if missing is not None:
         dropped = dropped | (labels.isnan() if math.isnan(missing) else labels == missing)
-    # Classes of the outputs are their second axis.
+    # The second axis of the outputs may be classes, which labels do not have.
     of_outputs = dropped if outputs.shape == labels.shape else dropped.unsqueeze(1)
     losses = loss_fn(outputs.masked_fill(of_outputs, 0), labels.masked_fill(dropped, 0))
     if not isinstance(losses, Tensor) or losses.ndim == 0:
         raise SchemaError(
-            "the loss function returns a single number, which padding and missing labels are part of; make it return a "
+            "the loss function returns a single number, which includes padding and missing labels; make it return a "
             'loss for each label, with reduction="none".'
         )
     if losses.shape != labels.shape[: losses.ndim]:
         raise SchemaError(
             f"the loss function returns shape {tuple(losses.shape)} for labels of shape {tuple(labels.shape)} and "
-            f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that belong together."
+            f"outputs of shape {tuple(outputs.shape)}; give it outputs and labels that match."
         )
     if losses.ndim < labels.ndim:
-        # One loss for several labels, such as the probabilities of classes.
+        # There is one loss for several labels, such as class probabilities.
         dropped = dropped.flatten(losses.ndim).any(dim=-1)
     return masked_mean(losses, ~dropped, count=count)
 
 
 def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | None) -> Tensor:
-    """Return the mask; SchemaError if the arguments do not fit each other."""
+    """Return the mask; SchemaError if the arguments do not fit together."""
     for what, value in (("outputs", outputs), ("labels", labels)):
         if not isinstance(value, Tensor):
             raise SchemaError(f"the {what} must be a tensor, but are {type(value).__name__}; give a tensor.")
@@ -103,8 +103,8 @@ def _checked(outputs: Tensor, labels: Any, batch_or_mask: Any, missing: float | 
     mask = batch_or_mask if isinstance(batch_or_mask, Tensor) else getattr(batch_or_mask, "graph_mask", None)
     if not isinstance(mask, Tensor):
         raise SchemaError(
-            f"masked_loss() takes a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
-            "give what PaddedCollate or a store's padded view returns."
+            f"masked_loss() needs a padded batch, its tensors or a bool mask, but got {type(batch_or_mask).__name__}; "
+            "give a batch from PaddedCollate or a store's padded view."
         )
     check_mask(labels, mask)
     has_classes = not labels.is_floating_point() and outputs.shape[:1] + outputs.shape[2:] == labels.shape

@@ -1,4 +1,4 @@
-"""Which rows of a tensor are real: the masks of the batch that a model is applied to, and checks of masks."""
+"""Masks of real rows: the masks of the batch that a model is applied to, and checks of masks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class RowMask(NamedTuple):
     mask
         Bool ``[N]``, True = real.
     num_real
-        Number of real rows where they come first and their number is known on the host; else None.
+        Number of real rows, if they come first and their number is known on the host; else None.
     """
 
     mask: Tensor
@@ -30,17 +30,17 @@ class RowMask(NamedTuple):
 
 
 class HasRowMasks(Protocol):
-    """What `masked` takes: a padded batch, or its tensors."""
+    """An argument of `masked`: a padded batch, or its tensors."""
 
     def row_masks(self) -> Mapping[str, RowMask]:
-        """Masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
+        """Return masks by the names of components: ``nodes``, ``edges``, ``graphs``, or one for each type."""
 
 
 class _Current(threading.local):
     """The masks of the innermost `masked` of this thread; None outside."""
 
     def __init__(self) -> None:
-        # Each thread sets it for itself: torch's compiler guards a default of the class in another way.
+        # Not a default of the class, which torch's compiler would guard differently.
         self.masks: Mapping[str, RowMask] | None = None
 
 
@@ -48,27 +48,28 @@ _current = _Current()
 
 
 class masked:
-    """Let the converted norms of a model read the masks of a batch.
+    """Provide the masks of a batch to the converted layers of a model.
 
     Parameters
     ----------
     batch
-        The `PaddedBatch` that the model is applied to, its `tensors` or its `pyg`; None where nothing is padding, as in
+        The `PaddedBatch` that the model is applied to, its `tensors` or its `pyg`; None if nothing is padding, as in
         a batch of ``dgl.batch``.
 
     Notes
     -----
-    A norm takes the mask with as many slots as its input has rows: of the nodes of a type, the edges of a type, or the
-    graphs. Where several components have equally many slots, name one with ``convert(model, rows={...})``.
+    A layer reads the mask of the component that has as many slots as the layer's input has rows: the nodes of a type,
+    the edges of a type, or the graphs. If several components have that many slots, name one with
+    ``convert(model, rows={...})``.
 
     In compiled code a scope may lie inside the compiled function or around it: neither breaks the graph, and no batch
-    of a sampler compiles anything again.
+    of a sampler causes a recompilation.
 
-    Scopes may be nested; the innermost counts. Each thread has its own, so threads can train at the same time.
+    Scopes may be nested; the innermost counts. Each thread has its own scopes, so threads can train at the same time.
 
     ``torch.utils.checkpoint`` runs layers again in the backward pass: on the CPU in the thread that calls
     ``backward()``, on CUDA in threads of autograd, which have no scope. Enter the scope inside the function that is
-    checkpointed; then it holds wherever that function runs. A layer without a scope raises an error.
+    checkpointed; then it holds in whichever thread the function runs. A layer without a scope raises an error.
 
     Examples
     --------
@@ -86,8 +87,8 @@ class masked:
     def __init__(self, batch: HasRowMasks | None) -> None:
         if batch is not None and (isinstance(batch, type) or not hasattr(batch, "row_masks")):
             raise SchemaError(
-                "masked() takes a PaddedBatch or its tensors, or None where nothing is padding, but got "
-                f"{type(batch).__name__}; give what PaddedCollate or a store's padded view returns."
+                "masked() needs a PaddedBatch or its tensors, or None if nothing is padding, but got "
+                f"{type(batch).__name__}; give a batch from PaddedCollate or a store's padded view."
             )
         self._masks: Mapping[str, RowMask] = {} if batch is None else batch.row_masks()
         self._before: list[Mapping[str, RowMask] | None] = []
@@ -97,7 +98,7 @@ class masked:
         _current.masks = self._masks
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _current.masks = self._before.pop()
 
@@ -115,14 +116,14 @@ def checked_rows(what: str, rows: object) -> str | None:
 def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowMask | None:
     """Return the mask of the rows of `input` in the current batch; None if nothing is padding.
 
-    It is the mask of the component `rows`, or of the only component with as many slots; SchemaError if there is none.
+    It is the mask of the component `rows`, or of the only component with that many slots; SchemaError if there is none.
     """
     masks, number = _current.masks, input.shape[0]
     if masks is None:
         raise SchemaError(
             f"{layer} over {number} rows has no mask; call the model inside `with tp.nn.masked(batch):` "
-            "(masked(None) where nothing is padding)"
-            + (", or give the mask as second argument." if layer == "a norm" else ".")
+            "(masked(None) if nothing is padding)"
+            + (", or give the mask as the second argument." if layer == "a norm" else ".")
         )
     if not masks:
         return None
@@ -131,14 +132,14 @@ def current_mask(input: Tensor, rows: str | None, layer: str = "a norm") -> RowM
         if bound is None or bound.mask.shape[0] != number:
             raise SchemaError(
                 f"{layer} is bound to {rows!r} and has {number} rows, but the batch has the slots {_slots(masks)}; "
-                "bind it to another one with convert(model, rows={...})."
+                "bind it to another component with convert(model, rows={...})."
             )
         return bound
     fitting = [name for name, row_mask in masks.items() if row_mask.mask.shape[0] == number]
     if len(fitting) != 1:
         problem = "no component of the batch has" if not fitting else f"{' and '.join(fitting)} have"
         raise SchemaError(
-            f"{layer} has {number} rows, and {problem} as many slots: {_slots(masks)}; "
+            f"{layer} has {number} rows, and {problem} that many slots: {_slots(masks)}; "
             + (
                 "give it rows of the batch."
                 if not fitting
@@ -153,7 +154,7 @@ def _slots(masks: Mapping[str, RowMask]) -> str:
 
 
 def as_row_mask(input: Tensor, mask: Tensor) -> RowMask:
-    """A mask given by hand; the number of real rows is known if it is a mask of the current batch."""
+    """Wrap a mask given by hand; the number of real rows is known if it is a mask of the current batch."""
     check_mask(input, mask)
     if mask.ndim != 1:
         raise SchemaError(f"the mask of rows must have shape [N], but has shape {tuple(mask.shape)}.")

@@ -15,17 +15,17 @@ from dgl_tuplepack.nn.masks import check_mask
 
 
 def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = None) -> Tensor:
-    """Sum over the real entries, divided by a number of them: of this batch, or `count`.
+    """Return the sum over the real entries, divided by their number in this batch or by `count`.
 
-    Packs of large graphs hold few graphs. Divided by the graphs of its own batch, such a graph weighs more in an epoch
-    than a small one. For training, divide by a number that is the same for all batches::
+    Packs of large graphs hold few graphs. If each batch is divided by its own number of graphs, a large graph weighs
+    more in an epoch than a small one. For training, divide by a number that is the same for all batches::
 
         tp.nn.masked_mean(losses, batch.graph_mask, count=sampler.graphs_per_batch)
 
-    Then the expected gradient of a step is the gradient of the mean over the dataset, and the mean of the gradients of
-    an epoch's steps, at fixed weights, equals it; on several ranks too, as DistributedDataParallel averages over them.
-    Without `count` the result is the mean of this batch, as evaluation wants it; 0, with zero gradients, where no entry
-    is real.
+    Then the expected gradient of a step is the gradient of the mean over the dataset. At fixed weights, the mean of the
+    gradients of an epoch's steps equals it. This holds on several ranks too, since DistributedDataParallel averages
+    over them. Without `count` the result is the mean of this batch, as evaluation needs it; it is 0, with zero
+    gradients, if no entry is real.
 
     Parameters
     ----------
@@ -34,10 +34,10 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     mask
         Bool ``[G]`` or any leading part of the shape of `values`; True = real.
     count
-        Entries of the *mask* to divide by: a positive finite number, or a 0-dimensional tensor of one (which
-        ``torch.compile`` does not take for a constant). Where the mask has fewer dimensions than `values`, it is
-        multiplied by the values for each entry of the mask; so with `count` equal to the real entries of the mask the
-        result is the mean without it.
+        Number of entries of the *mask* to divide by: positive and finite, a Python number or a 0-dimensional tensor
+        (which ``torch.compile`` does not treat as a constant). If the mask has fewer dimensions than `values`, `count`
+        is multiplied by the number of values for each entry of the mask. So if `count` equals the number of real
+        entries of the mask, the result is the same as without it.
 
     Returns
     -------
@@ -48,11 +48,11 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
     ------
     SchemaError
         `values` holds integers or bools; the mask is not bool, or its shape is not a leading part of theirs; `count` is
-        not positive and finite (a tensor's value is not looked at), or a tensor of one dimension and more.
+        not positive and finite (the value of a tensor is not checked), or a tensor of one dimension or more.
 
     Notes
     -----
-    Padded *values* may be anything, but keep finite what they are computed from: the gradient of the loss of a NaN
+    Padded *values* may be anything, but they must be computed from finite numbers: the gradient of the loss of a NaN
     label is NaN, and NaN times 0 is NaN. `masked_loss` takes care of that.
 
     Examples
@@ -70,7 +70,7 @@ def masked_mean(values: Tensor, mask: Tensor, *, count: float | Tensor | None = 
 
 
 def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Share of this rank in the mean over the real entries of all ranks, for DistributedDataParallel.
+    """Return this rank's share of the mean over the real entries of all ranks, for DistributedDataParallel.
 
     Ranks hold different numbers of real graphs, so the mean of their means is not the mean over graphs. With R
     ranks, rank r holding n_r real entries x, and n the sum of all n_r, the result on rank r is::
@@ -78,8 +78,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
         L_r = R / n * (sum of x on rank r)
 
     DistributedDataParallel averages gradients over ranks, and the mean of all L_r is (sum of all x) / n; so the
-    gradients are those of one process that holds every graph, if no layer has statistics of one rank alone (see
-    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, it is 0.
+    gradients are those of one process that holds every graph, if no layer has statistics of a single rank (see
+    `across_ranks` of `MaskedBatchNorm1d`). If no rank holds a real entry, the result is 0.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ def distributed_masked_mean(values: Tensor, mask: Tensor, group: dist.ProcessGro
 
     Notes
     -----
-    It takes one all-reduce of a single integer, on the device of `values`; no gradient passes through it. When
-    gradients of several steps are accumulated, each step counts with its own mean.
+    It runs one all-reduce of a single integer, on the device of `values`; no gradient passes through it. If gradients
+    of several steps are accumulated, each step counts with its own mean.
 
     Examples
     --------
@@ -139,11 +139,11 @@ def _check_values(values: Tensor, mask: Tensor) -> None:
 
 
 def _masked_sum(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum of the real entries."""
+    """Return the sum of the real entries."""
     padding = ~mask.reshape(mask.shape + (1,) * (values.ndim - mask.ndim))
     return values.masked_fill(padding, 0).sum(dtype=statistics_dtype(values.dtype))
 
 
 def statistics_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Dtype of sums: in half precision they overflow or lose digits, so they are taken in float32, as in torch."""
+    """Return the dtype for sums: float32 for half precision, which would overflow or lose digits, as in torch."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype

@@ -20,35 +20,35 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` with statistics of the real rows only.
 
     It has the parameters, buffers and state dict of its base. Real rows come out as if there were no padding, padded
-    rows as 0. A batch without real rows leaves the running statistics unchanged; with a single one the variance
+    rows as 0. A batch without real rows leaves the running statistics unchanged; with a single real row the variance
     is 0 (torch refuses that case, but a check would need a synchronisation with the device).
 
     The mask is an argument of the call, or is read from ``with tp.nn.masked(batch):``, so that a model can call the
-    layer as it calls its base; `convert` puts it in place of the norms of a model.
+    layer as it calls its base. `convert` replaces the norms of a model by this layer.
 
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
         As in the base.
     across_ranks
-        Whether statistics in training are those of the real rows of all ranks, so that outputs and gradients are those
-        of one process that holds them all; it replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
+        Whether training uses statistics of the real rows of all ranks, so that outputs and gradients are those of one
+        process that holds all rows. It replaces `torch.nn.SyncBatchNorm`, which has no mask. False: each rank
         normalises by itself.
     group
         Processes of `across_ranks`; each of them must call this in each step. None: all processes.
     rows
         Component whose mask is read from `masked`: ``nodes``, ``edges`` or ``graphs``, and with several types
-        ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the one with as many slots as the input has rows.
+        ``nodes:TYPE`` or ``edges:SRC:TYPE:DST``. None: the component with as many slots as the input has rows.
 
     Notes
     -----
-    Real rows stand at the front of a padded batch, and their number is known on the host: torch's own norm runs on
-    them. A mask given by hand is not read, which would wait for the device and break the graph of compiled code:
-    there, in compiled code and on several ranks, the statistics are masked sums.
+    The real rows of a padded batch come first, and their number is known on the host, so torch's own norm runs on
+    them. With a mask given by hand, in compiled code and on several ranks, the statistics are masked sums instead:
+    reading values of the mask would wait for the device, and break the graph of compiled code.
 
-    With `across_ranks`, the forward pass takes two all-reduces of C numbers, and so does the backward pass. Do not
-    apply ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
-    replaces the layer by its own, which fails when it is given a mask.
+    With `across_ranks`, the forward and the backward pass run two all-reduces of C numbers each. Do not apply
+    ``SyncBatchNorm.convert_sync_batchnorm`` (Lightning's ``sync_batchnorm=True``) to a model with this layer: it
+    replaces the layer by torch's, which fails when it is given a mask.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         group: dist.ProcessGroup | None = None,
         rows: str | None = None,
     ) -> None:
-        # Older releases of torch have no such argument.
+        # Older releases of torch have no argument `bias`.
         without = {} if true_or_false("bias", bias, SchemaError) else {"bias": False}
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, **without)
         self.across_ranks = true_or_false("across_ranks", across_ranks, SchemaError)
@@ -86,7 +86,7 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             raise SchemaError(f"the input must be a tensor, but is {type(input).__name__}; give [N, C] or [N, C, L].")
         if input.ndim not in (2, 3) or input.shape[1] != self.num_features:
             raise SchemaError(
-                f"the input must have {self.num_features} channels, as num_features says, but has shape "
+                f"the input must have {self.num_features} channels, as set by num_features, but has shape "
                 f"{tuple(input.shape)}; give [N, C] or [N, C, L] with C = {self.num_features}."
             )
         if not input.is_floating_point():
@@ -100,12 +100,12 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
             return self._by_sums(input, everywhere if row_mask is None else row_mask.mask)
         if num_real == len(input):
             return super().forward(input)
-        # Split and joined: a slice and a padding would copy more in the backward pass.
+        # Splitting and joining copies less in the backward pass than slicing and padding.
         front, padding = input.split_with_sizes([num_real, len(input) - num_real])
         return torch.cat([super().forward(front), torch.zeros_like(padding)])
 
     def extra_repr(self) -> str:
-        """Settings of the base, and what differs from the defaults here."""
+        """Return the settings of the base, and settings of this layer that differ from the defaults."""
         own = [f"rows={self.rows!r}"] * (self.rows is not None) + ["across_ranks=True"] * self.across_ranks
         return ", ".join([super().extra_repr(), *own])  # type: ignore[no-untyped-call]
 
@@ -115,9 +115,9 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         zero = torch.zeros((), dtype=input.dtype, device=input.device)
         x = torch.where(real, input, zero).to(statistics_dtype(input.dtype))
         if self.training or self.running_mean is None or self.running_var is None:
-            rows, mean, variance = self._statistics(x, mask, real)
+            number, mean, variance = self._statistics(x, mask, real)
             if self.training and self.track_running_stats:
-                self._update_statistics(rows.detach(), mean.detach(), variance.detach())
+                self._update_statistics(number.detach(), mean.detach(), variance.detach())
         else:
             mean, variance = self.running_mean.to(x.dtype), self.running_var.to(x.dtype)
         scale = torch.rsqrt(variance + self.eps)
@@ -129,46 +129,46 @@ class MaskedBatchNorm1d(nn.BatchNorm1d):
         return torch.where(real, result, torch.zeros_like(result)).to(input.dtype)
 
     def _statistics(self, x: Tensor, mask: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the number of real rows, times their length, and their mean and biased variance ``[C]``."""
+        """Return the number of real values of a channel, and their mean and biased variance ``[C]``."""
         dims, across_ranks = [dim for dim in range(x.ndim) if dim != 1], self._sums_over_ranks()
-        rows = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
-        total, rows = x.sum(dims), rows.to(x.dtype)
+        number = mask.sum() * (x.shape[2] if x.ndim == 3 else 1)
+        total, number = x.sum(dims), number.to(x.dtype)
         if across_ranks:
-            # One collective for both. Without it compiled code is up to 3 times as fast.
-            both = self._over_ranks(torch.cat([total, rows.reshape(1)]))
-            total, rows = both[:-1], both[-1].detach()
-        mean = total / rows.clamp(min=1)
+            # One collective for both sums. On one rank there is none: that makes compiled code up to 3 times as fast.
+            both = self._over_ranks(torch.cat([total, number.reshape(1)]))
+            total, number = both[:-1], both[-1].detach()
+        mean = total / number.clamp(min=1)
         deviation = torch.where(real, x - _of_channels(mean, x), torch.zeros_like(x))
-        # A second sum, since squares minus the square of the mean would lose digits.
+        # A second sum, since the mean of squares minus the square of the mean would lose digits.
         squares = deviation.square().sum(dims)
-        return rows, mean, (self._over_ranks(squares) if across_ranks else squares) / rows.clamp(min=1)
+        return number, mean, (self._over_ranks(squares) if across_ranks else squares) / number.clamp(min=1)
 
     def _sums_over_ranks(self) -> bool:
         return self.training and self.across_ranks and dist.is_available() and dist.is_initialized()
 
     def _over_ranks(self, sums: Tensor) -> Tensor:
-        """Sums over all ranks; gradients are summed likewise."""
+        """Return the sums over all ranks; gradients are summed over ranks too."""
         return cast(Tensor, _SumOverRanks.apply(sums, self.group))  # type: ignore[no-untyped-call]
 
-    def _update_statistics(self, rows: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Move the running statistics, without reading values on the host."""
+    def _update_statistics(self, number: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics, without reading values on the host."""
         running_mean, running_var = self.running_mean, self.running_var
         if running_mean is None or running_var is None:
             return
         if not is_traced():
-            # As torch's norm does, whose backward pass would refuse statistics that are seen to change.
+            # Hide the update from autograd, as torch's norm does: its backward pass refuses changed statistics.
             running_mean, running_var = running_mean.data, running_var.data
-        any_row = rows > 0
+        has_values = number > 0
         if self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(any_row)
+            self.num_batches_tracked.add_(has_values)
         if self.momentum is None:
             if self.num_batches_tracked is None:
                 return
             weight = 1.0 / self.num_batches_tracked.clamp(min=1).to(mean.dtype)
         else:
             weight = torch.full((), self.momentum, dtype=mean.dtype, device=mean.device)
-        weight = torch.where(any_row, weight, torch.zeros_like(weight)).to(running_mean.dtype)
-        unbiased = variance * rows / (rows - 1).clamp(min=1)
+        weight = torch.where(has_values, weight, torch.zeros_like(weight)).to(running_mean.dtype)
+        unbiased = variance * number / (number - 1).clamp(min=1)
         running_mean.lerp_(mean.to(running_mean.dtype), weight)
         running_var.lerp_(unbiased.to(running_var.dtype), weight)
 
@@ -178,9 +178,9 @@ def _of_channels(values: Tensor, x: Tensor) -> Tensor:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over ranks. The value of one rank changes the result of all, so its gradient is the sum of theirs.
+    """Sum over ranks. A value on one rank affects the results of all ranks, so its gradient is the sum over all ranks.
 
-    The public function of torch is deprecated in favour of a private one.
+    Torch's public function for this is deprecated in favour of a private one.
     """
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Layers of PyG whose real rows depend on padding: hooks that give them the masks of the batch."""
+"""Hooks that apply the masks of the batch in PyG layers whose real rows would otherwise depend on padding."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dgl_tuplepack.nn.masks import current_mask
 
 
 def _graph_of_real_rows(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Give a norm that is called without `batch` real rows as one graph, and padding as another."""
+    """Pass real rows as one graph and padding as another, to a norm that is called without `batch`."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None else _real_rows(module, x)
     return None if real is None else ((x, (~real).long(), 2), {})
 
 
 def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: Tensor) -> Tensor | None:
-    """Normalise by all real entries; called with `batch`, this norm adds its epsilon in another place."""
+    """Normalise by all real entries; with `batch`, this norm would add its epsilon elsewhere in the formula."""
     x, batch = _first(("x", "batch"), args, kwargs)
     real = None if batch is not None or module.mode != "graph" else _real_rows(module, x)
     if real is None:
@@ -35,7 +35,7 @@ def _layer_norm(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out
 
 
 def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Give an aggregation that runs over as many steps as the largest group has elements that of real groups."""
+    """Limit an aggregation, which runs one step for each element of the largest group, to the largest real group."""
     x, index = _first(("x", "index"), args, kwargs)
     real = None if index is None or kwargs.get("max_num_elements") is not None else _real_rows(module, x)
     if real is None or not kwargs["dim_size"]:
@@ -43,14 +43,14 @@ def _largest_real_group(module: nn.Module, args: Sequence[Any], kwargs: Mapping[
     most = int(index.new_zeros(kwargs["dim_size"]).index_add(0, index, real.long()).max())
     if most == 0:
         return None
-    # It counts one element more.
+    # PatchTransformerAggregation counts one element more.
     return args, {**kwargs, "max_num_elements": most + (type(module).__name__ == "PatchTransformerAggregation")}
 
 
 def _padding_in_small_graphs(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Divide padding into graphs no larger than the largest real one, whose size this attention depends on."""
+    """Divide padding into graphs no larger than the largest real graph, since attention depends on the largest size."""
     x, edge_index, batch = _first(("x", "edge_index", "batch"), args, kwargs)
-    # Attention of torch within graphs has a mask of its own.
+    # Torch's attention within graphs has its own mask.
     is_exact = getattr(module, "attn_type", None) == "multihead" and batch is not None
     real = None if is_exact else _real_rows(module, x)
     if real is None:
@@ -64,7 +64,7 @@ def _padding_in_small_graphs(module: Any, args: Sequence[Any], kwargs: Mapping[s
 
 
 def _first(names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """Return the first arguments, given by position or by name; None for those not given."""
+    """Return the first arguments, given by position or by name; None for arguments not given."""
     return [args[i] if i < len(args) else kwargs.get(name) for i, name in enumerate(names)]
 
 
@@ -83,20 +83,20 @@ _HOOKS = {
     **dict.fromkeys(("GPSConv", "Polynormer", "SGFormer"), _padding_in_small_graphs),
     "LayerNorm": _layer_norm,
 }
-# They mix rows in ways that a mask cannot undo from outside.
+# Layers that mix rows in ways that a mask cannot undo from outside.
 _WITHOUT_MASKS = {"DeepGraphInfomax", "EquilibriumAggregation", "HANConv", "HeteroBatchNorm"}
 
 
 def has_hook(module: nn.Module) -> bool:
-    """Whether `add_hook` makes the real rows of this layer right."""
-    return _kind(module) in _HOOKS and not _mixes_graphs(module)
+    """Return whether a hook makes the real rows of this layer independent of padding."""
+    return _forward_class(module) in _HOOKS and not _mixes_graphs(module)
 
 
 def add_hook(module: Any) -> None:
-    """Let a layer read the masks of the batch, once; its parameters and their names stay."""
+    """Make a layer read the masks of the batch, unless it does already; its parameters and their names stay."""
     if hasattr(module, "masked_rows"):
         return
-    hook = _HOOKS[_kind(module)]
+    hook = _HOOKS[_forward_class(module)]
     module.masked_rows = None
     if hook is _layer_norm:
         module.register_forward_hook(hook, with_kwargs=True)
@@ -105,21 +105,21 @@ def add_hook(module: Any) -> None:
 
 
 def mixes_rows(module: nn.Module) -> bool:
-    """Whether this is a layer of PyG, or a class made from one, whose real rows depend on padding without remedy."""
+    """Return whether this is a PyG layer, or a subclass of one, whose real rows depend on padding and no hook helps."""
     names = {each.__name__ for each in type(module).__mro__ if _is_of_pyg(each)}
     return bool(names & (_WITHOUT_MASKS | _HOOKS.keys())) and not has_hook(module)
 
 
-def _kind(module: nn.Module) -> str:
-    """Return the name of the class of PyG whose forward pass this layer has; empty if it has another one."""
+def _forward_class(module: nn.Module) -> str:
+    """Return the name of the PyG class whose forward pass this layer uses; empty if the class is not from PyG."""
     owner = next((each for each in type(module).__mro__ if "forward" in vars(each)), nn.Module)
     return owner.__name__ if _is_of_pyg(owner) else ""
 
 
 def _mixes_graphs(module: Any) -> bool:
-    """Running statistics of an InstanceNorm are means over all graphs, and padding among them."""
-    return _kind(module) == "InstanceNorm" and bool(module.track_running_stats)
+    """Return whether running statistics of an InstanceNorm average over all graphs, including padding."""
+    return _forward_class(module) == "InstanceNorm" and bool(module.track_running_stats)
 
 
-def _is_of_pyg(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "torch_geometric"
+def _is_of_pyg(layer_class: type) -> bool:
+    return layer_class.__module__.partition(".")[0] == "torch_geometric"

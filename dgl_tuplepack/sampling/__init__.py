@@ -1,5 +1,5 @@
-"""Which graphs meet when: from a plan to batches of ids, for epochs, ranks and streams.
+"""Choose which graphs share a batch: from a plan to batches of ids, for epochs, ranks and streams.
 
-In: a plan, or sizes as they come. Out: lists of ids (`PackBatchSampler`), or packs of a stream (`StreamPacker`).
+In: a plan, or a stream of graphs. Out: lists of ids (`PackBatchSampler`), or packs of the stream (`StreamPacker`).
 It may use all rooms up to `batches`.
 """

@@ -38,7 +38,7 @@ from dgl_tuplepack.sampling.ranks import compared, in_process_group, replicas
 class PackBatchSampler(Sampler[list[int]]):
     """Batches of graph ids that follow a plan and never exceed a limit.
 
-    Hand it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
+    Pass it to a loader as ``batch_sampler``, together with ``PaddedCollate(sampler.limits, ...)``, and call
     `set_epoch` before each epoch.
 
     Parameters
@@ -47,50 +47,48 @@ class PackBatchSampler(Sampler[list[int]]):
         Sizes of all graphs, or a dataset that `sizes_of` reads; ids are positions in it.
     limits
         Inclusive maxima of one pack. A list of two to four limits, in ascending order, gives shape buckets: all packs
-        of a step, on all ranks, have the same one of these shapes, whose number is ``ids.shape`` of the ids of a batch.
+        of a step, on all ranks, use the same shape. Its number is ``ids.shape`` of the ids of a batch.
     plan
         A plan for exactly these sizes and, with several limits, these shapes; made by `pack` if not given.
     content
-        "resample": the sizes in each pack stay, and random graphs of these sizes fill it in each epoch.
+        "resample": each pack keeps its sizes, and each epoch fills it with random graphs of these sizes.
         "fixed": the same graphs share a pack each epoch. "repack": a new plan each epoch, from another random
-        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack a batch, graphs whose
-        sizes share no pack of the plan never meet: see `replan_every`.
+        seed. None: "resample", or "fixed" without `shuffle`. With "resample" and one pack per batch, graphs whose
+        sizes share no pack of the plan never share a batch: see `replan_every`.
     packs_per_batch
         Packs in one batch, >= 1.
     shuffle
-        Whether packs come in random order; False gives the order of the plan and of the ids, the shapes one
-        after the other.
+        Whether packs come in random order. False: the order of the plan and of the ids, one shape after the other.
     seed
         0..2**64-1. Batches are a function of sizes, limits, plan, seed and epoch alone.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised.
-        All ranks get equally many batches; where packs do not divide evenly, some batches are empty. Packs of
-        near-equal work share a step (see `balance`), unless ``shuffle=False``. Ranks from torch.distributed
-        must all make the sampler, and compare settings, sizes and plan once; for `replan_every` and "repack" they
-        compare versions and machines too, since each rank makes the later plans by itself.
+        All ranks get the same number of batches; if packs do not divide evenly, some batches are empty. Packs of
+        near-equal work share a step (see `balance`), unless ``shuffle=False``. If the ranks come from
+        torch.distributed, all of them must make the sampler: they compare settings, sizes and plan once. For
+        `replan_every` and "repack" they also compare versions and machines, since each rank makes later plans itself.
     drop_last
         Drop the packs that do not divide evenly, instead of padding with empty batches; there must be enough for
-        one step. With several shapes, those of smaller ones come in steps of the next larger one, and only the last
-        of them are dropped; few packs of a larger shape share a step with smaller ones, and are not dropped in every
-        epoch.
+        one step. With several shapes, leftover packs of a shape move to steps of the next larger one, so only leftovers
+        of the largest are dropped. If the larger shapes have too few packs for a step, smaller packs complete it;
+        otherwise the same packs would be dropped in every epoch.
     oversize
-        What to do with graphs that exceed the limits alone: "error", or "drop" (with a warning).
+        What to do with graphs that exceed the limits on their own: "error", or "drop" (with a warning).
     replan_every
-        Epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
+        Number of epochs, >= 1, that share a plan; with "resample" or "repack". Later plans keep `limits`. None: 1 for
         "repack", otherwise all epochs. A later plan is made when its first epoch needs it (0.2 s for molhiv).
 
     Attributes
     ----------
     limits
-        What batches are padded to: the limits, with a cap on graphs. A cap that was given is kept; otherwise it is the
-        most graphs that any pack of the first plan holds. Later plans keep them. A tuple, the smallest first, with
-        several limits.
+        Limits that batches are padded to, with a cap on graphs: the given cap, or else the most graphs in any pack of
+        the first plan. Later plans keep them. With several limits, a tuple, smallest first.
     plan
         The plan of the current epoch.
     epoch
         Set by `set_epoch`, 0 at first.
     dropped_ids
-        int64, ids of the graphs that ``oversize="drop"`` left out.
+        int64 ids of the graphs that ``oversize="drop"`` left out.
 
     Raises
     ------
@@ -99,15 +97,15 @@ class PackBatchSampler(Sampler[list[int]]):
     PlanError
         `plan` was made for other sizes or other shapes, or exceeds `limits`.
     SamplerError
-        Settings contradict each other, several processes run but this one does not know its rank, ranks differ, or
+        Settings contradict each other, several processes run but the rank of this one is unknown, ranks differ, or
         another rank failed.
 
     Notes
     -----
     Time and memory O(N) to make it and for the order of each epoch; O(P log P) for P packs on several ranks.
 
-    Of all pairs of ogbg-molhiv's training graphs (222/502, one pack a batch), 65 % can never share a batch with
-    "resample"; see ``docs/training.md``. Several packs a batch bring any two graphs together.
+    With "resample" and one pack per batch, 65 % of all pairs of ogbg-molhiv's training graphs (limits 222/502) can
+    never share a batch; see ``docs/training.md``. With several packs per batch, any two graphs can.
 
     Examples
     --------
@@ -142,9 +140,9 @@ class PackBatchSampler(Sampler[list[int]]):
             self.num_replicas, self.rank = replicas(num_replicas, rank)
             self.seed = whole_number("seed", seed, 0, UINT64_MAX, SamplerError)
             self._epoch, self._skip = 0, 0
-            # The latest iteration: how many there were, its epoch, and whether a repeated epoch was warned of.
+            # The number of iterations, the epoch of the latest, and whether a warning of a repeated epoch was given.
             self._iterations, self._iterated, self._warned = 0, -1, False
-            # Epoch and `graphs_per_batch` of it, where counting takes time.
+            # The last epoch whose `graphs_per_batch` had to be counted, and the result.
             self._counted: tuple[int, float] = (-1, 0.0)
             sizes, shapes = sizes_of(sizes), as_shapes(limits)
             kept, self.dropped_ids = split_oversize(sizes, shapes, oversize)
@@ -163,7 +161,7 @@ class PackBatchSampler(Sampler[list[int]]):
     def _set_graphs(self, sizes: GraphSizes, kept: IntArray) -> None:
         histogram = SizeHistogram.from_sizes(sizes.take(kept) if len(kept) < len(sizes) else sizes)
         assert histogram.graph_classes is not None
-        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped one.
+        # Ids number all graphs, so the checksum covers all of them: -1 stands for a dropped graph.
         classes = np.full(len(sizes), -1, dtype="<i8")
         classes[kept] = histogram.graph_classes
         self._num_ids = len(sizes)
@@ -198,14 +196,14 @@ class PackBatchSampler(Sampler[list[int]]):
 
     @property
     def sampler(self) -> PackBatchSampler:
-        """The sampler itself: where frameworks look for `set_epoch`."""
+        """The sampler itself; frameworks call its `set_epoch`."""
         return self
 
     def set_epoch(self, epoch: int, skip: int = 0) -> None:
-        """Choose the epoch, 0..2**64-1, of the next iteration, which leaves out the first `skip` of its batches.
+        """Set the epoch, 0..2**64-1, of the next iteration, and leave out its first `skip` batches.
 
-        So does a training resume that saved its epoch and how many batches the loop got from a loader. `packed_loader`
-        counts by itself: see `PackedLoader.state_dict`.
+        To resume training, save the epoch and the number of batches that the loop got from its loader, and pass both
+        here. `packed_loader` counts by itself: see `PackedLoader.state_dict`.
 
         Raises
         ------
@@ -219,7 +217,7 @@ class PackBatchSampler(Sampler[list[int]]):
         self._epoch = epoch
 
     def __len__(self) -> int:
-        """Batches in the current epoch, equal on all ranks, and the same in all epochs of one plan."""
+        """Return the number of batches in the current epoch: equal on all ranks, and in all epochs of one plan."""
         return self._length(self.epoch)
 
     def _length(self, epoch: int) -> int:
@@ -235,15 +233,15 @@ class PackBatchSampler(Sampler[list[int]]):
         for step in range(first, len(batches)):
             if self.epoch != epoch and self._iterations == this:
                 raise SamplerError(
-                    f"the epoch was set to {self.epoch} when this iteration of epoch {epoch} had begun and {step} of "
-                    "its batches were taken, so a loop would continue with those of another epoch; call set_epoch "
-                    "before iter(loader): a loader with workers takes its first batches there. The loader of "
+                    f"the epoch was set to {self.epoch} after this iteration of epoch {epoch} had begun and yielded "
+                    f"{step} batches, so the loop would continue with batches of the wrong epoch; call set_epoch "
+                    "before iter(loader): a loader with workers fetches its first batches there. A loader from "
                     "packed_loader waits for the first batch."
                 )
             yield batches[step]
 
     def _warn_of_repetition(self) -> None:
-        """Warn, once, if an epoch begins again whose batches ought to be others; only "fixed" repeats batches."""
+        """Warn, once, if an epoch is iterated again although only "fixed" should repeat batches."""
         if self._iterated == self.epoch and not self._skip and self.content != "fixed" and not self._warned:
             self._warned = True
             warnings.warn(
@@ -254,11 +252,11 @@ class PackBatchSampler(Sampler[list[int]]):
             )
 
     def _batches_of(self, epoch: int) -> EpochBatches:
-        """Batches of this rank in an epoch."""
+        """Return the batches of this rank in an epoch."""
         return self._epochs.of_rank(epoch, self.rank)
 
     def balance(self) -> Balance:
-        """How evenly real nodes and edges are spread over the ranks in each step of the current epoch.
+        """Return how evenly real nodes and edges are spread over the ranks in each step of the current epoch.
 
         Examples
         --------
@@ -271,11 +269,11 @@ class PackBatchSampler(Sampler[list[int]]):
 
     @property
     def graphs_per_batch(self) -> float:
-        """Mean number of graphs of a batch over all steps and ranks of the current epoch; empty batches count.
+        """Mean number of graphs per batch over all steps and ranks of the current epoch, including empty batches.
 
-        The number to divide by in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. It does not
+        Divide the loss by it in training: ``tp.nn.masked_mean(losses, batch.graph_mask, count=...)``. It does not
         depend on the batch, so no graph weighs more than another. Graphs that `oversize` or `drop_last` leave out do
-        not count. It is equal on all ranks, and in a resumed epoch that of the whole epoch.
+        not count. It is equal on all ranks; in a resumed epoch the skipped batches count too.
 
         Examples
         --------
@@ -284,7 +282,7 @@ class PackBatchSampler(Sampler[list[int]]):
         """
         if not self.drop_last:
             return self._histogram.num_graphs / (len(self) * self.num_replicas)
-        # Which packs are dropped, and so how many graphs, differs between epochs.
+        # Epochs drop different packs, and so different numbers of graphs.
         if self._counted[0] != self.epoch:
             ones = np.ones(self._num_ids, dtype=np.int64)
             self._counted = self.epoch, self._epochs.mean_of_batches(self.epoch, ones)
@@ -292,25 +290,25 @@ class PackBatchSampler(Sampler[list[int]]):
 
     @property
     def count_tensor(self) -> Tensor:
-        """`graphs_per_batch` as a 0-dimensional float64 tensor: compiled code does not take it for a constant."""
+        """`graphs_per_batch` as a 0-dimensional float64 tensor, which compiled code does not treat as a constant."""
         return torch.tensor(self.graphs_per_batch, dtype=torch.float64)
 
     def labels_per_batch(self, label_mask: Any) -> float:
-        """Mean number of labels of a batch over all steps and ranks of the current epoch, where some are missing.
+        """Return the mean number of labels per batch over all steps and ranks of the current epoch.
 
-        The number to divide by where the loss has one term for each label: with
-        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``, `mask` ``[G, T]`` being True
-        for the labels of real graphs that are there, each label weighs equally.
+        If some labels are missing and the loss has one term for each label, divide by it:
+        ``tp.nn.masked_mean(losses, mask, count=sampler.labels_per_batch(label_mask))``. With `mask` ``[G, T]`` True
+        for the labels of real graphs that are not missing, each label weighs equally.
 
         Parameters
         ----------
         label_mask
-            Bool ``[N]`` or ``[N, T]``, tensor or array, for all N graphs of the sampler: True = there is a label.
+            Bool ``[N]`` or ``[N, T]``, tensor or array, for all N graphs of the sampler; False = missing.
 
         Raises
         ------
         SamplerError
-            The mask is not bool, or has not one row for each graph; or no label is delivered.
+            The mask is not bool or does not have one row for each graph, or the epoch has no labels.
         """
         labels = labels_of_graphs(label_mask, self._num_ids)
         number = self._epochs.mean_of_batches(self.epoch, labels)
@@ -319,7 +317,7 @@ class PackBatchSampler(Sampler[list[int]]):
         return number
 
     def _settings(self) -> dict[str, Any]:
-        """Settings that, together with the plan, decide which graphs a batch holds; plain values."""
+        """Return the settings that, together with the plan, decide which graphs a batch holds, as plain values."""
         return {
             "seed": self.seed,
             "content": self.content,

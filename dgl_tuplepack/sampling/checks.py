@@ -32,14 +32,14 @@ def chosen_content(content: str | None, shuffle: bool, plan: PackPlan | None) ->
 
 
 def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None) -> int | None:
-    """Return the epochs that share a plan, or their default; refuse what contradicts `content` or `plan`."""
+    """Return how many epochs share a plan, or the default; refuse a number that contradicts `content` or `plan`."""
     if replan_every is None:
         return 1 if content == "repack" else None
     period = whole_number("replan_every", replan_every, 1, error=SamplerError)
     if content == "fixed":
         raise SamplerError(
-            f"replan_every={period} changes which graphs share a pack, but content='fixed' keeps it; use "
-            "content='resample', or leave replan_every out."
+            f"replan_every={period} changes which graphs share a pack, but content='fixed' never changes "
+            "it; use content='resample', or leave replan_every out."
         )
     if plan is not None:
         raise SamplerError(f"replan_every={period} makes new plans, but a plan was given; leave one of them out.")
@@ -47,7 +47,7 @@ def chosen_period(replan_every: int | None, content: str, plan: PackPlan | None)
 
 
 def split_oversize(sizes: GraphSizes, limits: Limits | Buckets, oversize: str) -> tuple[IntArray, IntArray]:
-    """Return the ids of graphs that fit, and of those to drop."""
+    """Return the ids of the graphs that fit, and of the graphs to drop."""
     choice("oversize", oversize, OVERSIZE, SamplerError)
     fits = limits.fits(sizes)
     if not fits.all() and (oversize == "error" or not fits.any()):
@@ -72,11 +72,11 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
     try:
         plan.check_limits(limits.largest if isinstance(limits, Buckets) else limits)
     except PlanError as error:
-        raise PlanError(f"the plan was made for {made_for!r} and does not keep {limits!r}: {error}") from error
+        raise PlanError(f"the plan was made for {made_for!r} and exceeds {limits!r}: {error}") from error
     if isinstance(limits, Buckets) != (plan.buckets is not None):
         raise PlanError(
             f"the plan was made for {made_for!r}, but the limits are {limits!r}: one of them has several shapes, "
-            "the other one; make a plan for these limits."
+            "the other a single one; make a plan for these limits."
         )
     if isinstance(limits, Buckets):
         buckets = limits.filled(histogram.components, histogram.totals())
@@ -91,7 +91,7 @@ def check_plan(plan: PackPlan, histogram: SizeHistogram, limits: Limits | Bucket
 
 
 def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
-    """Labels of each graph, int64 ``[N]``, of a mask ``[N]`` or ``[N, T]`` of those that are there."""
+    """Return the number of labels of each graph, int64 ``[N]``, from a mask ``[N]`` or ``[N, T]``; False = missing."""
     mask = as_array(label_mask, "label_mask", SamplerError)
     if mask.dtype != bool or mask.ndim not in (1, 2) or len(mask) != number:
         raise SamplerError(
@@ -102,6 +102,6 @@ def labels_of_graphs(label_mask: Any, number: int) -> IntArray:
 
 
 def planning_versions() -> dict[str, str]:
-    """Versions and machine, on which a plan may depend beside its settings: it uses floating-point arithmetic."""
+    """Return versions and machine: plans use floating-point arithmetic, so they depend on more than their settings."""
     libraries = {name: version(name) for name in ("highspy", "numba", "numpy")}
     return {"dgl_tuplepack": __version__, **libraries, "machine": platform.machine()}

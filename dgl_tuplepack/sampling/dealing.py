@@ -1,4 +1,4 @@
-"""Which packs make up a step, which rank gets which of them, and the batches of one rank."""
+"""Deal packs into steps and to ranks, and collect the batches of one rank."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _EQUAL = 1 / 64
 
 
 def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -> list[IntArray]:
-    """Return the packs of each shape with those that do not fill a step moved to steps of a larger shape.
+    """Return the packs of each shape, after packs that do not fill a step have moved to a larger shape.
 
-    `promotions` tells which. Those that moved come last in their new group, so `drop_last` drops them first.
+    `promotions` decides which packs move. They come last in their new group, so `drop_last` drops them first.
     """
     groups = [*groups]
     for shape, target, moved in promotions([len(group) for group in groups], packs_per_step, drop_last):
@@ -34,16 +34,16 @@ def promoted(groups: Sequence[IntArray], packs_per_step: int, drop_last: bool) -
 def deal(
     work: FloatArray, num_replicas: int, packs_per_batch: int, drop_last: bool, key: np.uint64 | None = None
 ) -> IntArray:
-    """Deal P packs of a given `work`, which are in random order, to R ranks in steps of p packs for each rank.
+    """Deal P packs of given `work`, already in random order, to R ranks in steps of p packs for each rank.
 
     The last ``P % (R p)`` packs form a last step, in which each rank gets one before any gets two; `drop_last` leaves
-    them out. With a `key`, packs of near-equal work share a step and the least work is in the last one; full steps come
-    in the random order of the key. Without one, steps are runs of the given order. Returns numbers of packs, int64
-    ``[S, R, p]``, ascending in each batch; NONE where there is no pack.
+    them out. With a `key`, packs of near-equal work share a step, the last step has the least work, and full steps come
+    in an order drawn with the key. Without a key, steps are consecutive packs in the given order. Returns numbers of
+    packs, int64 ``[S, R, p]``, ascending in each batch; NONE marks a missing pack.
 
-    Time O(P log P), memory O(P). The order of steps is drawn uniformly: ordered by their first packs, steps of rare
-    work would come early. Within a step packs are dealt by falling work in alternating directions; each step starts
-    one rank later, so that no rank always gets the most work.
+    Time O(P log P), memory O(P). The order of steps is drawn uniformly: if steps were ordered by their first packs,
+    steps of rare work would come early. Within a step packs are dealt by falling work in alternating directions. Each
+    step starts one rank later, so that no rank always gets the most work.
     """
     packs_per_step = num_replicas * packs_per_batch
     packs = len(work) // packs_per_step * packs_per_step if drop_last else len(work)
@@ -55,14 +55,14 @@ def deal(
         batches = dealt.reshape(steps, num_replicas, packs_per_batch)
         batches[full:] = dealt[full:].reshape(-1, packs_per_batch, num_replicas).transpose(0, 2, 1)
         return np.sort(batches, axis=2)
-    levels = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
-    dealt.reshape(-1)[:packs] = np.argsort(-levels, kind="stable")
+    rounded = np.floor(work[:packs] / max(_EQUAL * float(work.max()), 1e-300))
+    dealt.reshape(-1)[:packs] = np.argsort(-rounded, kind="stable")
     dealt[:full] = dealt[shuffled(np.arange(full), key)]
     falling = np.argsort(np.where(dealt == NONE, np.inf, -work[dealt]), axis=1, kind="stable")
-    rows = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
-    rows[:, 1::2] = rows[:, 1::2, ::-1].copy()
-    turned = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
-    batches = np.take_along_axis(rows, turned[:, None, :], axis=2).transpose(0, 2, 1)
+    rounds = np.take_along_axis(dealt, falling, axis=1).reshape(steps, packs_per_batch, num_replicas)
+    rounds[:, 1::2] = rounds[:, 1::2, ::-1].copy()
+    rotated = (np.arange(num_replicas) + np.arange(steps)[:, None]) % num_replicas
+    batches = np.take_along_axis(rounds, rotated[:, None, :], axis=2).transpose(0, 2, 1)
     return np.sort(batches, axis=2)
 
 
@@ -71,7 +71,7 @@ class EpochBatches:
     """Batches of one rank in one `epoch`, which follows `plan`.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``. `dealt` has the packs of each batch,
-    int64 ``[S, p]``; NONE where there is no pack. `shapes` has the number of the shape bucket of each step, int64
+    int64 ``[S, p]``; NONE marks a missing pack. `shapes` has the number of the shape bucket of each step, int64
     ``[S]``; None: there is one shape.
     """
 
@@ -120,7 +120,7 @@ class Balance:
 
     @property
     def idle(self) -> float:
-        """Fraction of the ranks' time spent waiting, where work is time and a step takes its slowest rank's."""
+        """Fraction of the ranks' time spent waiting, if a batch takes as long as its work and a step as its slowest."""
         slowest = float(self.work.max(axis=1).sum()) * self.work.shape[1]
         return 1 - float(self.work.sum()) / slowest if slowest else 0.0
 

@@ -1,4 +1,4 @@
-"""What the epochs of a sampler hold: which graphs are in which packs, and which packs in which steps of which shape."""
+"""The content of a sampler's epochs: the graphs in each pack, the packs in each step, and the shape of each step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 from dgl_tuplepack.sampling.dealing import NONE, EpochBatches, deal, promoted
 from dgl_tuplepack.sampling.plans import Plans
 
-# Purposes of random streams, one number each; 3 seeds later plans.
+# Numbers of the random streams, one for each purpose; `plans` has 3.
 _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 
 
@@ -21,7 +21,7 @@ _CONTENT, _ORDER, _STEPS, _MIXED = 1, 2, 4, 5
 class Epochs:
     """The content of each epoch, a function of these values and the epoch.
 
-    Graphs of size class c are ``members[class_offsets[c]:class_offsets[c + 1]]``. The others are as in
+    Graphs of size class c are ``members[class_offsets[c]:class_offsets[c + 1]]``. The other attributes are as in
     `PackBatchSampler`.
     """
 
@@ -52,13 +52,13 @@ class Epochs:
     def dealt(self, epoch: int) -> tuple[IntArray, IntArray]:
         """Return the packs of each batch of each rank, int64 ``[S, R, p]``, and the shape of each step, int64 ``[S]``.
 
-        A batch of fewer packs has NONE in the other places.
+        A batch of fewer than p packs is filled up with NONE.
         """
         packs = self.plans.of(epoch)
         order = np.arange(packs.plan.num_packs)
         if self.shuffle:
             shuffled(order, key_of(self.seed, epoch, _ORDER))
-        # A batch never has more packs than this; a huge packs_per_batch would need arrays of that size.
+        # No batch has more packs than this, and arrays for a huge packs_per_batch would not fit into memory.
         most = min(self.packs_per_batch, len(order) // self.num_replicas + 2)
         number = len(packs.plan.shapes)
         groups = [order[packs.shapes[order] == shape] for shape in range(number)]
@@ -69,14 +69,14 @@ class Epochs:
             dealt = deal(packs.work[group], self.num_replicas, most, self.drop_last, key) if len(group) else None
             if dealt is not None:
                 steps.append((np.where(dealt == NONE, NONE, group[dealt]), np.full(len(dealt), shape, dtype=np.int64)))
-        of_packs, shapes = (np.concatenate(parts) for parts in zip(*steps, strict=True))
+        of_packs, shapes = (np.concatenate(arrays) for arrays in zip(*steps, strict=True))
         if self.shuffle and len(steps) > 1:
             mixed = shuffled(np.arange(len(shapes)), key_of(self.seed, epoch, _MIXED))
             of_packs, shapes = of_packs[mixed], shapes[mixed]
         return of_packs, shapes
 
     def _key_of_steps(self, epoch: int, shape: int) -> np.uint64 | None:
-        """Return the key of the order of steps of a shape; None where steps are runs of the order of packs."""
+        """Return the random key for the steps of a shape; None if steps follow the order of packs."""
         if not self.shuffle or self.num_replicas == 1:
             return None
         key = key_of(self.seed, epoch, _STEPS)
@@ -89,7 +89,7 @@ class Epochs:
         return EpochBatches(epoch, packs.plan, packs.offsets, self.graphs(epoch), dealt[:, rank].copy(), of_steps)
 
     def mean_of_batches(self, epoch: int, values: IntArray) -> float:
-        """Return the mean sum of a batch over all steps and ranks, of a value of each graph, int64 ``[N]`` by ids."""
+        """Return the mean, over all steps and ranks, of a batch's sum of `values`, int64 ``[N]`` by graph id."""
         dealt, _ = self.dealt(epoch)
         of_packs = np.add.reduceat(values[self.graphs(epoch)], self.plans.of(epoch).offsets[:-1])
         return float(np.where(dealt == NONE, 0, of_packs[dealt]).sum(axis=2).mean())

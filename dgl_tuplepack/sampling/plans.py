@@ -1,4 +1,4 @@
-"""The plan of each epoch, written out as packs."""
+"""The plan of each epoch, expanded into packs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from dgl_tuplepack.planning.sizes import FloatArray, IntArray
 # A plan for a few epochs is worth less search than one for all of them.
 _EFFORT = 0.1
 
-# The purpose of the random stream that seeds plans; those of the others are in `epochs`.
+# The number of the random stream that seeds plans; `epochs` has the other numbers.
 _TIES = 3
 
 
 @dataclass(frozen=True)
 class Packs:
-    """A plan written out, pack by pack.
+    """A plan expanded into its packs.
 
     Pack p holds the graphs ``graphs[offsets[p]:offsets[p + 1]]``, numbered in the order of size classes, and has
     ``work[p]`` real nodes and edges; ``shapes[p]`` is the number of its shape bucket.
@@ -38,7 +38,7 @@ class Packs:
 
     @classmethod
     def of(cls, plan: PackPlan, class_offsets: IntArray) -> Packs:
-        """Write a plan out; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
+        """Expand a plan; graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``."""
         offsets, graphs = expand_patterns(plan.offsets, plan.classes, plan.multiplicities, plan.repeats, class_offsets)
         # Floats: sums over components may exceed int64, and are only compared.
         work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
@@ -49,7 +49,7 @@ class Plans:
     """Plans of a sampler's epochs; each is a function of these parameters and the epoch.
 
     Graphs of size class c are numbered ``class_offsets[c]:class_offsets[c + 1]``. `every` epochs share a plan; None:
-    all of them do. `first` is the plan of the first epochs; `limits` and `seed` are those of later plans.
+    all of them do. `first` is the plan of the first epochs; later plans are made with `limits` and `seed`.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Plans:
         self._histogram, self._class_offsets, self._limits = histogram, class_offsets, limits
         self._seed, self._every = seed, every
         self._first = Packs.of(first, class_offsets)
-        # The latest plan beside the first, which every training begins with.
+        # The latest plan. The first is kept too, since every training begins with it.
         self._latest: tuple[int, Packs] = (0, self._first)
 
     def of(self, epoch: int) -> Packs:

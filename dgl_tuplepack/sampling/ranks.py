@@ -1,4 +1,4 @@
-"""Ranks: which one this process is, whether all of them have the same, and how they end together."""
+"""Ranks: find the one of this process, check that all have equal settings, and stop all of them together."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Batch = TypeVar("Batch")
 
 
 def in_process_group() -> bool:
-    """Whether torch.distributed is initialised."""
+    """Return whether torch.distributed is initialised."""
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Number of processes and rank of this one: as given, or from torch.distributed, or 1 and 0.
+    """Return the number of processes and the rank of this one: as given, or from torch.distributed, or 1 and 0.
 
-    SamplerError if only one of the two is given, they contradict each other, or WORLD_SIZE tells of several processes
-    but torch.distributed is not initialised.
+    SamplerError if only one of the two is given, if they contradict each other, or if WORLD_SIZE is not 1 but
+    torch.distributed is not initialised.
     """
     if (num_replicas is None) != (rank is None):
         raise SamplerError(
@@ -47,11 +47,11 @@ def replicas(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
 
 @contextmanager
 def compared(what: str, among_ranks: bool) -> Iterator[dict[str, Any]]:
-    """Compare the facts that a block, which makes `what`, puts into the dict that it gets.
+    """Yield a dict for facts, and compare between ranks the facts that the block has put into it.
 
-    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks differ, SamplerError
-    on every rank names the fact and both values. If the block fails on one rank, that rank raises its own error, and
-    the others a SamplerError instead of waiting for ever.
+    With `among_ranks`, all ranks must run this block; otherwise nothing is compared. If two ranks differ, every rank
+    raises a SamplerError that names the fact and both values. If the block fails on one rank, that rank raises its own
+    error, and the others raise a SamplerError that names `what`, instead of waiting forever.
     """
     facts: dict[str, Any] = {}
     try:
@@ -90,31 +90,31 @@ def _check_equal(gathered: list[dict[str, Any]]) -> None:
 def in_step(
     batches: Iterable[Batch], empty: Batch | None = None, group: torch.distributed.ProcessGroup | None = None
 ) -> Iterator[Batch]:
-    """Iterate the batches of this rank for as many steps as all ranks take together.
+    """Yield batches of this rank until all ranks stop, after the same number of steps.
 
-    Ranks of a stream may have unequal numbers of batches, and a rank that ends early would leave the others waiting for
-    its gradients for ever. All ranks must iterate this to its end.
+    Ranks of a stream may have unequal numbers of batches. A rank that ended early would leave the others waiting for
+    its gradients forever. All ranks must iterate this to its end.
 
     Parameters
     ----------
     batches
         Batches of this rank, for example a loader.
     empty
-        Batch for a rank that has none left while others do, such as ``collate([])``. Nothing is lost then.
+        Batch for a rank that has run out of batches while others have not, such as ``collate([])``; no batch is lost.
         None: all ranks stop as soon as one has no batch left, and further batches of the others are lost.
     group
-        Processes that take steps together; None: all of them.
+        Processes that train together; None: all of them.
 
     Raises
     ------
     SamplerError
-        While iterating: `batches` of another rank failed; names the rank and its error. That rank raises its own
-        error.
+        While iterating: `batches` failed on another rank. The message names that rank and its error. The failed rank
+        raises its own error.
 
     Notes
     -----
-    Each step takes one all-reduce of a single integer. With NCCL it runs on the current CUDA device, and the host waits
-    for it and for all earlier work of the device. Without an initialised process group this is ``iter(batches)``.
+    Each step runs one all-reduce of a single integer. With NCCL it runs on the current CUDA device, and the host waits
+    for it and for all earlier work on the device. Without an initialised process group this is ``iter(batches)``.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def in_step(
         return
     device = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
     world_size = torch.distributed.get_world_size(group)
-    # The chain calls iter(batches), which may fail too, in its first next().
+    # The chain calls iter(batches) in its first next(): if that fails, the error is handled below as well.
     iterator, ended = itertools.chain.from_iterable([batches]), False
     while True:
         batch, error = empty, None
@@ -137,23 +137,23 @@ def in_step(
                 ended = True
             except Exception as failure:
                 error = failure
-        # A rank with a batch counts 1; one that failed counts more than all of these together.
+        # A rank with a batch adds 1; a failed rank adds more than all other ranks together can.
         mark = torch.tensor(int(not ended) if error is None else world_size + 1, device=device)
         torch.distributed.all_reduce(mark, group=group)
-        failed, having = divmod(int(mark), world_size + 1)
+        failed, with_batch = divmod(int(mark), world_size + 1)
         if failed:
             _fail_together(error, group)
-        if having == 0 or (empty is None and having < world_size):
+        if with_batch == 0 or (empty is None and with_batch < world_size):
             return
-        # A rank without batches comes here only with an empty one.
+        # A rank without batches gets here only if `empty` is given.
         yield cast(Batch, batch)
 
 
 def _fail_together(error: Exception | None, group: torch.distributed.ProcessGroup | None) -> NoReturn:
-    """Raise the error of this rank, or one that names the error of the first rank that failed."""
+    """Raise the error of this rank, or else a SamplerError that names the first failed rank and its error."""
     cause = None if error is None else f"rank {torch.distributed.get_rank()} got no further batch ({error!r:.500})"
     causes = _gather(cause, group)
     if error is not None:
         raise error
     first = next(cause for cause in causes if cause is not None)
-    raise SamplerError(f"{first}, so no rank can take another step; see the error of that rank for its origin.")
+    raise SamplerError(f"{first}, so no rank can continue; see the error of that rank for its cause.")

@@ -1,4 +1,4 @@
-"""Packs of graphs from a stream, which may have any length."""
+"""Pack the graphs of a stream of any length."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from dgl_tuplepack.sampling.ranks import replicas
 
 Item = TypeVar("Item")
 
-# Rows for open packs at first; their number grows as needed.
-_ROWS = 256
-# A pack waits at most for this many times `lookahead` graphs.
+# Initial number of open packs that arrays have room for; they grow as needed.
+_FIRST_CAPACITY = 256
+# A pack stays open for at most this many times `lookahead` graphs.
 _PATIENCE = 4
 
 
 class StreamPacker(IterableDataset[list[Item]]):
     """Packs of graphs from an iterable that may have no length; no pack ever exceeds a limit.
 
-    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack comes out as soon as no
-    graph fits into it any more; the fullest one comes out whenever `lookahead` graphs wait, and any pack when
-    4 x `lookahead` graphs have followed its first one. The rest comes out at the end.
+    Every graph goes into the fullest open pack that has room for it (best fit, online). A pack is yielded as soon as no
+    further graph fits into it. The fullest pack is yielded when `lookahead` graphs are waiting, and any pack once
+    4 x `lookahead` graphs have followed its first graph. The remaining packs are yielded at the end.
 
     Parameters
     ----------
@@ -40,36 +40,36 @@ class StreamPacker(IterableDataset[list[Item]]):
         Graphs, pairs (graph, label) or, with `size_of`, anything. Each iteration calls ``iter(source)``; a source that
         is an iterator itself, such as a generator, can be iterated only once.
     limits
-        Inclusive maxima of one pack. Give a cap on graphs for `PaddedCollate`, which needs one.
+        Inclusive maxima of one pack. `PaddedCollate` needs limits with a cap on graphs.
     lookahead
-        Most graphs held at a time, >= 1. More of them make fuller packs; a few hundred are enough.
+        Maximum number of graphs held at a time, >= 1. A larger number makes fuller packs; a few hundred are enough.
     size_of
         Function of an item that returns its size, a sequence of k integers in the order of ``limits.components``.
-        None: items are DGLGraphs, or pairs with one.
+        None: items are DGLGraphs, or pairs that contain one.
     oversize
-        What to do with a graph that exceeds the limits alone: "error", or "drop" (with one warning an iteration).
+        What to do with a graph that exceeds the limits on its own: "error", or "drop" (with one warning per iteration).
     shard
-        Whether every worker of every rank takes every n-th item, so that all of them together pack each item once.
-        Each reads the whole source, which must give the same items in the same order in every process: shuffle it
-        with a seed of your own, not with the generators of the process. False: the source itself gives every process
-        its own items.
+        Whether each of the n workers of all ranks packs every n-th item, so that together they pack each item once.
+        Each worker reads the whole source, so the source must yield the same items in the same order in every process:
+        shuffle it with a seed of your own, not with the process's global generators. False: the source itself yields
+        different items in every process.
     num_replicas, rank
         Number of processes and the rank of this one; by default from torch.distributed, if it is initialised. Used
-        with `shard` alone.
+        only with `shard`.
 
     Raises
     ------
     LimitsError, SamplerError
-        A setting has a wrong type or value, or several processes run but this one does not know its rank; while
+        A setting has a wrong type or value, or several processes run but the rank of this one is unknown; while
         iterating: `source` is an iterator and is iterated a second time.
 
     Notes
     -----
     Time O(lookahead) for each graph at worst, in compiled code; memory O(lookahead). The packs depend only on the
-    limits, `lookahead`, and the items of this worker of this rank in order. While iterating, GraphTooLargeError and
+    limits, `lookahead`, and the sequence of items of this worker and rank. While iterating, GraphTooLargeError and
     SizesError name the item.
 
-    Use it as the dataset of a loader with ``batch_size=None``; a pack is then one batch. Ranks may end after
+    Use it as the dataset of a loader with ``batch_size=None``; each pack is then one batch. Ranks may end after
     unequal numbers of packs: see `in_step`.
 
     Examples
@@ -120,6 +120,7 @@ class StreamPacker(IterableDataset[list[Item]]):
         for number, item in itertools.chain([first], items):
             size = size_of(number, item)
             outcome, pack = packing.add(item, size)
+            # While a pack is overdue, the kernel closes it and does not add the item.
             while outcome == OVERDUE and pack is not None:
                 yield pack
                 outcome, pack = packing.add(item, size)
@@ -136,14 +137,14 @@ class StreamPacker(IterableDataset[list[Item]]):
         yield from packing.contents
 
     def _share(self) -> tuple[int, int]:
-        """Number of this process among all workers of all ranks, and the number of these."""
+        """Return the number of this worker among all workers of all ranks, and how many there are."""
         worker = get_worker_info() if self.shard else None
         workers, number = (worker.num_workers, worker.id) if worker is not None else (1, 0)
         # The items of a rank do not depend on its number of workers, so ranks may have different numbers.
         return number * self.num_replicas + self.rank, self.num_replicas * workers
 
     def _measure(self, number: int, first: Item) -> tuple[Limits, Callable[[int, Item], Sequence[int]]]:
-        """Limits in the order of sizes, and a function of an item's number and the item that returns its size."""
+        """Return the limits in the order of sizes, and a function of (number, item) that returns the item's size."""
         size_of = self.size_of
         if size_of is not None:
             return self.limits, lambda _, item: size_of(item)
@@ -151,28 +152,28 @@ class StreamPacker(IterableDataset[list[Item]]):
         return self.limits.aligned(read.components), lambda number, item: read(item, f"item {number} of the stream")
 
     def _refuse(self, number: int, size: Sequence[int], limits: Limits, dropped: bool) -> None:
-        """Refuse a graph that is too large, or warn about the first that is dropped."""
+        """Refuse a graph that is too large, or warn about the first dropped graph."""
         named = ", ".join(f"{value} {name}" for value, name in zip(size, limits.components, strict=True))
         message = f"item {number} of the stream ({named}) exceeds {limits!r} on its own"
         if self.oversize == "error":
             raise GraphTooLargeError(f"{message}; raise the limits, or leave such graphs out with oversize='drop'.")
         if not dropped:
-            warnings.warn(f"{message} and is dropped; further ones are dropped silently.", stacklevel=3)
+            warnings.warn(f"{message} and is dropped; further such graphs are dropped silently.", stacklevel=3)
 
 
 class _OpenPacks(Generic[Item]):
-    """Packs that may still grow; `contents` has the items of each."""
+    """Packs that may still grow; `contents` holds the items of each."""
 
     def __init__(self, limits: Limits, lookahead: int) -> None:
         self.contents: list[list[Item]] = []
         k = len(limits.values)
         self._lookahead, self._patience = lookahead, min(_PATIENCE * lookahead, INT64_MAX)
         self._limits = np.array([*limits.values, INT64_MAX if limits.graphs is None else limits.graphs])
-        self._packs = np.empty((min(lookahead, _ROWS), k + 2), dtype=np.int64)
+        self._packs = np.empty((min(lookahead, _FIRST_CAPACITY), k + 2), dtype=np.int64)
         self._state = np.zeros(SMALLEST + k, dtype=np.int64)
         self._state[SMALLEST:] = INT64_MAX
         self._totals, self._weights, self._size = np.zeros(k), np.empty(k), np.empty(k, dtype=np.int64)
-        # Far faster than numpy for a few numbers, and it accepts integers only.
+        # Far faster than numpy for a few numbers, and it accepts only integers.
         self._write_size = struct.Struct(f"={k}q").pack_into
 
     def add(self, item: Item, size: Sequence[int]) -> tuple[int, list[Item] | None]:
@@ -181,8 +182,8 @@ class _OpenPacks(Generic[Item]):
         Returns
         -------
         tuple
-            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add it again); and the pack that comes
-            out, or None.
+            The number of its pack, or TOO_LARGE, NO_SIZE, or OVERDUE (then add the item again); and the pack to yield
+            now, or None.
         """
         contents = self.contents
         if len(contents) == len(self._packs) < self._lookahead:
@@ -191,7 +192,7 @@ class _OpenPacks(Generic[Item]):
             self._write_size(self._size.data, 0, *size)
         except (struct.error, TypeError):
             return NO_SIZE, None
-        chosen, going = offer(
+        chosen, closed = offer(
             self._size, self._limits, self._lookahead, self._patience,
             self._packs, self._state, self._totals, self._weights,
         )  # fmt: skip
@@ -199,9 +200,10 @@ class _OpenPacks(Generic[Item]):
             contents.append([])
         if chosen >= 0:
             contents[chosen].append(item)
-        if going < 0:
+        if closed < 0:
             return chosen, None
-        pack, last = contents[going], contents.pop()
-        if going < len(contents):
-            contents[going] = last
+        # As in the kernel, the last open pack gets the number of the closed one.
+        pack, last = contents[closed], contents.pop()
+        if closed < len(contents):
+            contents[closed] = last
         return chosen, pack

@@ -21,7 +21,7 @@ TOLERANCE = 1e-10
 REASONS = {
     "mailbox": "its reduce function is user-defined",
     "remove_self_loop": "it changes the structure of the graph",
-    "some of them are named": "it computes on some of the edges",
+    "only some of them are given": "it computes on some of the edges",
     "Data-dependent branching": "it looks at values on the host",
     "data-dependent expression": "it looks at values on the host",
     "any node has no edges": "it looks at values on the host",

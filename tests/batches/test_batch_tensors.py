@@ -217,5 +217,5 @@ def test_what_is_no_batch_is_refused_as_masks(way: str) -> None:
         "dict": batch.tensors._asdict(), "tensor": batch.src, "mask": batch.node_mask, "class": tp.BatchTensors,
         "text": "batch",
     }[way]  # fmt: skip
-    with refused(SchemaError, "masked() takes a PaddedBatch or its tensors", type(given_).__name__):
+    with refused(SchemaError, "masked() needs a PaddedBatch or its tensors", type(given_).__name__):
         tp.nn.masked(given_)

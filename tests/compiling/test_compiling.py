@@ -82,7 +82,7 @@ def opening(x: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("function", "line", "remedy"),
     [
-        (opening, "(return open(", "take it out of the compiled function"),
+        (opening, "(return open(", "move it out of the compiled function"),
         (branch, "(if x.sum() > 0:)", "torch.where"),
         (through_a_helper, "(if x.sum() > 0:)", "torch.where"),
         (number_of_real, "(return x if torch.bincount", "may depend on values"),
@@ -283,7 +283,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, Any], parts:
 
 def test_only_functions_and_modules_are_compiled_and_only_once() -> None:
     for thing in (3, nn.Linear, None):
-        with refused(CompileError, "compile() takes a module or a function"):
+        with refused(CompileError, "compile() needs a module or a function"):
             tp.compile(thing)  # type: ignore[arg-type]
     for thing in (tp.compile(branch), tp.compile(nn.ReLU())):
         with refused(CompileError, "is compiled already"):

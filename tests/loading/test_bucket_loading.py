@@ -270,7 +270,7 @@ def test_states_and_plans_of_other_shapes_are_refused() -> None:
     with refused(PlanError, "has shape", "make a plan for these shapes"):
         tp.PackBatchSampler(sizes, [tp.Limits(2, 2), large], plan=sampler.plan)
     larger = tp.pack([[10, 10], [10, 10]], [small, tp.Limits(20, 20)])
-    with refused(PlanError, "does not keep"):
+    with refused(PlanError, "and exceeds"):
         tp.PackBatchSampler([[10, 10], [10, 10]], [small, tp.Limits(12, 12)], plan=larger)
 
 

@@ -171,5 +171,5 @@ def test_workers_of_a_plain_loader_that_began_too_early_are_refused(tmp_path: Pa
     checkpoint = ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
     with pytest.raises(Stopped):
         fit(tmp_path, Plain(2, LENGTH + 2), checkpoint, False)
-    with pytest.raises(SamplerError, match=r"set to 1 when this iteration of epoch 0 had begun.*packed_loader"):
+    with pytest.raises(SamplerError, match=r"set to 1 after this iteration of epoch 0 had begun.*packed_loader"):
         fit(tmp_path, Plain(2, None), checkpoint, True)

@@ -187,7 +187,7 @@ def test_shapes_that_torch_would_broadcast_are_refused(outputs: Tensor, labels: 
     [
         ({"outputs": [1.0]}, ("the outputs must be a tensor", "list")),
         ({"labels": None}, ("the labels must be a tensor", "NoneType")),
-        ({"batch_or_mask": "x"}, ("masked_loss() takes", "str")),
+        ({"batch_or_mask": "x"}, ("masked_loss() needs", "str")),
         ({"batch_or_mask": torch.ones(3)}, ("the mask must be bool", "float32")),
         ({"batch_or_mask": torch.ones(2, dtype=torch.bool)}, ("leading part of the shape (3,)", "(2,)")),
         ({"missing": "none"}, ("missing must be", "'none'")),

@@ -158,7 +158,7 @@ def test_scopes_are_nested() -> None:
         with tp.nn.masked(two):
             norm(two.node_features["h"])
         norm(one.node_features["h"])
-        with refused(SchemaError, "as many slots"):
+        with refused(SchemaError, "that many slots"):
             norm(two.node_features["h"])
 
 

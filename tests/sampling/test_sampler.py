@@ -385,14 +385,14 @@ EQUAL, DENSE = tp.GraphSizes([[1, 1]] * 10), tp.GraphSizes([[2, 4], [1, 4]] * 3)
         (
             # Best fit never puts graphs of one size together, so its packs would stay within the smaller limits too.
             SIZES, LIMITS, tp.pack(SIZES, tp.Limits(nodes=12, edges=14), method="next_fit"),
-            ("Limits(nodes=12, edges=14, graphs=None)", "does not keep Limits(nodes=6", "pattern 0", "make the plan"),
+            ("Limits(nodes=12, edges=14, graphs=None)", "and exceeds Limits(nodes=6", "pattern 0", "make the plan"),
         ),
         (
             EQUAL, tp.Limits(4, 4, graphs=3), tp.pack(EQUAL, tp.Limits(4, 4), method="next_fit"),
             ("4 graphs", "Limits(nodes=4, edges=4, graphs=3)"),
         ),
         # "node_only" may exceed the edges; its plan carries raised limits, and these are not the sampler's.
-        (DENSE, tp.Limits(3, 6), tp.pack(DENSE, tp.Limits(3, 6), method="node_only"), ("does not keep", "'edges': 8")),
+        (DENSE, tp.Limits(3, 6), tp.pack(DENSE, tp.Limits(3, 6), method="node_only"), ("and exceeds", "'edges': 8")),
         (SIZES, LIMITS, "plan.json", ("plan must be a PackPlan", "plan.json", "PackPlan.load")),
     ],
 )  # fmt: skip

@@ -84,7 +84,7 @@ def test_an_epoch_set_too_late_is_refused() -> None:
     dataset: Any = range(len(ROWS))
     iterator = iter(torch.utils.data.DataLoader(dataset, batch_sampler=s, collate_fn=list, num_workers=2))
     s.set_epoch(3)
-    with refused(SamplerError, "set to 3 when this iteration of epoch 0 had begun", "before iter(loader)"):
+    with refused(SamplerError, "set to 3 after this iteration of epoch 0 had begun", "before iter(loader)"):
         list(iterator)
     packed = tp.PackedLoader(Ids(), sampler(), num_workers=2)
     iterator = iter(packed)

@@ -1,4 +1,4 @@
-"""Arguments of a TensorGraph: one value for one type each, or dicts by type; all of them checked."""
+"""Check the arguments of a TensorGraph, which are single values or dicts by type, and return them by type."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def numbers_of_nodes(given: Any) -> dict[str, int]:
 
 
 def _checked_number(node_type: str, number: Any) -> int:
-    # A tracer has symbols for numbers, which stay what they are.
+    # A tracer may pass symbols as numbers; they stay symbols.
     if isinstance(number, int | torch.SymInt) and not isinstance(number, bool) and number >= 0:
         return number  # type: ignore[return-value]
     return whole_number(f"num_nodes of node type {node_type!r}", number, 0, error=SchemaError)
@@ -68,7 +68,7 @@ def _by_type(name: str, hetero: bool, given: Any, only: GraphType) -> dict[Any, 
 
 
 def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, node_type: str) -> None:
-    """Check that nodes are there, where that takes no waiting for a device; torch looks again."""
+    """Check that nodes exist, unless that would wait for a device; torch checks again."""
     if not is_readable(ends) or not ends.numel():
         return
     least, most = torch.aminmax(ends)
@@ -84,7 +84,7 @@ def _check_are_nodes(name: str, ends: Tensor, number: int, edge_type: EdgeType, 
 def _check_indices(
     name: str, values: Any, of_type: Any, dtypes: tuple[torch.dtype, ...], number: int | None = None
 ) -> None:
-    """Check the shape and the dtype of numbers of rows."""
+    """Check the shape and the dtype of integers: node numbers, counts or graph slots."""
     fits = isinstance(values, Tensor) and values.dim() == 1 and values.dtype in dtypes
     if not fits or (number is not None and values.shape[0] != number):
         allowed = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -116,7 +116,7 @@ def frames(
 
 
 def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]) -> dict[GraphType, Tensor]:
-    """Return the numbers in each graph of a batch by type, without types for which none are given."""
+    """Return how many rows each graph of a batch has, by type; types without given numbers are left out."""
     counts: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
         graphs = next(iter(counts.values())).shape[0] if counts else None
@@ -128,7 +128,7 @@ def batch_numbers(hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphTyp
 def graph_slots(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int], counts: Mapping[GraphType, Tensor]
 ) -> dict[GraphType, Tensor]:
-    """Return the graph of each row by type, without types for which none are given."""
+    """Return the graph of each row, by type; types without given slots are left out."""
     slots: dict[GraphType, Tensor] = {}
     for argument, of_type, values in _of_all_types(hetero, given, rows):
         if of_type not in counts:
@@ -144,10 +144,10 @@ def graph_slots(
 def _of_all_types(
     hetero: bool, given: Mapping[str, Any], rows: Mapping[GraphType, int]
 ) -> list[tuple[str, GraphType, Any]]:
-    """List argument, type and value, given the values of nodes and then of edges by the name of the argument."""
+    """Return triples of argument, type and value; `given` has the values of nodes, then of edges, by argument."""
     listed = []
-    onlies: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
-    for (argument, values), only in zip(given.items(), onlies, strict=True):
+    default_types: tuple[GraphType, GraphType] = (NODE_TYPE, EDGE_TYPE)
+    for (argument, values), only in zip(given.items(), default_types, strict=True):
         if values is None:
             continue
         types = [each for each in rows if isinstance(each, type(only))]

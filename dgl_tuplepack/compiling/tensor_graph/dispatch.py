@@ -1,10 +1,10 @@
-"""DGL's free functions look at the type of their graph first: what is not a DGLGraph goes to an implementation of ours.
+"""Make DGL's free functions call our implementations for a TensorGraph.
 
-Users import DGL's functions by name (``from dgl import mean_nodes``), keep them in dicts and in partial functions, and
-DGL's own modules do. So the function objects stay, and their code is replaced: `install` gives each function in the
-table of replacements a code of one line, which calls our implementation for a TensorGraph and the original, with the
-same arguments, for everything else. Everyone who holds the function gets this, whether it was imported before or after,
-and a tracer follows it as it follows any Python function. `restore` gives the functions their code back.
+Users import DGL's functions by name (``from dgl import mean_nodes``) and keep them in dicts and in partial functions,
+and so do DGL's own modules. So the function objects stay, and only their code is replaced. `install` gives each
+function in the table of replacements one line of code: it calls our implementation for a TensorGraph and the original,
+with the same arguments, for everything else. This reaches every reference to the function, whether it was imported
+before or after, and a tracer follows it like any Python function. `restore` undoes it.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Replacement:
-    """What takes the place of a function of DGL for some of its calls.
+    """Our implementation of a DGL function, for some of its calls.
 
-    ``owner`` is a class in the module that has the function, or None. ``kind`` is the type of the argument at
-    ``position`` for which ``ours`` is called. With None that argument is a tensor, and ``ours`` is called in code that
-    is traced, and on devices for which DGL is not built.
+    ``owner`` is the class in the module that has the function, or None. ``ours`` is called if the argument at
+    ``position`` is of the type ``graph_type``. If that is None, the argument is a tensor, and ``ours`` is called in
+    traced code, and on devices for which DGL is not built.
     """
 
     module: str
     owner: str | None
     name: str
     ours: Callable[..., Any]
-    kind: type | None
+    graph_type: type | None
     position: int
 
 
 @dataclass(frozen=True)
 class _Patch:
-    """A function whose code is replaced, and what it was before."""
+    """A function whose code is replaced, and a copy with its original code."""
 
     function: FunctionType
     original: FunctionType
@@ -57,22 +57,22 @@ _LOCK = threading.Lock()
 
 
 def replaces(
-    module: str, name: str, *, kind: type | None, position: int = 0, owner: str | None = None
+    module: str, name: str, *, graph_type: type | None, position: int = 0, owner: str | None = None
 ) -> Callable[[Function], Function]:
-    """Register the decorated function for a function of DGL; the arguments are those of `Replacement`."""
+    """Register the decorated function as our version of a DGL function; for the arguments see `Replacement`."""
 
     def register(ours: Function) -> Function:
-        _REPLACEMENTS.append(Replacement(module, owner, name, ours, kind, position))
+        _REPLACEMENTS.append(Replacement(module, owner, name, ours, graph_type, position))
         return ours
 
     return register
 
 
 def install() -> None:
-    """Let DGL's free functions take a `TensorGraph`; DGLGraphs are treated as before.
+    """Make DGL's free functions accept a `TensorGraph`; they treat DGLGraphs as before.
 
-    The first `TensorGraph` that is made after DGL was imported does it. Call it where DGL is imported later than that.
-    Doing it twice does it once; `restore` undoes it.
+    The first `TensorGraph` that is made after DGL was imported calls this. Call it yourself if DGL is imported later.
+    A second call has no effect; `restore` undoes it.
     """
     from dgl_tuplepack._core.optional import load
 
@@ -86,9 +86,9 @@ def install() -> None:
 
 
 def restore() -> None:
-    """Give all functions of DGL the code back that they had before `install`.
+    """Restore the code that DGL's functions had before `install`.
 
-    What was compiled in between keeps what was traced. The next `TensorGraph` installs the functions again.
+    Code that was compiled in between does not change. The next `TensorGraph` calls `install` again.
     """
     with _LOCK:
         while _PATCHES:
@@ -99,27 +99,29 @@ def restore() -> None:
 
 
 def replacements() -> tuple[Replacement, ...]:
-    """Return the table of all functions that are replaced."""
+    """Return the table of all replacements."""
     return tuple(_REPLACEMENTS)
 
 
 def is_installed() -> bool:
-    """Return whether DGL's free functions take a `TensorGraph` now."""
+    """Return whether DGL's free functions accept a `TensorGraph` now."""
     return bool(_PATCHES)
 
 
-def _install_beside_dgl() -> None:
-    """Install the functions if DGL is imported."""
+def _install_if_dgl_is_imported() -> None:
+    """Replace the functions, unless that is done already."""
     if not _PATCHES and "dgl" in sys.modules:
         install()
 
 
-# A tracer calls the function, and does not trace it.
-install_beside_dgl: Any = torch.compiler.assume_constant_result(_install_beside_dgl)  # type: ignore[no-untyped-call]
+# A tracer calls this function instead of tracing it.
+install_if_dgl_is_imported: Any = torch.compiler.assume_constant_result(  # type: ignore[no-untyped-call]
+    _install_if_dgl_is_imported
+)
 
 
 def _find(replacement: Replacement) -> FunctionType | None:
-    """Return the function of DGL, if this version of it has one."""
+    """Return the function of DGL; None if this version lacks it, or if its code cannot be replaced."""
     try:
         owner: Any = importlib.import_module(replacement.module)
     except ImportError:
@@ -127,7 +129,7 @@ def _find(replacement: Replacement) -> FunctionType | None:
     if replacement.owner is not None:
         owner = getattr(owner, replacement.owner, None)
     function = getattr(owner, replacement.name, None)
-    # A closure has cells that other code does not have.
+    # A closure has cells, which the new code would lack.
     return function if isinstance(function, FunctionType) and not function.__closure__ else None
 
 
@@ -146,7 +148,7 @@ def _replace(function: FunctionType, replacement: Replacement) -> _Patch:
 
 
 def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeType:
-    """Return code with the parameters of the original, which passes them to the function that is chosen for them.
+    """Return code with the parameters of the original, which passes the arguments on to the chosen function.
 
     ``def f(g, x, *, op): return __tuplepack__f(g)(g, x, op=op)``, for example. The defaults stay with the function.
     """
@@ -161,19 +163,19 @@ def _code(original: FunctionType, replacement: Replacement, entry: str) -> CodeT
         declared.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
     graph = list(parameters)[replacement.position]
     source = f"def {original.__name__}({', '.join(declared)}): return {entry}({graph})({', '.join(passed)})"
-    # Tracers pass over code that is in no file, and tracebacks show a line of one.
+    # Tracers skip code that is in no file, and tracebacks show a line of the file.
     lines = "\n" * (_code.__code__.co_firstlineno - 1)
     module = compile(lines + source, __file__, "exec", dont_inherit=True)
     return next(each for each in module.co_consts if isinstance(each, CodeType))
 
 
 def _chooser(original: FunctionType, replacement: Replacement) -> Callable[[Any], Callable[..., Any]]:
-    ours, kind = replacement.ours, replacement.kind
-    if kind is None:
+    ours, graph_type = replacement.ours, replacement.graph_type
+    if graph_type is None:
         return _of_tensors(original, ours)
 
     def choose(graph: Any) -> Callable[..., Any]:
-        return ours if isinstance(graph, kind) else original
+        return ours if isinstance(graph, graph_type) else original
 
     return choose
 

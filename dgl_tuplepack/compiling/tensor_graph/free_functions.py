@@ -19,11 +19,11 @@ from dgl_tuplepack.graphs.blocks import EdgeType
 _TARGETS = {"u": SRC, "e": EDGE, "v": DST}
 
 
-@replaces("dgl.ops.spmm", "gspmm", kind=TensorGraph)
+@replaces("dgl.ops.spmm", "gspmm", graph_type=TensorGraph)
 def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_data: Tensor | None) -> Tensor:
-    """Reduce messages made of features of source nodes and of edges at the destination nodes of the edges.
+    """Make messages of features of source nodes and edges, and reduce them at the destination nodes.
 
-    As in DGL, the largest of no messages is -inf and the smallest is inf, and 0 in a graph without any edge.
+    As in DGL, the maximum of no messages is -inf and the minimum is inf; in a graph without edges both are 0.
     """
     choice("reduce function", reduce_op, REDUCERS, SchemaError)
     fill = NEUTRAL.get(reduce_op, 0.0) if g.num_edges() else 0.0
@@ -31,7 +31,7 @@ def gspmm(g: TensorGraph, op: str, reduce_op: str, lhs_data: Tensor | None, rhs_
     return relation.by_dst.reduce(_messages(relation, op, lhs_data, rhs_data, SRC, EDGE), reduce_op, fill)
 
 
-@replaces("dgl.ops.sddmm", "gsddmm", kind=TensorGraph)
+@replaces("dgl.ops.sddmm", "gsddmm", graph_type=TensorGraph)
 def gsddmm(
     g: TensorGraph,
     op: str,
@@ -40,14 +40,14 @@ def gsddmm(
     lhs_target: str = "u",
     rhs_target: str = "v",
 ) -> Tensor:
-    """Compute features of edges from those of their ends, or of the edges themselves."""
+    """Compute features of edges from features of their end nodes, or of the edges themselves."""
     for target in (lhs_target, rhs_target):
         choice("target", target, _TARGETS, SchemaError)
     return _messages(_relation(g), op, lhs_data, rhs_data, _TARGETS[lhs_target], _TARGETS[rhs_target])
 
 
 def _relation(graph: TensorGraph) -> Relation:
-    """The edges of a graph of one edge type; SchemaError for several."""
+    """Return the edges of a graph with one edge type; SchemaError for several."""
     return graph.relations[graph.types.edge_type(None)]
 
 
@@ -55,12 +55,12 @@ def _messages(
     relation: Relation, op: str, left: Tensor | None, right: Tensor | None, left_target: int, right_target: int
 ) -> Tensor:
     """Return one row for each edge."""
-    parts = []
+    operands = []
     if op != "copy_rhs":
-        parts.append(at_edges(relation, left_target, _given(left, op, "left")))
+        operands.append(at_edges(relation, left_target, _given(left, op, "left")))
     if op != "copy_lhs":
-        parts.append(at_edges(relation, right_target, _given(right, op, "right")))
-    return binary(op, *parts) if len(parts) == 2 else parts[0]
+        operands.append(at_edges(relation, right_target, _given(right, op, "right")))
+    return binary(op, *operands) if len(operands) == 2 else operands[0]
 
 
 def _given(values: Tensor | None, op: str, side: str) -> Tensor:
@@ -69,11 +69,12 @@ def _given(values: Tensor | None, op: str, side: str) -> Tensor:
     return values
 
 
-@replaces("dgl.ops.edge_softmax", "edge_softmax", kind=TensorGraph)
+@replaces("dgl.ops.edge_softmax", "edge_softmax", graph_type=TensorGraph)
 def edge_softmax(graph: TensorGraph, logits: Any, eids: Any = "__ALL__", norm_by: str = "dst") -> Any:
-    """Return the softmax of numbers of the edges, ``[E, ...]``, over the edges that share their destination.
+    """Return the softmax of `logits`, ``[E, ...]``, over the edges that share a destination node.
 
-    With several edge types numbers and results are dicts by edge type, and edges of all types to a node share a sum.
+    With several edge types, logits and results are dicts by edge type, and the edges of all types at a node share one
+    softmax.
     """
     choice("norm_by", norm_by, ("dst", "src"), SchemaError)
     edge_types = graph.canonical_etypes
@@ -100,7 +101,7 @@ def _groups(graph: TensorGraph, edge_type: EdgeType, end: int) -> Groups:
     return relation.by_dst if end == 2 else relation.by_src
 
 
-@replaces("dgl.transforms.functional", "reverse", kind=TensorGraph)
+@replaces("dgl.transforms.functional", "reverse", graph_type=TensorGraph)
 def reverse(
     g: TensorGraph,
     copy_ndata: bool = True,
@@ -109,20 +110,20 @@ def reverse(
     share_ndata: bool | None = None,
     share_edata: bool | None = None,
 ) -> TensorGraph:
-    """Return the graph with all edges reversed, in their order; features of edges stay if `copy_edata` is true."""
+    """Return the graph with all edges reversed, in their order; keep edge features only if `copy_edata` is true."""
     keep_nodes = copy_ndata if share_ndata is None else share_ndata
     keep_edges = copy_edata if share_edata is None else share_edata
     return g.reversed(keep_nodes, keep_edges)
 
 
-@replaces("dgl.ops.segment", "segment_reduce", kind=None)
+@replaces("dgl.ops.segment", "segment_reduce", graph_type=None)
 def segment_reduce(seglen: Tensor, value: Tensor, reducer: str = "sum") -> Tensor:
     """Return the sum, mean, max or min of each segment of the rows."""
     choice("reduce function", reducer, REDUCERS, SchemaError)
     return _segments(seglen, value).reduce(value, reducer)
 
 
-@replaces("dgl.ops.segment", "segment_softmax", kind=None)
+@replaces("dgl.ops.segment", "segment_softmax", graph_type=None)
 def segment_softmax(seglen: Tensor, value: Tensor) -> Tensor:
     """Return the softmax over each segment of the rows."""
     return _segments(seglen, value).softmax(value)
@@ -132,15 +133,15 @@ def _segments(seglen: Tensor, value: Tensor) -> Groups:
     return Groups(groups_of(seglen, value.shape[0]), seglen.shape[0])
 
 
-@replaces("dgl.ops.segment", "segment_mm", kind=None)
+@replaces("dgl.ops.segment", "segment_mm", graph_type=None)
 def segment_mm(a: Tensor, b: Tensor, seglen_a: Tensor) -> Tensor:
-    """Multiply each segment of the rows by a matrix of its own."""
+    """Multiply each segment of the rows by its own matrix."""
     return gather_mm(a, b, idx_b=groups_of(seglen_a.to(a.device), a.shape[0]))
 
 
-@replaces("dgl.ops.gather_mm", "gather_mm", kind=None)
+@replaces("dgl.ops.gather_mm", "gather_mm", graph_type=None)
 def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
-    """Multiply each row by the matrix of its type; a few types at a time cost less than a matrix for each row."""
+    """Multiply each row by the matrix of its type; with few types, all products cost less than a matrix per row."""
     rows, (types, width, out) = a.shape[0], b.shape
     if types <= width:
         products = (a @ b.transpose(0, 1).reshape(width, types * out)).view(rows, types, out)
@@ -148,7 +149,7 @@ def gather_mm(a: Tensor, b: Tensor, *, idx_b: Tensor) -> Tensor:
     return torch.bmm(a.unsqueeze(1), b.index_select(0, idx_b)).squeeze(1)
 
 
-@replaces("dgl.nn.pytorch.utils", "forward", owner="Sequential", position=1, kind=TensorGraph)
+@replaces("dgl.nn.pytorch.utils", "forward", owner="Sequential", position=1, graph_type=TensorGraph)
 def sequential(self: Any, graph: TensorGraph, *feats: Any) -> Any:
     """Call the modules one after the other on the same graph."""
     for module in self:

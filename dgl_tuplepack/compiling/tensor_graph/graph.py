@@ -16,7 +16,7 @@ from dgl_tuplepack.compiling.tensor_graph.arguments import (
     numbers_of_nodes,
     relations,
 )
-from dgl_tuplepack.compiling.tensor_graph.dispatch import install_beside_dgl
+from dgl_tuplepack.compiling.tensor_graph.dispatch import install_if_dgl_is_imported
 from dgl_tuplepack.compiling.tensor_graph.messages import Apply, applied, messages_of, propagate, propagate_each
 from dgl_tuplepack.compiling.tensor_graph.refusals import refusal
 from dgl_tuplepack.compiling.tensor_graph.structure import Structure, Types
@@ -28,21 +28,21 @@ Value = TypeVar("Value")
 
 
 class TensorGraph(Structure):
-    """A graph, or a batch of graphs, of plain tensors: what layers of DGL and message passing need of a DGLGraph.
+    """A graph, or a batch of graphs, of plain tensors, with the DGLGraph methods that DGL layers and messages need.
 
-    All of it is operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
-    they run on every device of torch. What a DGLGraph offers beyond that, such as changes of structure and sampling,
-    is refused by name.
+    It uses only operations of torch, so that ``torch.compile(fullgraph=True, dynamic=False)`` traces models on it, and
+    they run on every device of torch. Other methods of a DGLGraph, such as changes of structure and sampling, raise an
+    error that names them.
 
     Parameters
     ----------
     src, dst
-        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs dicts of these by canonical
-        edge type; all other arguments are dicts by type then, too.
+        Source and destination node of each edge, int32 or int64 ``[E]``. For heterographs, dicts of these by canonical
+        edge type; then all other arguments are dicts by type too.
     num_nodes
-        Number of nodes V. For heterographs a dict by node type.
+        Number of nodes V. For heterographs, a dict by node type.
     batch_num_nodes, batch_num_edges
-        Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: all is one graph.
+        Numbers of nodes and edges of each graph of a batch, integers ``[G]``. None: there is a single graph.
     node_graph_slots, edge_graph_slots
         Graph of each node and of each edge, int64 ``[V]`` and ``[E]``; computed when needed if None.
     node_features, edge_features
@@ -55,7 +55,7 @@ class TensorGraph(Structure):
 
     Notes
     -----
-    Results equal those of a DGLGraph up to the order of sums. As there, nodes without messages get 0. Other than there,
+    Results equal those of a DGLGraph up to the order of sums. As in DGL, nodes without messages get 0. Unlike in DGL,
     apply functions see that 0 for maxima and minima too, an infinite maximum or minimum of messages stays infinite,
     and NaN among messages gives NaN.
 
@@ -82,7 +82,7 @@ class TensorGraph(Structure):
         node_features: Mapping[str, Any] | None = None,
         edge_features: Mapping[Any, Any] | None = None,
     ) -> None:
-        install_beside_dgl()
+        install_if_dgl_is_imported()
         hetero = isinstance(num_nodes, Mapping)
         numbers = numbers_of_nodes(num_nodes)
         self.relations = relations(hetero, src, dst, numbers)
@@ -97,7 +97,7 @@ class TensorGraph(Structure):
         self._slots = graph_slots(hetero, slots, self.rows, self._counts)
 
     def _with(self, **changes: Any) -> TensorGraph:
-        """A copy with other attributes."""
+        """Return a copy with some attributes changed."""
         copy = TensorGraph.__new__(TensorGraph)
         copy.__dict__.update({**self.__dict__, **changes})
         return copy
@@ -122,7 +122,7 @@ class TensorGraph(Structure):
             types=Types(nodes, [edge_type]),
             rows={each: self.rows[each] for each in kept},
             frames={each: self.frames[each] for each in kept},
-            # As in DGL, such a part of a batch counts as one graph.
+            # As in DGL, a batch cut down to one edge type counts as one graph.
             _counts={},
             _slots={},
         )
@@ -156,12 +156,12 @@ class TensorGraph(Structure):
 
     @property
     def srcnodes(self) -> NodeView:
-        """`nodes`, of types that edges begin in."""
+        """As `nodes`, for types that edges begin in."""
         return NodeView(self, self.srctypes)
 
     @property
     def dstnodes(self) -> NodeView:
-        """`nodes`, of types that edges end in."""
+        """As `nodes`, for types that edges end in."""
         return NodeView(self, self.dsttypes)
 
     @property
@@ -170,11 +170,11 @@ class TensorGraph(Structure):
         return EdgeView(self)
 
     def local_scope(self) -> _LocalScope:
-        """Return a context at whose end all changes of features since its begin are undone."""
+        """Return a context that undoes all changes of features when it ends."""
         return _LocalScope(self)
 
     def local_var(self) -> TensorGraph:
-        """Return a graph that begins with the same features; changes of one do not appear in the other."""
+        """Return a graph with the same features; later changes in one do not appear in the other."""
         return self._with(frames=_copied(self.frames))
 
     def clone(self) -> TensorGraph:
@@ -184,36 +184,36 @@ class TensorGraph(Structure):
     def reversed(self, keep_nodes: bool, keep_edges: bool) -> TensorGraph:
         """Return the graph with all edges reversed; optionally keep features."""
 
-        def turned(values: Mapping[Any, Value]) -> dict[Any, Value]:
+        def by_reversed_type(values: Mapping[Any, Value]) -> dict[Any, Value]:
             return {t if isinstance(t, str) else (t[2], t[1], t[0]): value for t, value in values.items()}
 
         nodes = {t: dict(self.frames[t]) if keep_nodes else {} for t in self.ntypes}
         edges = {t: dict(self.frames[t]) if keep_edges else {} for t in self.canonical_etypes}
-        relations = turned({t: each.reversed() for t, each in self.relations.items()})
+        relations = by_reversed_type({t: each.reversed() for t, each in self.relations.items()})
         return self._with(
             relations=relations,
             types=Types(self.ntypes, list(relations)),
-            rows=turned(self.rows),
-            frames={**nodes, **turned(edges)},
-            _counts=turned(self._counts),
-            _slots=turned(self._slots),
+            rows=by_reversed_type(self.rows),
+            frames={**nodes, **by_reversed_type(edges)},
+            _counts=by_reversed_type(self._counts),
+            _slots=by_reversed_type(self._slots),
         )
 
     # Message passing.
 
     def apply_nodes(self, func: Apply, v: Any = "__ALL__", ntype: str | None = None) -> None:
-        """Set features of all nodes of a type to what a function of nodes returns."""
+        """Set features of all nodes of a type to the results of a function of nodes."""
         _check_all(v)
         known = self.types.node_type(ntype)
         self._set_nodes(known, applied(self, known, func, {}))
 
     def apply_edges(self, func: Any, edges: Any = "__ALL__", etype: str | EdgeType | None = None) -> None:
-        """Set features of edges, of all types unless `etype` is given, to what a message function returns."""
+        """Set features of edges, of all types unless `etype` is given, to the results of a message function."""
         _check_all(edges)
         if etype is None and len(self.canonical_etypes) > 1 and callable(func):
             raise SchemaError(
-                f"the graph has the edge types {self.canonical_etypes}, and a function of a user is of one of them; "
-                "name it: apply_edges(function, etype=TYPE)."
+                f"the graph has the edge types {self.canonical_etypes}, but a user-defined function is for one of "
+                "them; name it: apply_edges(function, etype=TYPE)."
             )
         for known in self.canonical_etypes if etype is None else [self.types.edge_type(etype)]:
             self.edges[known].data.update(messages_of(self, known, func))
@@ -225,7 +225,7 @@ class TensorGraph(Structure):
         apply_node_func: Apply | None = None,
         etype: str | EdgeType | None = None,
     ) -> None:
-        """Send messages along all edges, and set features of their destination nodes to what they reduce to."""
+        """Send messages along all edges, and set features of the destination nodes to the reduced messages."""
         if etype is None and len(self.canonical_etypes) > 1:
             raise SchemaError(
                 f"the graph has the edge types {self.canonical_etypes}; name one, update_all(..., etype=TYPE), or give "
@@ -237,7 +237,7 @@ class TensorGraph(Structure):
     def multi_update_all(
         self, etype_dict: Mapping[Any, Any], cross_reducer: Any, apply_node_func: Apply | None = None
     ) -> None:
-        """Send messages by functions of each edge type, and reduce the results at each node across types."""
+        """Send messages by the functions of each edge type, and reduce the results at each node across types."""
         for node_type, result in propagate_each(self, etype_dict, cross_reducer).items():
             self._set_nodes(node_type, result)
             if apply_node_func is not None:
@@ -275,7 +275,7 @@ class TensorGraph(Structure):
         return self.astype(torch.int32)
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> TensorGraph:
-        """A copy with features and numbers changed by a function."""
+        """Return a copy with features and numbers changed by a function."""
 
         def mapped(tensors: Mapping[Any, Tensor]) -> dict[Any, Tensor]:
             return {key: function(tensor) for key, tensor in tensors.items()}
@@ -294,7 +294,7 @@ class _LocalScope:
         self._graph.frames = _copied(self._before)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         self._graph.frames = self._before
         return False
@@ -307,6 +307,6 @@ def _copied(frames: Mapping[GraphType, dict[str, Tensor]]) -> dict[GraphType, di
 def _check_all(rows: Any) -> None:
     if not isinstance(rows, str):
         raise UnsupportedError(
-            "a TensorGraph applies functions to all nodes or edges of a type, but some of them are named; apply the "
-            "function to all, and take from the result what you need."
+            "a TensorGraph applies functions to all nodes or edges of a type, but only some of them are given; apply "
+            "the function to all, and select rows of the result."
         )

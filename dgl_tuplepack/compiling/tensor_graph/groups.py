@@ -1,4 +1,4 @@
-"""Rows in groups, and their sums: edges by each of their end nodes, nodes and edges by their graph."""
+"""Groups of rows, and sums over them: edges by source or destination node, nodes and edges by graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack.errors import SchemaError
 
 
 class Groups:
-    """Rows 0..E-1, each of one group; what they compute is operations of torch, for all devices and compilers.
+    """Rows 0..E-1, each in one group; all methods are operations of torch, for all devices and compilers.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class Groups:
         self.number = number
 
     def counts(self) -> Tensor:
-        """Number of rows in each group, int64 ``[number]``."""
+        """Return the number of rows in each group, int64 ``[number]``."""
         return self.sum(torch.ones_like(self.index))
 
     def gather(self, values: Tensor) -> Tensor:
-        """Return rows ``[E, ...]`` of values ``[number, ...]``: the one of its group for each row."""
+        """Return the value of its group for each row, ``[E, ...]``, from values ``[number, ...]`` of the groups."""
         _check_rows(values, self.number, "groups")
         return values.index_select(0, self.index)
 
@@ -43,7 +43,7 @@ class Groups:
     def mean(self, values: Tensor, counts: Tensor | None = None) -> Tensor:
         """Return means ``[number, ...]`` of the values of each group; 0 for empty groups.
 
-        With `counts` the rows of each group need not be counted.
+        If `counts` are given, the rows of each group are not counted again.
         """
         total, counts = self.sum(values), self.counts() if counts is None else counts
         return total / counts.clamp(min=1).to(total.dtype).view(-1, *(1,) * (total.dim() - 1))
@@ -51,7 +51,7 @@ class Groups:
     def reduce(self, values: Tensor, how: str, fill: float = 0.0) -> Tensor:
         """Return the sum, mean, max or min of the values ``[E, ...]`` of each group.
 
-        For empty groups sums and means are 0, and the others are `fill`.
+        For empty groups, sums and means are 0; maxima and minima are `fill`.
         """
         if how in ("max", "min"):
             return self.extreme(values, how == "max", fill)
@@ -68,7 +68,7 @@ class Groups:
         if not values.requires_grad:
             return result
         if number == 0:
-            # Part of the graph of operations all the same.
+            # Without entries, the result still depends on the values for autograd.
             return result + values.sum() * 0
         order = torch.arange(number, device=values.device).view(-1, *(1,) * (values.dim() - 1)).expand_as(values)
         candidates = torch.where(values == result.index_select(0, self.index), order, number)
@@ -106,7 +106,7 @@ class Relation:
     def __init__(self, src: Tensor, dst: Tensor, num_src: int, num_dst: int) -> None:
         self.src = src
         self.dst = dst
-        # Rows are named by int64 in torch.
+        # Torch indexes rows by int64.
         self.by_src = Groups(src.long(), num_src)
         self.by_dst = Groups(dst.long(), num_dst)
 
@@ -116,7 +116,7 @@ class Relation:
         return self.src.shape[0]
 
     def numbers(self) -> Tensor:
-        """Numbers of the edges: 0..E-1."""
+        """Return the numbers of the edges: 0..E-1."""
         return torch.arange(self.num_edges, dtype=self.src.dtype, device=self.src.device)
 
     def mapped(self, changed: Callable[[Tensor], Tensor]) -> Relation:
@@ -131,9 +131,9 @@ class Relation:
 
 
 def groups_of(counts: Tensor, rows: int) -> Tensor:
-    """Return the group of each of `rows` rows, int64, where `counts` says how many each group has, one after the other.
+    """Return the group of each row, int64 ``[rows]``; group g has `counts[g]` consecutive rows.
 
-    The number of rows is known, so that nothing waits for the counts, and a tracer has a shape.
+    Since `rows` is given, nothing waits for the values of `counts`, and a tracer has a static shape.
     """
     if is_readable(counts) and int(counts.sum()) != rows:
         raise SchemaError(
@@ -145,7 +145,7 @@ def groups_of(counts: Tensor, rows: int) -> Tensor:
 
 
 def is_readable(tensor: Tensor) -> bool:
-    """Whether values may be looked at: no device has to be waited for, and no compiler traces them."""
+    """Return whether values can be read without waiting for a device or breaking a trace."""
     return type(tensor) is Tensor and tensor.is_cpu and not is_traced()
 
 

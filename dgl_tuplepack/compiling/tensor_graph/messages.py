@@ -1,4 +1,4 @@
-"""Messages along edges, reduced at their destination nodes: by DGL's built-in functions, and by those of users."""
+"""Messages along edges, reduced at their destination nodes, by DGL's built-in functions and by user-defined ones."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dgl_tuplepack.graphs.blocks import EdgeType
 
 REDUCERS = ("sum", "mean", "max", "min")
 _CROSS_REDUCERS = (*REDUCERS, "stack")
-# What takes no part in a largest or smallest value.
+# Values that do not affect a maximum or minimum.
 NEUTRAL = {"max": float("-inf"), "min": float("inf")}
-# Numbers that DGL gives source nodes, destination nodes and edges in its built-in functions.
+# Numbers for source nodes, destination nodes and edges in DGL's built-in functions.
 SRC, DST, EDGE = 0, 1, 2
 
 _MAILBOX = (
     "a TensorGraph does not sort messages into mailboxes, whose shapes depend on the degrees; use the built-in reduce "
-    "functions sum, mean, max and min of dgl.function, which many others can be composed of (a softmax-weighted sum: "
+    "functions sum, mean, max and min of dgl.function, or compose others from them (a softmax-weighted sum: "
     "edge_softmax, then u_mul_e and sum)."
 )
 
 
 class EdgeBatch:
-    """What a user-defined message function takes: all edges of a type."""
+    """The argument of a user-defined message function: all edges of a type."""
 
     def __init__(self, graph: Structure, edge_type: EdgeType) -> None:
         relation = graph.relations[edge_type]
@@ -42,11 +42,11 @@ class EdgeBatch:
         self.data = graph.frames[edge_type]
 
     def edges(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Source nodes, destination nodes and numbers of the edges."""
+        """Return source nodes, destination nodes and numbers of the edges."""
         return self._relation.src, self._relation.dst, self._relation.numbers()
 
     def batch_size(self) -> int:
-        """Number of edges."""
+        """Return the number of edges."""
         return self._relation.num_edges
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class EdgeBatch:
 
 
 class NodeBatch:
-    """What a user-defined apply function takes: all nodes of a type."""
+    """The argument of a user-defined apply function: all nodes of a type."""
 
     def __init__(self, graph: Structure, node_type: str, data: Mapping[str, Tensor]) -> None:
         self._graph = graph
@@ -63,15 +63,15 @@ class NodeBatch:
 
     @property
     def mailbox(self) -> Any:
-        """Messages, which are not kept for each node."""
+        """Raise UnsupportedError: messages are not kept for each node."""
         raise UnsupportedError(f"an apply function reads nodes.mailbox, but {_MAILBOX}")
 
     def nodes(self) -> Tensor:
-        """Numbers of the nodes."""
+        """Return the numbers of the nodes."""
         return self._graph.node_numbers(self.ntype)
 
     def batch_size(self) -> int:
-        """Number of nodes."""
+        """Return the number of nodes."""
         return self._graph.num_nodes(self.ntype)
 
     def __len__(self) -> int:
@@ -82,7 +82,7 @@ Apply = Callable[[NodeBatch], Mapping[str, Tensor]]
 
 
 def _is_built_in(function: Any) -> bool:
-    """Whether a message function is one of dgl.function; SchemaError if it cannot be called."""
+    """Return whether a message function is one of dgl.function; SchemaError if it cannot be called."""
     if hasattr(function, "binary_op") or hasattr(function, "in_field"):
         return True
     if callable(function):
@@ -125,33 +125,33 @@ def _built_in(graph: Structure, edge_type: EdgeType, function: Any) -> Tensor:
 
 
 def _operand(graph: Structure, edge_type: EdgeType, target: int, name: str) -> Tensor:
-    """Return a feature that a built-in function names, of source nodes, destination nodes or edges, for each edge."""
+    """Return a feature of source nodes, destination nodes or edges, named by a built-in function, for each edge."""
     # In the order of SRC, DST and EDGE.
     frame = graph.frames[(edge_type[0], edge_type[2], edge_type)[target]]
     if name not in frame:
-        rows = ("source nodes", "destination nodes", "edges")[target]
+        owners = ("source nodes", "destination nodes", "edges")[target]
         raise SchemaError(
-            f"a built-in function reads feature {name!r} of the {rows} of edge type {edge_type!r}, but they have "
+            f"a built-in function reads feature {name!r} of the {owners} of edge type {edge_type!r}, but they have "
             f"{sorted(frame)}."
         )
     return at_edges(graph.relations[edge_type], target, frame[name])
 
 
 def at_edges(relation: Relation, target: int, values: Tensor) -> Tensor:
-    """Rows of source nodes, destination nodes or edges, one for each edge."""
+    """Return one row for each edge, from rows of source nodes, destination nodes or edges."""
     if target == EDGE:
         return values
     return (relation.by_src if target == SRC else relation.by_dst).gather(values)
 
 
 def binary(operation: str, left: Tensor, right: Tensor) -> Tensor:
-    """Compute add, sub, mul, div, or dot over the last axis, which stays with length 1; one number has no such axis.
+    """Compute add, sub, mul, div, or dot over the last axis, which keeps length 1 unless it is the only axis.
 
-    As in DGL, missing axes come after the first.
+    As in DGL, missing axes are inserted after the first.
     """
     if operation not in _OPERATIONS:
         known = ", ".join(_OPERATIONS)
-        raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; known are {known}.")
+        raise UnsupportedError(f"unknown operation {shown(operation)} of a built-in function; choose one of {known}.")
     axes = max(left.dim(), right.dim())
     return _OPERATIONS[operation](_with_axes(left, axes), _with_axes(right, axes))
 
@@ -166,7 +166,7 @@ def _dot(left: Tensor, right: Tensor) -> Tensor:
     if left.shape[1:][-1:] != right.shape[1:][-1:]:
         raise SchemaError(
             f"dot needs features with equal last axes, but they have the shapes {tuple(left.shape)} and "
-            f"{tuple(right.shape)}; multiply them, or give both as many channels."
+            f"{tuple(right.shape)}; multiply them, or give both the same number of channels."
         )
     products = left * right
     return products if products.dim() == 1 else products.sum(-1, keepdim=True)
@@ -184,7 +184,7 @@ _OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def propagate(
     graph: Structure, edge_type: EdgeType, message: Any, reduce: Any, apply: Any = None, *, fill: float = 0.0
 ) -> dict[str, Tensor]:
-    """Send messages along the edges of a type and return the features that their destination nodes get."""
+    """Send messages along the edges of a type, and return the new features of their destination nodes."""
     _check_reducer(reduce)
     messages = messages_of(graph, edge_type, message)
     if reduce.msg_field not in messages:
@@ -197,7 +197,7 @@ def propagate(
 
 
 def applied(graph: Structure, node_type: str, function: Any, result: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Apply a function of nodes to their features and the ones just computed; without a function, return the latter."""
+    """Apply a function of nodes to their features, updated by `result`; without a function, return `result`."""
     if function is None:
         return result
     changed = function(NodeBatch(graph, node_type, {**graph.frames[node_type], **result}))
@@ -209,7 +209,7 @@ def applied(graph: Structure, node_type: str, function: Any, result: dict[str, T
 
 
 def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer: Any) -> dict[str, dict[str, Tensor]]:
-    """Send messages by the functions of each edge type, and reduce the results across types; features by node type."""
+    """Send messages by the functions of each edge type, and return features, reduced across types, by node type."""
     if not callable(cross_reducer) and cross_reducer not in _CROSS_REDUCERS:
         raise SchemaError(
             f"unknown cross reducer {shown(cross_reducer)}; choose one of {', '.join(_CROSS_REDUCERS)}, or give a "
@@ -219,30 +219,30 @@ def propagate_each(graph: Structure, functions: Mapping[Any, Any], cross_reducer
     # Stacks are in the order of edge types, other results in the order in which functions were given.
     order = sorted(given, key=graph.types.edge_types.index) if cross_reducer == "stack" else list(given)
     arrived: dict[str, list[dict[str, Tensor]]] = {}
-    partial: dict[str, list[Tensor]] = {}
+    without_messages: dict[str, list[Tensor]] = {}
     for edge_type in order:
-        parts = given[edge_type]
-        if not isinstance(parts, tuple) or not 2 <= len(parts) <= 3:
+        steps = given[edge_type]
+        if not isinstance(steps, tuple) or not 2 <= len(steps) <= 3:
             raise SchemaError(
                 f"the functions of edge type {edge_type!r} must be (message, reduce) or (message, reduce, apply), but "
-                f"are {shown(parts)}."
+                f"are {shown(steps)}."
             )
-        # As in DGL, nodes without messages of a type take no part in a largest or smallest value.
-        fill = NEUTRAL.get(getattr(parts[1], "name", ""), 0.0)
-        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *parts, fill=fill))
+        # As in DGL, nodes without messages of a type do not affect a maximum or minimum.
+        fill = NEUTRAL.get(getattr(steps[1], "name", ""), 0.0)
+        arrived.setdefault(edge_type[2], []).append(propagate(graph, edge_type, *steps, fill=fill))
         if fill:
-            partial.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
-    return {t: _across(results, cross_reducer, partial.get(t)) for t, results in arrived.items()}
+            without_messages.setdefault(edge_type[2], []).append(graph.relations[edge_type].by_dst.counts() == 0)
+    return {t: _across(results, cross_reducer, without_messages.get(t)) for t, results in arrived.items()}
 
 
 def _across(
-    results: Sequence[dict[str, Tensor]], cross_reducer: Any, partial: list[Tensor] | None
+    results: Sequence[dict[str, Tensor]], cross_reducer: Any, without_messages: list[Tensor] | None
 ) -> dict[str, Tensor]:
     merged = {}
     for name in dict.fromkeys(name for result in results for name in result):
         value = _merge([result[name] for result in results if name in result], cross_reducer)
-        if partial is not None:
-            without = torch.stack(partial).any(0).view(-1, *(1,) * (value.dim() - 1))
+        if without_messages is not None:
+            without = torch.stack(without_messages).any(0).view(-1, *(1,) * (value.dim() - 1))
             value = torch.where(without & torch.isinf(value), 0.0, value)
         merged[name] = value
     return merged

@@ -1,4 +1,4 @@
-"""DGL's readouts on a TensorGraph: one result for each graph of a batch from the rows of its nodes or edges."""
+"""DGL's readouts on a TensorGraph: one result for each graph of a batch, from its nodes or edges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _edges(graph: TensorGraph, etype: Any) -> _Rows:
     return _Rows(Groups(graph.edge_graph_slots(etype), counts.shape[0]), counts, graph.edges[etype].data)
 
 
-@replaces("dgl.readout", "readout_nodes", kind=TensorGraph)
+@replaces("dgl.readout", "readout_nodes", graph_type=TensorGraph)
 def readout_nodes(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", ntype: str | None = None
 ) -> Tensor:
@@ -41,7 +41,7 @@ def readout_nodes(
     return _readout(_nodes(graph, ntype), feat, weight, op)
 
 
-@replaces("dgl.readout", "readout_edges", kind=TensorGraph)
+@replaces("dgl.readout", "readout_edges", graph_type=TensorGraph)
 def readout_edges(
     graph: TensorGraph, feat: str, weight: str | None = None, *, op: str = "sum", etype: Any = None
 ) -> Tensor:
@@ -59,29 +59,29 @@ def _readout(rows: _Rows, feat: str, weight: str | None, op: str) -> Tensor:
     return rows.groups.reduce(values, op)
 
 
-@replaces("dgl.readout", "softmax_nodes", kind=TensorGraph)
+@replaces("dgl.readout", "softmax_nodes", graph_type=TensorGraph)
 def softmax_nodes(graph: TensorGraph, feat: str, *, ntype: str | None = None) -> Tensor:
     """Return the softmax of a feature over the nodes of each graph."""
     rows = _nodes(graph, ntype)
     return rows.groups.softmax(rows.features[feat])
 
 
-@replaces("dgl.readout", "softmax_edges", kind=TensorGraph)
+@replaces("dgl.readout", "softmax_edges", graph_type=TensorGraph)
 def softmax_edges(graph: TensorGraph, feat: str, *, etype: Any = None) -> Tensor:
     """Return the softmax of a feature over the edges of each graph."""
     rows = _edges(graph, etype)
     return rows.groups.softmax(rows.features[feat])
 
 
-@replaces("dgl.readout", "broadcast_nodes", kind=TensorGraph)
+@replaces("dgl.readout", "broadcast_nodes", graph_type=TensorGraph)
 def broadcast_nodes(graph: TensorGraph, graph_feat: Tensor, *, ntype: str | None = None) -> Tensor:
-    """Return the row of its graph for each node."""
+    """Return, for each node, the row of its graph."""
     return _repeated(_nodes(graph, ntype), graph_feat)
 
 
-@replaces("dgl.readout", "broadcast_edges", kind=TensorGraph)
+@replaces("dgl.readout", "broadcast_edges", graph_type=TensorGraph)
 def broadcast_edges(graph: TensorGraph, graph_feat: Tensor, *, etype: Any = None) -> Tensor:
-    """Return the row of its graph for each edge."""
+    """Return, for each edge, the row of its graph."""
     return _repeated(_edges(graph, etype), graph_feat)
 
 
@@ -92,12 +92,12 @@ def _repeated(rows: _Rows, values: Tensor) -> Tensor:
         values = values.unsqueeze(0)
     if values.shape[:1] != (graphs,):
         raise SchemaError(
-            f"a feature of graphs has shape {tuple(values.shape)}, but there are {graphs} graphs; give a row for each."
+            f"a graph feature has shape {tuple(values.shape)}, but there are {graphs} graphs; give a row for each."
         )
     return rows.groups.gather(values)
 
 
-@replaces("dgl.readout", "topk_nodes", kind=TensorGraph)
+@replaces("dgl.readout", "topk_nodes", graph_type=TensorGraph)
 def topk_nodes(
     graph: TensorGraph,
     feat: str,
@@ -111,7 +111,7 @@ def topk_nodes(
     return _topk(_nodes(graph, ntype), feat, k, descending, sortby)
 
 
-@replaces("dgl.readout", "topk_edges", kind=TensorGraph)
+@replaces("dgl.readout", "topk_edges", graph_type=TensorGraph)
 def topk_edges(
     graph: TensorGraph, feat: str, k: int, *, descending: bool = True, sortby: int | None = None, etype: Any = None
 ) -> tuple[Tensor, Tensor]:
@@ -120,22 +120,22 @@ def topk_edges(
 
 
 def _topk(rows: _Rows, feat: str, k: int, descending: bool, sortby: int | None) -> tuple[Tensor, Tensor]:
-    """Sort all rows by graph and value at once, column by column; graph g then has the places from `begin[g]` on."""
+    """Sort all rows by graph and value at once, column by column, so that graph g begins at row `begin[g]`."""
     values = rows.features[feat]
     if values.dim() != 2:
         raise SchemaError(f"feature {feat!r} must have two axes for its largest rows, but has {values.dim()}.")
     keys = values.detach() if sortby is None else values.detach()[:, sortby].unsqueeze(1)
     by_value = keys.argsort(dim=0, stable=True, descending=descending)
     by_graph = rows.groups.index[by_value].argsort(dim=0, stable=True)
-    # A row more, so that there is one to read where there is none to take.
+    # An extra row, which is read in place of rows that a graph lacks.
     order = torch.nn.functional.pad(by_value.gather(0, by_graph), (0, 0, 0, 1))
     padded = torch.nn.functional.pad(values, (0, 0, 0, 1))
     begin = rows.counts.cumsum(0) - rows.counts
-    place = torch.arange(k, device=values.device)
-    exists = (place < rows.counts.unsqueeze(1)).unsqueeze(2)
-    chosen = order[(begin.unsqueeze(1) + place).clamp(max=values.shape[0])]
-    # As in DGL, rows that a graph lacks have the numbers after its last one.
-    numbers = (chosen - begin.view(-1, 1, 1)).where(exists, place.unsqueeze(1))
+    rank = torch.arange(k, device=values.device)
+    exists = (rank < rows.counts.unsqueeze(1)).unsqueeze(2)
+    chosen = order[(begin.unsqueeze(1) + rank).clamp(max=values.shape[0])]
+    # As in DGL, rows that a graph lacks get the numbers after its last row.
+    numbers = (chosen - begin.view(-1, 1, 1)).where(exists, rank.unsqueeze(1))
     if sortby is None:
         return padded.gather(0, chosen.flatten(0, 1)).view(chosen.shape).where(exists, 0.0), numbers
     return padded[chosen.squeeze(2)].where(exists, 0.0), numbers.squeeze(2)

@@ -1,4 +1,4 @@
-"""What a DGLGraph offers and a TensorGraph does not, and what to do instead."""
+"""Methods of a DGLGraph that a TensorGraph lacks, and what to do instead."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ _STRUCTURE = (
     "before they are packed, as with dgl.add_self_loop(graph) or a transform of the dataset."
 )
 _SUBGRAPH = (
-    "it takes no samples and subgraphs: their shapes depend on data, which compiled code cannot have. Take them of the "
+    "it has no samples and subgraphs: their shapes depend on data, which compiled code cannot have. Make them from the "
     "DGLGraphs before they are packed."
 )
 _QUERY = (
-    "the shape of the answer depends on data, which compiled code cannot have. Compute it on graph.edges(), or ask the "
-    "DGLGraphs before they are packed."
+    "the shape of the result depends on data, which compiled code cannot have. Compute it from graph.edges(), or call "
+    "it on the DGLGraphs before they are packed."
 )
-_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with 0 as the weight of the others."
-_REVERSE = "dgl.reverse(graph) gives the graph with all edges turned round."
+_SOME = "it sends messages along all edges at once. Use update_all or apply_edges, with weight 0 for the other edges."
+_REVERSE = "dgl.reverse(graph) returns the graph with all edges reversed."
 _FORMAT = "it has one format, the end nodes of its edges. Use graph.edges()."
 _FEATURES = "its features are tensors. Read their dtype and shape, as in graph.ndata['x'].shape."
 _BATCH = "a TensorGraph gets these numbers when it is made: TensorGraph(..., batch_num_nodes=..., batch_num_edges=...)."
 _MEMORY = "it is made of plain tensors. Move or pin these, as batch.to(device) and batch.pin_memory() do."
 
 _FREE = (
-    "functions that take one are those of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts of nodes "
-    "and edges. If it is one of them, DGL was imported after the graph was made: call "
-    "dgl_tuplepack.compiling.tensor_graph.install(). If not, call it before graphs are packed."
+    "functions that accept one are those of dgl.ops, edge_softmax, dgl.reverse, and the readouts and broadcasts of "
+    "nodes and edges. If yours is one of them, DGL was imported after the graph was made: call "
+    "dgl_tuplepack.tensor_graph.install(). If not, call your function before graphs are packed."
 )
-# What functions of DGL read of a DGLGraph beside its interface.
+# Private attributes of a DGLGraph that functions of DGL read.
 _INSIDE = {"_graph", "_node_frames", "_edge_frames", "_idtype_str"}
 
 _INSTEAD = {
@@ -55,9 +55,9 @@ INSTEAD = {name: remedy for remedy, names in _INSTEAD.items() for name in names.
 
 
 def refusal(name: str) -> AttributeError:
-    """Error for an attribute that a TensorGraph does not have."""
+    """Return the error for an attribute that a TensorGraph does not have."""
     if name in _INSIDE:
-        return UnsupportedError(f"a function of DGL reads {name!r} of a DGLGraph, which no TensorGraph has: {_FREE}")
+        return UnsupportedError(f"a function of DGL reads {name!r} of a DGLGraph, which a TensorGraph lacks: {_FREE}")
     if name in INSTEAD:
         return UnsupportedError(f"a TensorGraph does not offer {name!r}: {INSTEAD[name]}")
     return AttributeError(

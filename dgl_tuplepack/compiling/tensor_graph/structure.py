@@ -1,4 +1,4 @@
-"""What a TensorGraph says of itself: types, numbers and edges."""
+"""The structure of a TensorGraph: types, numbers and edges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Types:
             self.source_types = [each for each in node_types if each not in destinations]
 
     def node_type(self, name: str | None, among: Sequence[str] | None = None) -> str:
-        """Return a node type; the only one if `name` is None."""
+        """Return a node type; the only node type if `name` is None."""
         types = self.node_types if among is None else among
         if name is not None and name in types:
             return name
@@ -40,7 +40,7 @@ class Types:
         raise SchemaError(f"the graph has the node types {types}, but no type is named; name one of them.")
 
     def edge_type(self, name: str | EdgeType | None) -> EdgeType:
-        """Return a canonical edge type, also from its middle name; the only one if `name` is None."""
+        """Return a canonical edge type, given it or its middle name; the only edge type if `name` is None."""
         fitting = [each for each in self.edge_types if name is None or name in (each, each[1])]
         if len(fitting) == 1:
             return fitting[0]
@@ -54,7 +54,7 @@ class Types:
 
 
 class Structure:
-    """Types, numbers, edges and batch of a graph, as a DGLGraph tells them."""
+    """Types, numbers, edges and batch of a graph, by the methods of a DGLGraph."""
 
     is_block = False
 
@@ -63,7 +63,7 @@ class Structure:
     # By node type and by edge type: the number of nodes or edges, and their features.
     rows: dict[GraphType, int]
     frames: dict[GraphType, dict[str, Tensor]]
-    # Numbers in each graph of a batch, and the graph of each node and edge; without types for which they are not given.
+    # Numbers in each graph of a batch, and the graph of each node and edge; only for types with given values.
     _counts: dict[GraphType, Tensor]
     _slots: dict[GraphType, Tensor]
 
@@ -109,28 +109,28 @@ class Structure:
         return self.types.edge_type(etype)
 
     def get_ntype_id(self, ntype: str | None) -> int:
-        """Position of a node type."""
+        """Return the position of a node type."""
         return self.ntypes.index(self.types.node_type(ntype))
 
     get_ntype_id_from_src = get_ntype_id
     get_ntype_id_from_dst = get_ntype_id
 
     def get_etype_id(self, etype: str | EdgeType | None) -> int:
-        """Position of an edge type."""
+        """Return the position of an edge type."""
         return self.canonical_etypes.index(self.types.edge_type(etype))
 
     # Numbers.
 
     def num_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types."""
+        """Return the number of nodes of a type, or of all types."""
         return self._count(ntype, self.ntypes)
 
     def num_src_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types, that edges begin in."""
+        """Return the number of nodes of a type, or of all types, that edges begin in."""
         return self._count(ntype, self.srctypes)
 
     def num_dst_nodes(self, ntype: str | None = None) -> int:
-        """Number of nodes of a type, or of all types, that edges end in."""
+        """Return the number of nodes of a type, or of all types, that edges end in."""
         return self._count(ntype, self.dsttypes)
 
     number_of_nodes = num_nodes
@@ -141,18 +141,18 @@ class Structure:
         return sum(self.rows[each] for each in (among if ntype is None else [self.types.node_type(ntype, among)]))
 
     def num_edges(self, etype: str | EdgeType | None = None) -> int:
-        """Number of edges of a type, or of all types."""
+        """Return the number of edges of a type, or of all types."""
         types = self.types.edge_types if etype is None else [self.types.edge_type(etype)]
         return sum(self.rows[each] for each in types)
 
     number_of_edges = num_edges
 
     def in_degrees(self, v: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges that end in each node, or in nodes `v`."""
+        """Return the number of edges that end in each node, or in nodes `v`."""
         return self._of_nodes(self.relations[self.types.edge_type(etype)].by_dst.counts(), v)
 
     def out_degrees(self, u: Any = "__ALL__", etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges that begin in each node, or in nodes `u`."""
+        """Return the number of edges that begin in each node, or in nodes `u`."""
         return self._of_nodes(self.relations[self.types.edge_type(etype)].by_src.counts(), u)
 
     def _of_nodes(self, degrees: Tensor, nodes: Any) -> Tensor:
@@ -160,7 +160,7 @@ class Structure:
         return degrees if isinstance(nodes, str) else degrees[nodes]
 
     def node_numbers(self, node_type: str) -> Tensor:
-        """Numbers of the nodes of a type: 0..V-1."""
+        """Return the numbers of the nodes of a type: 0..V-1."""
         return torch.arange(self.rows[node_type], dtype=self.idtype, device=self.device)
 
     # Batches.
@@ -171,19 +171,19 @@ class Structure:
         return next(iter(self._counts.values())).shape[0] if self._counts else 1
 
     def batch_num_nodes(self, ntype: str | None = None) -> Tensor:
-        """Number of nodes of each graph."""
+        """Return the number of nodes of each graph."""
         return self._numbers(self.types.node_type(ntype))
 
     def batch_num_edges(self, etype: str | EdgeType | None = None) -> Tensor:
-        """Number of edges of each graph."""
+        """Return the number of edges of each graph."""
         return self._numbers(self.types.edge_type(etype))
 
     def node_graph_slots(self, ntype: str | None = None) -> Tensor:
-        """Graph of each node, int64 ``[V]``."""
+        """Return the graph of each node, int64 ``[V]``."""
         return self._graph_slots(self.types.node_type(ntype))
 
     def edge_graph_slots(self, etype: str | EdgeType | None = None) -> Tensor:
-        """Graph of each edge, int64 ``[E]``."""
+        """Return the graph of each edge, int64 ``[E]``."""
         return self._graph_slots(self.types.edge_type(etype))
 
     def _numbers(self, known: GraphType) -> Tensor:
@@ -197,9 +197,9 @@ class Structure:
     # Edges.
 
     def all_edges(self, form: str = "uv", order: str = "eid", etype: str | EdgeType | None = None) -> Any:
-        """Source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three of them ("all")."""
+        """Return source and destination nodes of all edges ("uv"), their numbers ("eid"), or all three ("all")."""
         if order not in ("eid", None):
-            raise UnsupportedError(f"a TensorGraph gives edges in their own order, 'eid', but was asked for {order!r}.")
+            raise UnsupportedError(f"a TensorGraph returns edges in their own order, 'eid', but order is {order!r}.")
         choice("form of edges", form, ("uv", "eid", "all"), SchemaError)
         relation = self.relations[self.types.edge_type(etype)]
         if form == "uv":
@@ -207,12 +207,12 @@ class Structure:
         return relation.numbers() if form == "eid" else (relation.src, relation.dst, relation.numbers())
 
     def find_edges(self, eid: Any, etype: str | EdgeType | None = None) -> tuple[Tensor, Tensor]:
-        """Source and destination nodes of some edges."""
+        """Return source and destination nodes of some edges."""
         relation = self.relations[self.types.edge_type(etype)]
         numbers = torch.as_tensor(eid, device=self.device)
         return relation.src[numbers], relation.dst[numbers]
 
-    # Where the tensors are.
+    # Devices and dtypes.
 
     @property
     def device(self) -> torch.device:
@@ -232,5 +232,5 @@ class Structure:
         return torch.int64
 
     def is_pinned(self) -> bool:
-        """Whether the tensors are in pinned memory."""
+        """Return whether the tensors are in pinned memory."""
         return all(each.src.is_pinned() and each.dst.is_pinned() for each in self.relations.values())

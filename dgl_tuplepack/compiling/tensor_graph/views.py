@@ -1,4 +1,4 @@
-"""Features of nodes and edges as mappings, by the ways in which a DGLGraph offers them."""
+"""Features of nodes and edges as mappings, with the interface of a DGLGraph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FeatureView(MutableMapping[str, Any]):
         self._types = types
 
     def _frame(self, of_type: GraphType) -> dict[str, Tensor]:
-        # The graph is asked each time: inside a local scope it has other frames.
+        # Read from the graph each time: inside a local scope it has other frames.
         return self._graph.frames[of_type]
 
     def __getitem__(self, name: str) -> Any:
@@ -66,20 +66,20 @@ class FeatureView(MutableMapping[str, Any]):
 
 def check_rows(name: str, value: Any, number: int, of_type: GraphType) -> None:
     """Check that a feature is a tensor with one row for each node or edge."""
-    rows = "nodes" if isinstance(of_type, str) else "edges"
+    owners = "nodes" if isinstance(of_type, str) else "edges"
     if not isinstance(value, Tensor):
         raise SchemaError(
-            f"feature {name!r} of the {rows} of type {of_type!r} must be a tensor, but is {type(value).__name__}."
+            f"feature {name!r} of the {owners} of type {of_type!r} must be a tensor, but is {type(value).__name__}."
         )
     if value.dim() == 0 or value.shape[0] != number:
         raise SchemaError(
-            f"feature {name!r} has shape {tuple(value.shape)}, but there are {number} {rows} of type {of_type!r}; give "
-            f"one row for each."
+            f"feature {name!r} has shape {tuple(value.shape)}, but there are {number} {owners} of type {of_type!r}; "
+            "give one row for each."
         )
 
 
 class Space(NamedTuple):
-    """What ``graph.nodes[TYPE]`` and ``graph.edges[TYPE]`` give."""
+    """The value of ``graph.nodes[TYPE]`` or ``graph.edges[TYPE]``."""
 
     data: FeatureView
 
@@ -95,7 +95,7 @@ class NodeView:
         return Space(FeatureView(self._graph, [self._graph.types.node_type(_only_type(key), self._among)]))
 
     def __call__(self, ntype: str | None = None) -> Tensor:
-        """Numbers of the nodes: 0..V-1."""
+        """Return the numbers of the nodes: 0..V-1."""
         return self._graph.node_numbers(self._graph.types.node_type(ntype, self._among))
 
 
@@ -109,7 +109,7 @@ class EdgeView:
         return Space(FeatureView(self._graph, [self._graph.types.edge_type(_only_type(key))]))
 
     def __call__(self, form: str = "uv", order: str = "eid", etype: Any = None) -> Any:
-        """Source and destination nodes ("uv"), numbers ("eid"), or all three of them ("all")."""
+        """Return source and destination nodes ("uv"), numbers ("eid"), or all three ("all")."""
         return self._graph.all_edges(form, order, etype)
 
 
@@ -119,13 +119,13 @@ def _only_type(key: Any) -> Any:
     if isinstance(key, slice) and key == slice(None):
         return None
     raise UnsupportedError(
-        f"a TensorGraph gives features of all nodes or edges of a type, but was asked for {shown(key)}; take rows of "
-        "the tensor, as in graph.ndata['x'][rows]."
+        f"a TensorGraph returns features of all nodes or edges of a type, but got the key {shown(key)}; index the "
+        "tensor, as in graph.ndata['x'][rows]."
     )
 
 
 class GatheredFeatures(Mapping[str, Tensor]):
-    """Features of nodes as the edges see them; a row for each edge is taken when a feature is asked for."""
+    """Features of end nodes with one row for each edge; a feature is gathered when it is first read."""
 
     def __init__(self, frame: Mapping[str, Tensor], gather: Callable[[Tensor], Tensor]) -> None:
         self._frame = frame
