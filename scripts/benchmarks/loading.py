@@ -237,7 +237,7 @@ def _ways(
             batch._graph = None
             batch.graph  # noqa: B018
 
-    yield "floor: the DGLGraph of ready tensors", floor
+    yield "floor: the DGLGraph from existing tensors", floor
 
     # Copy the same number of bytes, from memory that is no longer in a cache.
     nbytes = view.shape.nbytes
@@ -247,7 +247,7 @@ def _ways(
         for step in range(len(batches)):
             out.copy_(data[step * nbytes : (step + 1) * nbytes])
 
-    yield "bare copy of as many bytes", copies
+    yield "plain copy of the same number of bytes", copies
 
 
 def as_pyg(graph: Any, label: Any) -> Any:
