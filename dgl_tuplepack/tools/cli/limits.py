@@ -56,9 +56,9 @@ def limits(
     """Search limits for SOURCE. In place of batch_size=64, give --graphs-per-batch 64; that is the default.
 
     Advise the limits with the highest efficiency whose batches hold that many graphs on average, and the number of
-    packs per batch. With --smallest, advise the fewest slots per pack (nodes plus edges) with an efficiency within
-    0.5 % of the best. With --target, advise the smallest limits that reach an efficiency. With --budget, advise the
-    largest limits within the budget.
+    packs per batch. With --smallest, advise the limits with the fewest slots per pack (nodes plus edges) whose
+    efficiency is within 0.5 % of the best. With --target, advise the smallest limits that reach an efficiency. With
+    --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
     asked: dict[str, Any] = {

@@ -64,7 +64,7 @@ GivenLimits = Annotated[
     ),
 ]
 MultipleOf = Annotated[
-    int, typer.Option(min=1, max=2**31, help="Round padded shapes up to multiples of this, such as 8, 64 or 128.")
+    int, typer.Option(min=1, max=2**31, help="Make padded shapes multiples of this, such as 8, 64 or 128.")
 ]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[

@@ -52,7 +52,7 @@ def label(name: str) -> str:
 
 
 def wrapped(phrases: Sequence[str]) -> str:
-    """Join phrases of a label with commas; start a new line where it would be too long for a small legend."""
+    """Join phrases of a label with commas; start a new line before a line gets too long for a small legend."""
     lines = [""]
     for phrase in phrases:
         if lines[-1] and len(lines[-1]) + len(phrase) > _LEGEND_WIDTH:

@@ -154,7 +154,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Use few ticks and none at 1, where the label would touch the last label of the central picture.
+    # Use few ticks and none at 1: its label would touch the last label of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
