@@ -1,4 +1,4 @@
-"""Measure the package: `python scripts/benchmark.py COMMAND`; each command is a file of `benchmarks/`."""
+"""Run a benchmark: `python scripts/benchmark.py COMMAND`. Each command has a file in `benchmarks/`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import typer
 from benchmarks import ablation, balance, loading, packing, pyg, ranks, shards, training, zoo
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of dgl_tuplepack.")
-for part in (packing, ablation, loading, balance, shards, training, zoo, ranks, pyg):
-    app.add_typer(part.app)
+for module in (packing, ablation, loading, balance, shards, training, zoo, ranks, pyg):
+    app.add_typer(module.app)
 
 if __name__ == "__main__":
     app()

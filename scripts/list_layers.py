@@ -2,7 +2,7 @@
 
     python scripts/list_layers.py [--check] [--backend inductor]
 
-`--check` compares the page with what is found and writes nothing.
+`--check` compares the results with the existing page and writes nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def list_layers(
-    check: Annotated[bool, typer.Option("--check", help="Compare the page, and write nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with the existing page; write nothing.")] = False,
     backend: Annotated[str, typer.Option(help="Backend of torch.compile, such as inductor.")] = "aot_eager",
-    out: Annotated[Path, typer.Option(help="The page.")] = PAGE,
+    out: Annotated[Path, typer.Option(help="Path of the page.")] = PAGE,
 ) -> None:
-    """Compare all layers; write the page, or check it."""
+    """Compare all layers; write or check the page."""
     _check_completeness()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def list_layers(
     listed = [(name, case) for name, section in SECTIONS.items() for case in section]
     rows: dict[str, list[Row]] = {name: [] for name in SECTIONS}
     with warnings.catch_warnings():
-        # DGL warns about its own use of older interfaces.
+        # DGL warns about deprecated interfaces that it uses itself.
         warnings.simplefilter("ignore")
         for name, case in progress_bar(listed, desc="layers"):
             rows[name].append(compare(case, backend))
@@ -63,7 +63,7 @@ def list_layers(
 
 
 def _check_completeness() -> None:
-    """Every layer of this version of DGL that takes a graph has a row, and no other."""
+    """Raise unless the rows are exactly the layers of this DGL version that accept a graph."""
     expected, listed = set(graph_layers()), {case.name for all_cases in SECTIONS.values() for case in all_cases}
     if missing := sorted(expected ^ listed):
         raise InputError(f"scripts/layers/cases.py and this version of dgl.nn disagree about {', '.join(missing)}.")
@@ -81,7 +81,7 @@ def _check_page(path: Path, written: Sequence[str], expected: Sequence[str]) -> 
     differing += [f"+ {line}" for line in expected if line not in written]
     if written != expected:
         found = "\n".join(differing) or "the order of its lines"
-        raise InputError(f"{path} is not what layers do now; write it again without --check. It differs at:\n{found}")
+        raise InputError(f"{path} is out of date; write it again without --check. It differs at:\n{found}")
 
 
 if __name__ == "__main__":

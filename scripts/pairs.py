@@ -1,4 +1,4 @@
-"""Count the pairs of graphs that can never share a pack, by content mode: `python scripts/pairs.py`."""
+"""Count the pairs of graphs that never share a pack as plans change: `python scripts/pairs.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
-    """Return which size classes share a pack of the plan, ``[C, C]``; on the diagonal, if a pack has two of a class."""
+    """Return which size classes share a pack of the plan, ``[C, C]``; the diagonal: two graphs of a class share one."""
     met = np.zeros((len(plan.histogram), len(plan.histogram)), dtype=bool)
     for begin, end in zip(plan.offsets[:-1], plan.offsets[1:], strict=True):
         classes, twice = plan.classes[begin:end], plan.multiplicities[begin:end] > 1
@@ -28,7 +28,7 @@ def together(plan: tp.PackPlan) -> NDArray[np.bool_]:
 
 
 def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArray[np.bool_]) -> float:
-    """Return the share of pairs of a chosen graph and any other one whose size classes never share a pack."""
+    """Return the share of pairs (a chosen graph, any other graph) whose size classes never share a pack."""
     pairs = counts[:, None].astype(float) * counts
     np.fill_diagonal(pairs, counts * (counts - 1.0))
     return float((pairs * ~met)[chosen].sum() / max(pairs[chosen].sum(), 1.0))
@@ -36,13 +36,13 @@ def share_apart(met: NDArray[np.bool_], counts: NDArray[np.int64], chosen: NDArr
 
 @app.command()
 def pairs(
-    nodes: Annotated[int, typer.Option(help="Nodes of a pack.")] = 222,
-    edges: Annotated[int, typer.Option(help="Edges of a pack.")] = 502,
-    every: Annotated[int, typer.Option(help="Epochs that share a plan.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Maximum nodes per pack.")] = 222,
+    edges: Annotated[int, typer.Option(help="Maximum edges per pack.")] = 502,
+    every: Annotated[int, typer.Option(help="Epochs per plan.")] = 1,
     epochs: Annotated[int, typer.Option(help="Epochs to count.")] = 9,
     seed: int = 0,
 ) -> None:
-    """Print a row for each epoch of ogbg-molhiv's training graphs, one pack a batch, with all epochs up to it."""
+    """Print the share of such pairs in ogbg-molhiv's training graphs after each epoch, with one pack per batch."""
     histogram = tp.load_example("ogbg-molhiv")
     sizes = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
     sampler = tp.PackBatchSampler(sizes, tp.Limits(nodes, edges), seed=seed, replan_every=every)

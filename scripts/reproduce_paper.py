@@ -1,9 +1,9 @@
-"""Recompute the paper's Tables 1 and 2 and Figure 5, side by side with what it prints.
+"""Recompute the paper's Tables 1 and 2 and Figure 5, next to the printed figures.
 
     python scripts/reproduce_paper.py --root DIR --histograms DIR --out docs/results
 
-Every dataset of the paper that is at hand gets a section: from OGB's folders in `--root` (ogbg_molhiv, say), from
-files such as ogbg-molpcba.json in `--histograms`, which `SizeHistogram.save` writes, or the example of the package.
+Every available dataset of the paper gets a section. Datasets come from OGB's folders in `--root` (ogbg_molhiv, for
+example), from files of `SizeHistogram.save` in `--histograms` (ogbg-molpcba.json), or from the packaged example.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def reproduce(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FormatError(f"cannot make the folder {out}: {error.strerror}; choose another with --out.") from error
+        raise FormatError(f"cannot create the folder {out}: {error.strerror}; choose another with --out.") from error
     sections, absent = [], []
     for printed in progress_bar(PAPER, desc="datasets"):
-        at_hand = find(printed.name, root, histograms)
-        if at_hand is None:
+        found = find(printed.name, root, histograms)
+        if found is None:
             absent.append(printed.name)
         else:
-            sections.append(dataset_section(printed, *at_hand, out))
+            sections.append(dataset_section(printed, *found, out))
     write_text(out / "paper.md", page(sections, absent))
     print(f"wrote {out / 'paper.md'}: {len(sections)} of the paper's {len(PAPER)} datasets")
 

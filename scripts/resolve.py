@@ -1,8 +1,8 @@
-"""Show that what the package needs has wheels for each Python, by pip and without an installation. Run by hand.
+"""Check that all dependencies have wheels for each Python, without installing them. Run by hand.
 
-For each Python, pip resolves the set without DGL (the extra ``plain``), with the versions of constraints.txt, from
-wheels for Linux alone. torch is too large for that: for torch, and packages that need it, their own wheels are looked
-for, which is what `pip index versions` tells; DGL likewise. Exits with 1 if something but DGL has no wheel.
+For each Python, pip resolves the dependencies without DGL (the extra ``plain``) at the versions of constraints.txt,
+from Linux wheels only. torch is too large to download for that. For torch, packages that need it, and DGL, the script
+looks for their wheels with `pip index versions`. Exits with 1 if anything but DGL has no wheel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "scripts" / "constraints.txt"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-# Whatever glibc a usual system of today has.
+# The glibc versions of common systems.
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(28, 4, -1)] + [
     "manylinux2014_x86_64",
     "manylinux1_x86_64",
 ]
-# These need torch, so that a resolution would download it.
+# Resolving these would download torch.
 WITH_TORCH = ("torch", "pytorch-lightning", "torchdata")
 
 
@@ -32,29 +32,29 @@ def main() -> int:
     missing = False
     print("| Python | the set without DGL | torch | DGL 1.1.3 | DGL 2.1.0 |\n|---|---|---|---|---|")
     for python in PYTHONS:
-        found, said = resolved(python)
+        found, outcome = resolved(python)
         others = {name: pinned(name) in versions(name, python) for name in WITH_TORCH}
         lacking = [name for name, has in others.items() if not has]
         missing |= not found or bool(lacking)
         dgl = versions("dgl", python)
         has_dgl = " | ".join("yes" if version in dgl else "no" for version in ("1.1.3", "2.1.0"))
         torch = f"no wheel of {', '.join(lacking)}" if lacking else f"{pinned('torch')}: yes"
-        print(f"| {python} | {said} | {torch} | {has_dgl} |", flush=True)
+        print(f"| {python} | {outcome} | {torch} | {has_dgl} |", flush=True)
     return int(missing)
 
 
 def requirements() -> list[str]:
-    """Return what the package and its extra ``plain`` need, without what needs torch."""
+    """Return the requirements of the package and its extra ``plain``, except those that need torch."""
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    # Interpolation fills other extras in.
+    # Interpolation inserts the other extras.
     lines = f"{setup['options']['install_requires']}\n{setup['options.extras_require']['plain']}".splitlines()
     needed = {line for line in map(str.strip, lines) if line and not line.startswith("#")}
     return sorted(line for line in needed if name_of(line) not in WITH_TORCH)
 
 
 def name_of(requirement: str) -> str:
-    """Return the name that a requirement begins with."""
+    """Return the package name of a requirement."""
     return re.split(r"[^\w-]", requirement, maxsplit=1)[0].lower()
 
 
@@ -71,7 +71,7 @@ def target(python: str) -> list[str]:
 
 
 def resolved(python: str) -> tuple[bool, str]:
-    """Return whether the set resolves, and what to say: the number of packages, or pip's error."""
+    """Return whether the dependencies resolve, and the text to print: the number of packages or pip's error."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         options = ["--dry-run", "--quiet", "--ignore-installed", "--target", folder, "--report", str(report)]
@@ -84,14 +84,14 @@ def resolved(python: str) -> tuple[bool, str]:
 
 
 def versions(name: str, python: str) -> list[str]:
-    """Return the versions of a package that have a wheel for a Python."""
+    """Return the versions of a package with a wheel for a Python."""
     done = pip("index", "versions", name, *target(python))
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     return listed[1].split(", ") if listed else []
 
 
 def pip(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run pip; return what it printed."""
+    """Run pip and return the finished process with its output."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 

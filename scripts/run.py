@@ -1,13 +1,13 @@
-"""Set an environment up and run something in it: the demo or the tests. Needs Python (3.11 or newer) and nothing else.
+"""Set up an environment and run the demo or the tests in it. Needs only Python 3.11 or newer.
 
     python3 scripts/run.py [--without-dgl] demo [options of dgl-tuplepack demo]
     python3 scripts/run.py [--without-dgl] tests [options of pytest]
 
-Where DGL has no wheels (it has for Python 3.11, on usual machines), or with --without-dgl, everything but DGL is set
-up: then the demo runs on plain tensors, and the tests are those that need no DGL, with those of JAX.
+DGL has wheels for Python 3.11 on common machines. Elsewhere, or with --without-dgl, the script installs everything but
+DGL. The demo then runs on plain tensors, and only tests that need no DGL run, including the JAX tests.
 
 The environment is `.venv` in the checkout (without DGL: `.venv-without-dgl`), or the folder in the variable
-TUPLEPACK_ENVIRONMENT; it is made once, and again when the pinned versions change.
+TUPLEPACK_ENVIRONMENT. It is created once, and again when the pinned versions change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMANDS = {
     "tests": ["-m", "pytest", "-n", "3"],
 }
 OLDEST = (3, 11)
-# Where DGL 1.1.3 has wheels: Python, and system with machine.
+# DGL 1.1.3 has wheels for this Python and for these (system, machine).
 DGL_PYTHON = (3, 11)
 DGL_MACHINES = {("linux", "x86_64"), ("darwin", "x86_64"), ("darwin", "arm64"), ("windows", "amd64")}
 
@@ -48,36 +48,36 @@ def main(arguments: list[str]) -> int:
     machine = platform.system().lower(), platform.machine().lower()
     has_wheels = sys.version_info[:2] == DGL_PYTHON and machine in DGL_MACHINES
     if not has_wheels and not asked_without:
-        place = f"Python {found} on {' '.join(machine)}"
-        print(f"run.py: DGL has no wheels for {place}; everything else is set up.", file=sys.stderr)
+        platform_text = f"Python {found} on {' '.join(machine)}"
+        print(f"run.py: DGL has no wheels for {platform_text}; installing everything else.", file=sys.stderr)
     with_dgl = has_wheels and not asked_without
     folder = Path(os.environ.get("TUPLEPACK_ENVIRONMENT", ROOT / (".venv" if with_dgl else ".venv-without-dgl")))
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     prepare(folder, python, "all" if with_dgl else "plain")
     command = list(COMMANDS[arguments[0]])
     if arguments[0] == "tests" and not with_dgl:
-        # Examples in docstrings are mostly those of DGL.
+        # Most examples in docstrings need DGL.
         command += ["--override-ini", "testpaths=tests"]
     return subprocess.call([str(python), *command, *arguments[1:]], cwd=ROOT)
 
 
 def prepare(folder: Path, python: Path, extra: str) -> None:
-    """Make the environment, with an extra of setup.cfg, unless one for these versions exists."""
+    """Create the environment with an extra of setup.cfg, unless it exists with these versions."""
     files = CONSTRAINTS.read_bytes() + (ROOT / "setup.cfg").read_bytes()
-    wanted = hashlib.sha256(files + f"{extra} {sys.version}".encode()).hexdigest()
+    fingerprint = hashlib.sha256(files + f"{extra} {sys.version}".encode()).hexdigest()
     marker = folder / "made-by-tuplepack"
-    if marker.is_file() and marker.read_text() == wanted:
+    if marker.is_file() and marker.read_text() == fingerprint:
         return
     if not marker.is_file() and folder.is_dir() and any(folder.iterdir()):
-        # Only what this script has made may be cleared.
-        sys.exit(f"run.py: {folder} is not empty and is not ours; name another folder in TUPLEPACK_ENVIRONMENT.")
+        # Clear only folders that this script created.
+        sys.exit(f"run.py: {folder} is not empty and is not ours; set TUPLEPACK_ENVIRONMENT to another folder.")
     print(f"run.py: setting up {folder} (once; this takes a few minutes)", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     venv.create(folder, with_pip=True, clear=True)
     marker.write_text("unfinished")
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.check_call([*install, "--constraint", str(CONSTRAINTS), "--editable", f"{ROOT}[{extra}]"])
-    marker.write_text(wanted)
+    marker.write_text(fingerprint)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""What packing does to training on ogbg-molhiv: accuracy of packs and of plain shuffling, run by run.
+"""Study how packing affects training on ogbg-molhiv: accuracy with packs and with plain shuffling.
 
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds 3 --epochs 20
     python scripts/study_training.py pairs --epochs 50
     python scripts/study_training.py page
 
-`run` trains what is missing in docs/results/training.csv and adds a row for each run that ends, so it can be stopped
-and started again at any time. `pairs` counts pairs of graphs that meet. `page` writes docs/results/training.md and its
+`run` trains the runs missing from docs/results/training.csv and adds a row when a run ends, so you can stop and restart
+it at any time. `pairs` counts pairs of graphs that share a batch. `page` writes docs/results/training.md and its
 picture from both files.
 """
 
@@ -42,14 +42,14 @@ def run(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds 0, 1, ...")] = 3,
     threads: Annotated[int, typer.Option(min=1)] = 1,
     packs: Annotated[
-        list[int] | None, typer.Option(help="Only runs of so many packs a batch; may be repeated.")
+        list[int] | None, typer.Option(help="Only runs with this many packs per batch; may be repeated.")
     ] = None,
     out: OutOption = RESULTS,
 ) -> None:
-    """Train all runs that are not in the file yet, seed by seed. Processes with other --packs may run side by side."""
+    """Train all runs missing from the file, seed by seed. Processes with different --packs may run at the same time."""
     if unknown := sorted({*(packs or ())} - {arm.packs for arm in ARMS}):
         raise typer.BadParameter(
-            f"the study has runs of 1 and of 8 packs a batch, not of {unknown[0]}.", param_hint="--packs"
+            f"the study has runs with 1 and 8 packs per batch, not with {unknown[0]}.", param_hint="--packs"
         )
     arms = [arm for arm in ARMS if packs is None or arm.packs in packs]
     torch.set_num_threads(threads)
@@ -70,7 +70,7 @@ def run(
 
 @app.command()
 def pairs(epochs: Annotated[int, typer.Option(min=1)] = 50, out: OutOption = RESULTS) -> None:
-    """Count the pairs of ogbg-molhiv's training graphs that share a batch; needs 1.1 GB of memory."""
+    """Count the pairs of training graphs of ogbg-molhiv that share a batch; needs 1.1 GB of memory."""
     histogram = tp.load_example("ogbg-molhiv")
     sizes = tp.GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0))
     arms = [arm for arm in ARMS if arm.loss == "unbiased"]

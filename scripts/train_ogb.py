@@ -1,10 +1,11 @@
-"""Train a GIN on an OGB graph-property dataset in packed batches of one static shape, and evaluate it with OGB.
+"""Train a GIN on an OGB graph-property dataset in packed batches of one static shape; evaluate it with OGB.
 
     python scripts/train_ogb.py --root DIR --name ogbg-molhiv --content resample --epochs 1
     python scripts/train_ogb.py --root DIR --name ogbg-molhiv --compile --framework pyg
 
-`--root` holds OGB's folder of the dataset (ogbg_molhiv, say); OGB downloads it there if it is absent, and keeps its
-processed form beside it. Datasets of molecules with binary classification tasks are supported; labels may be missing.
+`--root` contains OGB's folder of the dataset (ogbg_molhiv, for example); if it is missing, OGB downloads it there. OGB
+stores its processed files next to it. The script supports molecule datasets with binary classification tasks; labels
+may be missing.
 """
 
 from __future__ import annotations
@@ -40,21 +41,25 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def train(
-    root: Annotated[Path, typer.Option(help="Folder that holds OGB's folder of the dataset.")],
+    root: Annotated[Path, typer.Option(help="Folder that contains OGB's folder of the dataset.")],
     name: Annotated[str, typer.Option(help="Name of the dataset.")] = "ogbg-molhiv",
-    content: Annotated[Content, typer.Option(help="What a pack holds from epoch to epoch.")] = Content.resample,
+    content: Annotated[
+        Content, typer.Option(help="How the content of packs changes between epochs.")
+    ] = Content.resample,
     epochs: Annotated[int, typer.Option(min=1)] = 1,
-    graphs_per_batch: Annotated[int, typer.Option(min=1, help="Graphs of a training batch, on average.")] = 64,
+    graphs_per_batch: Annotated[int, typer.Option(min=1, help="Mean number of graphs per training batch.")] = 64,
     width: Annotated[int, typer.Option(min=1, help="Width of the network.")] = 64,
     layers: Annotated[int, typer.Option(min=1)] = 3,
-    framework: Annotated[Framework, typer.Option(help="Take the layers from here.")] = Framework.dgl,
-    compiled: Annotated[bool, typer.Option("--compile", help="Train in compiled code: faster after a minute.")] = False,
+    framework: Annotated[Framework, typer.Option(help="Framework of the layers.")] = Framework.dgl,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the training step; pays off after a minute.")
+    ] = False,
     learning_rate: Annotated[float, typer.Option(min=0)] = 1e-3,
     workers: Annotated[int, typer.Option(min=0, help="Worker processes of each loader.")] = 0,
-    device: Annotated[str, typer.Option(help="Such as cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Device, such as cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> None:
-    """Train and evaluate; the loss and the scores are printed after each epoch."""
+    """Train and evaluate; print the loss and the scores after each epoch."""
     console = Console()
     torch = load("torch")
     load("dgl")
@@ -63,7 +68,7 @@ def train(
     splits = dataset.get_idx_split()
     settings: dict[str, Any] = {"num_workers": workers, "seed": seed}
     training = tp.packed_loader(dataset[splits["train"]], graphs_per_batch, content=content.value, **settings)
-    # Batches of the same shape, so that compiled code fits them too.
+    # The same batch shape, so that compiled code is reused.
     settings |= {"limits": training.limits, "packs_per_batch": training.packs_per_batch}
     evaluation = tp.packed_loaders(dataset, splits=splits, shuffle=(), **settings)
     console.print(f"{training!r}", highlight=False)
@@ -95,12 +100,12 @@ def train(
 def _dataset(root: Path, name: str) -> Any:
     ogb = load("ogb.graphproppred")
     if not root.is_dir():
-        raise InputError(f"the folder {root} does not exist; give the one that holds {name.replace('-', '_')}.")
+        raise InputError(f"the folder {root} does not exist; give the folder that contains {name.replace('-', '_')}.")
     try:
         dataset = ogb.DglGraphPropPredDataset(name, root=str(root))
     except (OSError, EOFError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise InputError(f"OGB cannot read {name} in {root} ({reason}); give a folder that holds it.") from error
+        raise InputError(f"OGB cannot read {name} in {root} ({reason}); give a folder that contains it.") from error
     if dataset.task_type != "binary classification":
         raise InputError(
             f"{name} is a task of {dataset.task_type}, but this script trains binary classification only; "
@@ -118,11 +123,11 @@ def _model(num_tasks: int, width: int, layers: int, framework: str) -> MaskedGIN
 
 
 def _loss_of(model: MaskedGIN, compiled: bool) -> Callable[[tp.PaddedBatch, Tensor], Tensor]:
-    """Return what computes the loss of a batch, given the mean number of labels of all batches."""
+    """Return a function of a batch and the mean number of labels per batch; it computes the loss."""
     loss_fn = load("torch.nn").BCEWithLogitsLoss(reduction="none")
 
     def loss_of(batch: tp.PaddedBatch | tp.BatchTensors, count: Tensor) -> Tensor:
-        # OGB marks missing labels with NaN, which are left out like padding.
+        # OGB marks missing labels with NaN; the loss ignores them like padding.
         return tp.nn.masked_loss(loss_fn, model(batch), batch.labels.float(), batch, count=count)
 
     if not compiled:
@@ -139,7 +144,7 @@ def _train_epoch(
     epoch: int,
     count: Tensor,
 ) -> tuple[float, int]:
-    """Train for an epoch; return the mean loss over all labels (`count` a batch on average), and the graphs."""
+    """Train for an epoch; return the mean loss over all labels (`count` per batch on average) and the graphs."""
     total, graphs = 0.0, 0
     for batch in progress_bar(loader, desc=f"epoch {epoch}", unit=" batches"):
         loss = loss_of(batch.to(device), count)

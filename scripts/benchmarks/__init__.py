@@ -1,1 +1,1 @@
-"""One file for each family of benchmarks."""
+"""Benchmarks, one file per command, with shared modules."""

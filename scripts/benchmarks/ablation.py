@@ -1,4 +1,4 @@
-"""What stages of "auto" are worth: a fixed set of instances, packed without sets of stages."""
+"""Measure the value of the stages of "auto": pack a fixed set of instances without some stages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DATASETS = (
     "pcqm4mv2-shaped 20/54", "pcqm4mv2-shaped 30/62",
 )  # fmt: skip
 _RANDOM = ("planted 10^3, k=2", "planted 10^3, k=3", "planted 10^4, k=2", "triplets 200, k=1", "uniform 1000")
-# Graphs of an instance of each family.
+# Numbers of graphs of the instances of each family.
 _GRAPHS = (300, 1500)
 
 
 def groups(seed: int) -> Groups:
-    """Instances by group, from the seed: datasets, random sizes and full packs, literature, families."""
+    """Return instances by group: datasets, random sizes and full packs, literature, families."""
     return {
         "datasets": [Case(name, *instance(name, seed)[:2]) for name in _DATASETS],
         "random": [Case(name, *instance(name, seed)[:2]) for name in _RANDOM],
@@ -45,7 +45,7 @@ def groups(seed: int) -> Groups:
 def measured_stages(
     chosen: Groups, without: Sequence[Sequence[str]], seed: int, effort: float = 1.0
 ) -> list[dict[str, Any]]:
-    """One row for all stages, and one without each set: packs above the best bound known, plans proven, seconds."""
+    """Return a row for all stages and a row without each set: packs above the best bound, proven plans, seconds."""
     settings, plans, seconds = Settings(seed=seed, effort=effort), [], []
     for names in ((), *without):
         typer.echo(f"without {', '.join(names) or 'nothing'}", err=True)
@@ -69,17 +69,18 @@ def measured_stages(
 @app.command()
 def ablation(
     without: Annotated[
-        list[str] | None, typer.Option(help="Stages to leave out together, separated by commas; default: each alone.")
+        list[str] | None,
+        typer.Option(help="Stages to leave out together, separated by commas; default: one at a time."),
     ] = None,
     effort: Annotated[float, typer.Option(min=0, help="Effort of each plan.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the instances and of the plans.")] = 0,
     json_path: JsonOption = None,
 ) -> None:
-    """Packs above the bound of "auto" without sets of its stages, plans proven optimal, and CPU seconds."""
+    """Measure "auto" without sets of its stages: packs above the bound, plans proven optimal, and CPU seconds."""
     chosen, names = groups(seed), [stage.__name__ for stage in STAGES]
     sets = [text.split(",") for text in without or names]
     if unknown := {name for each in sets for name in each} - {*names}:
-        raise typer.BadParameter(f"there is no stage {', '.join(sorted(unknown))}; choose of {', '.join(names)}.")
+        raise typer.BadParameter(f"there is no stage {', '.join(sorted(unknown))}; choose from {', '.join(names)}.")
     rows = measured_stages(chosen, sets, seed, effort)
     show(f"packs above the best bound, {sum(map(len, chosen.values()))} instances", rows)
     write_json(json_path, rows)

@@ -1,4 +1,4 @@
-"""Even work among ranks."""
+"""Measure how evenly work is spread over ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANKS = (2, 4, 8)
 
 @app.command()
 def balance(json_path: JsonOption = None) -> None:
-    """Spread of real nodes + edges over the ranks of a step: packs in random order, and as the sampler deals them."""
+    """Measure the spread of real nodes + edges over the ranks of a step: packs in random order and as dealt."""
     histogram = load_example("ogbg-molhiv")
     sizes, plan = GraphSizes(np.repeat(histogram.sizes, histogram.counts, axis=0)), pack(histogram, MOLHIV)
     rows = []
@@ -29,8 +29,8 @@ def balance(json_path: JsonOption = None) -> None:
             dealt = PackBatchSampler(sizes, MOLHIV, plan=plan, **settings).balance()
             work = np.repeat(plan.pattern_contents.sum(axis=1, dtype=np.float64), plan.repeats)
             work = np.random.default_rng(0).permutation(work)
-            places = deal(work, ranks, packs_per_batch, drop_last=False)
-            random = Balance(np.where(places == NONE, 0, work[places]).sum(axis=2))
+            packs_of = deal(work, ranks, packs_per_batch, drop_last=False)
+            random = Balance(np.where(packs_of == NONE, 0, work[packs_of]).sum(axis=2))
             for order, found in (("random", random), ("dealt", dealt)):
                 rows.append(
                     {

@@ -1,4 +1,4 @@
-"""Padded slots of an epoch in one shape and in several, at equal mean graphs of a batch."""
+"""Measure padded slots per epoch with one shape and with shape buckets, at equal mean graphs per batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dgl_tuplepack import Limits, PackPlan, SizeHistogram, load_example, pack, s
 from dgl_tuplepack.errors import SearchError
 from dgl_tuplepack.planning.plan import static_limits
 
-# Mean graphs of a batch, and numbers of shapes.
+# Mean graphs per batch, and numbers of shapes.
 BATCHES = (2, 4, 6, 8, 64)
 SHAPES = (1, 2, 3)
 CASE = "molhiv in several shapes"
@@ -32,7 +32,7 @@ def measured() -> list[dict[str, Any]]:
 
 
 def _plan(histogram: SizeHistogram, graphs: int, shapes: int) -> PackPlan | None:
-    """Return a plan whose packs hold about so many graphs; None where several shapes save nothing."""
+    """Return a plan whose packs hold about `graphs` graphs; None if several shapes save nothing."""
     if shapes > 1:
         try:
             return pack(histogram, search_limits(histogram, graphs_per_batch=graphs, shapes=shapes).best.limits)
@@ -41,13 +41,13 @@ def _plan(histogram: SizeHistogram, graphs: int, shapes: int) -> PackPlan | None
     try:
         limits = search_limits(histogram, graphs_per_batch=graphs).best.limits
     except SearchError:
-        # The smallest limits that hold every graph hold more graphs than that: a cap is all that is left.
+        # Even the smallest limits that hold every graph hold more graphs, so only a cap can reach this number.
         limits = Limits(**histogram.maxima(), graphs=graphs)
     return pack(histogram, limits)
 
 
 def _slots(plan: PackPlan) -> dict[str, Any]:
-    """Return the slots of an epoch with one pack a batch, reserved ones included, and what is real of them."""
+    """Return the slots of an epoch with one pack per batch, including reserved slots, and the efficiency."""
     shapes = static_limits(plan.made_for, [plan])
     limits = shapes if isinstance(shapes, tuple) else (shapes,)
     packs, number = plan.packs_of_shapes, plan.histogram.num_graphs
@@ -68,7 +68,7 @@ def _slots(plan: PackPlan) -> dict[str, Any]:
 
 
 def rows_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of the table, with the slots of nodes and edges relative to one shape."""
+    """Return the rows of the table; node and edge slots are also relative to one shape."""
     one: dict[int, int] = {result["graphs"]: result["padded_slots"] for result in results if result["shapes"] == 1}
     return [
         {

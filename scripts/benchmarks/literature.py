@@ -1,4 +1,4 @@
-"""Small instances after the literature, and medium ones of mixed structure: made from a class or family and a seed."""
+"""Generate small instances from the literature and medium ones of mixed structure, by class or family and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack._core.progress import progress_bar
 SIZES = (25, 50, 100, 200)
 INSTANCES = 10
 
-# Class -> (smallest, largest) of both sizes, and the limit.
+# Class -> ((smallest, largest) of both sizes, limit).
 _RANGES = {
     1: ((100, 400), 1000),
     2: ((1, 1000), 1000),
@@ -34,7 +34,7 @@ Sizes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Case:
-    """An instance and the class or family that it is from."""
+    """An instance and its class or family."""
 
     family: str
     histogram: SizeHistogram
@@ -42,7 +42,7 @@ class Case:
 
 
 def literature(number: int, graphs: int, seed: int) -> Case:
-    """One instance of class `number` (1 to 8) with so many graphs.
+    """Return an instance of class `number` (1 to 8) with `graphs` graphs.
 
     Source: Caprara & Toth 2001, "Lower bounds and algorithms for the 2-dimensional vector packing problem", section 7,
     after Spieksma 1994.
@@ -54,21 +54,21 @@ def literature(number: int, graphs: int, seed: int) -> Case:
     else:
         limit = 150
         first = draw.integers(20, 101, graphs)
-        # Class 7: both sizes alike; class 8: the larger the one, the smaller the other.
+        # In class 7 both sizes are similar; in class 8 a larger first size means a smaller second one.
         second = draw.integers(first - 10, first + 11) if number == 7 else draw.integers(110 - first, 131 - first)
         sizes = np.column_stack([first, second])
     return _case(f"class {number}, {graphs} graphs", sizes, (limit, limit))
 
 
 def small_cases(seed: int) -> Iterator[Case]:
-    """Ten instances of each class and number of graphs."""
+    """Yield ten instances of each class and number of graphs."""
     for number, graphs in itertools.product(CLASSES, SIZES):
         for instance in range(INSTANCES):
             yield literature(number, graphs, INSTANCES * seed + instance)
 
 
 def medium_cases(count: int, seed: int) -> list[Case]:
-    """`count` instances of 300 to 3,000 graphs, of all families in turn."""
+    """Return `count` instances of 300 to 3,000 graphs, from all families in turn."""
     names = list(FAMILIES)
     cases = []
     for number in range(count):
@@ -78,7 +78,7 @@ def medium_cases(count: int, seed: int) -> list[Case]:
 
 
 def measured_families(cases: Iterable[Case], seed: int) -> list[dict[str, Any]]:
-    """One row for each class or family: how many are proven or close, how far the bound rose, and seconds."""
+    """Return a row for each class or family: proven and near-optimal plans, raised bounds, and seconds."""
     pack(SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3}), Limits(9, 9))
     found: dict[str, list[tuple[int, int, int, float]]] = {}
     for case in progress_bar(cases, desc="instances"):
@@ -110,7 +110,7 @@ def _case(family: str, sizes: Sizes, maxima: tuple[int, ...], graphs: int | None
 
 
 def _uniform(number: str, least: int, most: int, limit: int) -> Callable[[Generator, int], Case]:
-    """Return what makes instances of uniform sizes, of which `number` fit a pack."""
+    """Return a function that makes instances of uniform sizes; about `number` graphs fit in a pack."""
     return lambda draw, graphs: _case(
         f"uniform, {number} a pack", draw.integers(least, most + 1, (graphs, 2)), (limit, limit)
     )
@@ -139,7 +139,7 @@ def _opposed(draw: Generator, graphs: int) -> Case:
 
 
 def _triples(draw: Generator, graphs: int) -> Case:
-    """Three graphs fill a pack in both components, and the larger the one size, the smaller the other."""
+    """Make triples of graphs that fill a pack in both components; a larger first size means a smaller second one."""
     packs = graphs // 3
     first = draw.integers(200, 480, (packs, 2))
     first = np.column_stack([first, 1000 - first.sum(axis=1)])
@@ -150,18 +150,18 @@ def _triples(draw: Generator, graphs: int) -> Case:
 
 
 def _thirds(draw: Generator, graphs: int) -> Case:
-    """Three graphs fill a pack in each component on average, but hardly any three fit together."""
+    """Make graphs of which three fill a pack on average, but hardly any three fit together."""
     first = draw.integers(100, 568, graphs)
     sizes = np.column_stack([first, 667 - first + draw.integers(-10, 11, graphs)])
     return _case("anti-correlated thirds", sizes, (1000, 1000))
 
 
 def _planted(draw: Generator, graphs: int) -> Case:
-    """Packs cut into two to six graphs, full in both components."""
+    """Cut packs that are full in both components into two to six graphs each."""
     rows = []
     while len(rows) < graphs:
-        parts = int(draw.integers(2, 7))
-        cuts = np.sort(draw.integers(1, 1000, (parts - 1, 2)), axis=0)
+        pieces = int(draw.integers(2, 7))
+        cuts = np.sort(draw.integers(1, 1000, (pieces - 1, 2)), axis=0)
         rows += np.diff(np.vstack([[0, 0], cuts, [1000, 1000]]), axis=0).tolist()
     return _case("planted", np.array(rows), (1000, 1000))
 
@@ -182,7 +182,7 @@ def _capped(draw: Generator, graphs: int) -> Case:
 
 
 def _two_kinds(draw: Generator, graphs: int) -> Case:
-    """Small graphs beside some of half a pack and more."""
+    """Make small graphs and some large ones of about half a pack."""
     large = draw.random(graphs) < 0.2
     sizes = np.where(large[:, None], draw.integers(350, 701, (graphs, 2)), draw.integers(5, 120, (graphs, 2)))
     return _case("large and small", sizes, (1000, 1000))

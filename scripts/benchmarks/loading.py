@@ -1,4 +1,4 @@
-"""Rates of loaders."""
+"""Measure the speed of loaders."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from dgl_tuplepack.graphs.readers.source import Source
 app = typer.Typer()
 
 BATCH_SIZES = (32, 128, 512)
-# Packs as a dataset: their limits, and packs of a batch.
+# For packs as a dataset: limits and packs per batch.
 PACK_LIMITS, PACKS = Limits(nodes=222, edges=502), (1, 4, 16)
 
 SourceOption = Annotated[
-    Path | None, typer.Option(help="OGB folder of ogbg-molhiv; without it, random graphs of its sizes.")
+    Path | None, typer.Option(help="OGB folder of ogbg-molhiv; default: random graphs with its sizes.")
 ]
 
 
 def synthetic_blocks(number: int, seed: int = 0) -> Iterator[GraphBlock]:
-    """Random graphs of molhiv's sizes with OGB's features: 9 int64 a node, 3 an edge, one label."""
+    """Yield random graphs with molhiv's sizes and OGB's features: int64, 9 per node and 3 per edge, and one label."""
     histogram, generator = load_example("ogbg-molhiv"), np.random.default_rng(seed)
     shares = histogram.counts / histogram.num_graphs
     for first in range(0, number, 4096):
@@ -56,7 +56,7 @@ def synthetic_blocks(number: int, seed: int = 0) -> Iterator[GraphBlock]:
 
 
 class Blocks(Source):
-    """Synthetic blocks as a source, so that they are written as those of an OGB folder."""
+    """A source of synthetic blocks, written to a store like an OGB folder."""
 
     knows_sizes = True
 
@@ -85,14 +85,14 @@ class Blocks(Source):
 @app.command()
 def loading(
     source: SourceOption = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
-    graphs: Annotated[int | None, typer.Option(min=512, help="Take so many training graphs; without it, all.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all ways; results are medians.")] = 7,
+    graphs: Annotated[int | None, typer.Option(min=512, help="Number of training graphs; default: all.")] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Graphs a second of every way to a batch of 32, 128 and 512 graphs, in one process and one run.
+    """Measure graphs per second of every way to load batches of 32, 128 and 512 graphs, in one process and one run.
 
-    A round is an epoch: every graph once, in the same random batches for all ways. So graphs come from main memory,
-    where there are more than caches hold, as they do in training. A second table has packs as a dataset.
+    A round is an epoch: every graph once, in the same random batches for all ways. As in training, graphs then come
+    from main memory if they exceed the caches. A second table measures packs as a dataset.
     """
     import torch
 
@@ -119,11 +119,11 @@ def loading(
 
 
 def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each way; each round goes through all of them."""
+    """Return the median seconds of each way; each round measures all ways."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for round_ in range(rounds + 1):
         for name, way in ways.items():
-            # Processor time: all ways work in this thread, and the machine may have other work.
+            # CPU time, because every way runs in this thread and the machine may be busy.
             begin = time.process_time()
             way()
             # The first round only warms up.
@@ -133,7 +133,7 @@ def _medians(ways: dict[str, Callable[[], None]], rounds: int) -> dict[str, floa
 
 
 def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, rounds: int) -> list[dict[str, Any]]:
-    """Median rate of packs as a dataset through DGL's collate, and of `PaddedCollate`, with labels and masks."""
+    """Return median speeds of packs as a dataset with DGL's collate, and of `PaddedCollate`, with labels and masks."""
     from dgl.dataloading import GraphDataLoader
 
     from dgl_tuplepack import PackedDataset, flatten_packs
@@ -146,7 +146,7 @@ def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, r
 
     def by_collate() -> None:
         for batch in collated:
-            batch.graph  # noqa: B018 (built when asked for)
+            batch.graph  # noqa: B018 (built on first access)
 
     def by_dataset() -> None:
         for graph, labels in batched:
@@ -166,7 +166,7 @@ def _pack_rates(train: GraphStore, items: Sequence[Any], packs_per_batch: int, r
 
 
 def _rates(trains: dict[bool, GraphStore], items: Sequence[Any], batch_size: int, rounds: int) -> list[dict[str, Any]]:
-    """Median rate of every way at one batch size; each round goes through all of them."""
+    """Return the median speed of every way at one batch size."""
     steps = len(items) // batch_size
     order = np.random.default_rng(batch_size).permutation(len(items))[: steps * batch_size]
     batches = order.reshape(steps, batch_size).tolist()
@@ -192,39 +192,39 @@ def _ways(
     batches: list[list[int]],
     limits: Limits,
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Name and loop of each way; the first is what the others are compared with."""
+    """Yield the name and loop of each way; the first one is the baseline."""
     import torch
     from dgl.dataloading import GraphDataLoader
 
     from dgl_tuplepack import GraphDataLoader as WholeLoader
 
-    def through(loader: Any, form: str | None = None) -> Callable[[], None]:
+    def through(loader: Any, view: str | None = None) -> Callable[[], None]:
         def loop() -> None:
             for batch in loader:
-                if form is not None:
-                    # Built when asked for.
-                    getattr(batch, form)
+                if view is not None:
+                    # Built on first access.
+                    getattr(batch, view)
 
         return loop
 
-    def ours(compact: bool = False, form: str | None = None, **settings: Any) -> Callable[[], None]:
-        view = trains[compact].padded(limits, **settings)
-        return through(GraphDataLoader(view, sampler=batches, batch_size=None), form)
+    def ours(compact: bool = False, view: str | None = None, **settings: Any) -> Callable[[], None]:
+        padded = trains[compact].padded(limits, **settings)
+        return through(GraphDataLoader(padded, sampler=batches, batch_size=None), view)
 
     yield "GraphDataLoader + dgl.batch", through(GraphDataLoader(items, batch_sampler=batches))
     if find_spec("torch_geometric") is not None:
         from torch_geometric.loader import DataLoader
 
         yield "PyG DataLoader", through(DataLoader([as_pyg(*item) for item in items], batch_sampler=batches))
-        yield "store, PyG batch", ours(form="pyg")
-        yield "store, PyG batch, compact", ours(compact=True, form="pyg")
+        yield "store, PyG batch", ours(view="pyg")
+        yield "store, PyG batch, compact", ours(compact=True, view="pyg")
         plain = trains[False].batched(framework="pyg")
         yield "store, PyG batch without padding", through(GraphDataLoader(plain, sampler=batches, batch_size=None))
     for name, stored in (("store, without padding", False), ("store, without padding, compact", True)):
         yield name, through(GraphDataLoader(trains[stored].batched(), sampler=batches, batch_size=None))
     yield "store, tp.GraphDataLoader", through(WholeLoader(trains[False], batch_sampler=batches))
-    yield "store, DGLGraph", ours(form="graph")
-    yield "store, DGLGraph, compact", ours(compact=True, form="graph")
+    yield "store, DGLGraph", ours(view="graph")
+    yield "store, DGLGraph, compact", ours(compact=True, view="graph")
     yield "store, tensors", ours()
     yield "store, tensors, compact", ours(compact=True)
     yield "store, tensors, compact, as stored", ours(compact=True, as_stored=True)
@@ -237,9 +237,9 @@ def _ways(
             batch._graph = None
             batch.graph  # noqa: B018
 
-    yield "floor: the DGLGraph of ready tensors", floor
+    yield "floor: the DGLGraph from existing tensors", floor
 
-    # The same bytes, from memory that no cache holds any more.
+    # Copy the same number of bytes, from memory that is no longer in a cache.
     nbytes = view.shape.nbytes
     data, out = torch.ones(max(len(batches), 64) * nbytes, dtype=torch.uint8), torch.empty(nbytes, dtype=torch.uint8)
 
@@ -247,11 +247,11 @@ def _ways(
         for step in range(len(batches)):
             out.copy_(data[step * nbytes : (step + 1) * nbytes])
 
-    yield "bare copy of as many bytes", copies
+    yield "plain copy of the same number of bytes", copies
 
 
 def as_pyg(graph: Any, label: Any) -> Any:
-    """Return an item (DGLGraph, label) as a `Data` of PyG, whose ``feat`` are ``x`` and ``edge_attr``."""
+    """Return an item (DGLGraph, label) as a PyG `Data`; ``feat`` becomes ``x`` and ``edge_attr``."""
     import torch
     from torch_geometric.data import Data
 

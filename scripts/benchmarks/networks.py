@@ -1,4 +1,4 @@
-"""The network of the benchmark and the study of training, on DGL's layers or on PyG's."""
+"""The network of the training benchmark and the training study, with DGL or PyG layers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class OnDGL:
     graph: Any
 
     def convolve(self, layer: nn.Module, x: Tensor, *edges: Tensor) -> Tensor:
-        """Apply a layer of DGL; several heads stand side by side in the result."""
+        """Apply a DGL layer; several heads are concatenated."""
         result: Tensor = layer(self.graph, x, *edges)
         return result.flatten(1)
 
     def readout(self, x: Tensor) -> Tensor:
-        """Mean over the nodes of each graph."""
+        """Return the mean over the nodes of each graph."""
         import dgl
 
         with self.graph.local_scope():
@@ -32,19 +32,19 @@ class OnDGL:
 
 @dataclass(frozen=True)
 class OnPyG:
-    """Message passing and readout on endpoints."""
+    """Message passing and readout on edge endpoints."""
 
     edge_index: Tensor
     graph_slots: Tensor
     num_graphs: int
 
     def convolve(self, layer: nn.Module, x: Tensor, *edges: Tensor) -> Tensor:
-        """Apply a layer of PyG."""
+        """Apply a PyG layer."""
         result: Tensor = layer(x, self.edge_index, *edges)
         return result
 
     def readout(self, x: Tensor) -> Tensor:
-        """Mean over the nodes of each graph."""
+        """Return the mean over the nodes of each graph."""
         from torch_geometric.nn import global_mean_pool
 
         result: Tensor = global_mean_pool(x, self.graph_slots, self.num_graphs)
@@ -55,7 +55,7 @@ HEADS = 4
 
 
 def layer_of(framework: str, kind: str, width: int) -> nn.Module:
-    """Make a layer "GINE", "GCN", "SAGE" (mean) or "GAT" (4 heads) of width `width`, of DGL or PyG."""
+    """Return a DGL or PyG layer of the given width: "GINE", "GCN", "SAGE" (mean) or "GAT" (4 heads)."""
     if kind == "GINE":
         perceptron = nn.Sequential(nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
     layer: nn.Module
@@ -91,9 +91,9 @@ LAYERS = ("GINE", "GCN", "SAGE", "GAT")
 
 
 class Network(nn.Module):
-    """Layers between OGB's encoders, batch norm and residual connections; `framework` has the layers.
+    """OGB's encoders, then layers of a framework with batch norm and residual connections, and a readout.
 
-    Only GINE takes features of edges.
+    Only GINE uses edge features.
     """
 
     def __init__(self, layers: int, width: int, framework: str, kind: str = "GINE") -> None:
@@ -107,7 +107,7 @@ class Network(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, structure: OnDGL | OnPyG, x: Tensor, edges: Tensor) -> Tensor:
-        """One output for each graph, ``[G, 1]``."""
+        """Return one output per graph, ``[G, 1]``."""
         x = self.encode_nodes(x)
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
             on_edges = (self.encode_edges[i](edges),) if len(self.encode_edges) else ()
@@ -117,5 +117,5 @@ class Network(nn.Module):
 
 
 def losses_of(out: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross-entropy of each entry."""
+    """Return the binary cross-entropy of each entry."""
     return nn.functional.binary_cross_entropy_with_logits(out, labels.to(out.dtype), reduction="none")

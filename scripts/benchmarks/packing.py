@@ -1,4 +1,4 @@
-"""Packs, gaps, time and memory of the packing methods."""
+"""Measure packs, gaps, time and memory of the packing methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dgl_tuplepack.planning.packing.heuristics import NAMES
 
 app = typer.Typer()
 
-# Name -> how to make it, and its limits.
+# Name -> (histogram, limits, cap on graphs).
 CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "molhiv 222/502": ("molhiv", (222, 502), 256),
     "molhiv 256/550": ("molhiv", (256, 550), 256),
@@ -48,12 +48,12 @@ CASES: dict[str, tuple[str, tuple[int, ...], int | None]] = {
     "uniform 10^4": ("uniform 10000", (1000, 2200), None),
     "uniform 10^5": ("uniform 100000", (1000, 2200), None),
 }
-# For docs/complexity.md: random sizes, more and more of them.
+# For docs/complexity.md: numbers of size classes.
 SCALING = (1_000, 3_000, 10_000, 30_000, 100_000)
 
 
 def instance(name: str, seed: int = 0) -> tuple[SizeHistogram, Limits, int | None]:
-    """Histogram, limits and, where known, the optimum of a case."""
+    """Return the histogram, the limits and, if known, the optimum of a case."""
     kind, maxima, cap = CASES.get(name, (name, (1000, 2200), None))
     base, _, number = kind.partition(" ")
     optimum = None
@@ -70,7 +70,7 @@ def instance(name: str, seed: int = 0) -> tuple[SizeHistogram, Limits, int | Non
 
 
 def peak_mib() -> float:
-    """Most memory that this process has held; not the parent's, which getrusage counts in after a fork."""
+    """Return the peak memory of this process; after a fork, getrusage would include the parent's."""
     status = Path("/proc/self/status")
     if status.exists():
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
@@ -80,7 +80,7 @@ def peak_mib() -> float:
 
 @app.command("one", hidden=True)
 def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None:
-    """Measure one case in this process and print JSON; a process of its own makes peak memory meaningful."""
+    """Measure one case in this process and print JSON; peak memory needs a separate process."""
     histogram, limits, optimum = instance(name, seed)
     small = SizeHistogram.from_counts({(3, 4): 5, (2, 2): 3})
     for warm in ("auto", "best_fit", "first_fit"):
@@ -105,14 +105,14 @@ def one(name: str, method: str, heuristic: str, repeats: int, seed: int) -> None
 
 
 def in_new_process(*arguments: object) -> dict[str, Any]:
-    """Return what a hidden command of `benchmark.py` prints in a process of its own, which is JSON."""
+    """Run a hidden command of `benchmark.py` in a new process; return the JSON that it prints."""
     command = [sys.executable, Path(__file__).resolve().parents[1] / "benchmark.py", *map(str, arguments)]
     result: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return result
 
 
 def _heuristics(name: str, method: str) -> Sequence[str]:
-    """Heuristics to measure a method of a case with."""
+    """Return the heuristics to measure for a method and a case."""
     if method not in ("best_fit", "first_fit"):
         return ("product",)
     # Sizes of one component have no edges.
@@ -123,19 +123,19 @@ def _heuristics(name: str, method: str) -> Sequence[str]:
 def packing(
     only: Annotated[str, typer.Option(help="Measure only cases whose name contains this.")] = "",
     methods: Annotated[str, typer.Option(help="Of auto, best_fit, first_fit; separated by commas.")] = "auto,best_fit",
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of each, of which the median counts.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs of each method; results are medians.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the histograms and of the plans.")] = 0,
     json_path: JsonOption = None,
     literature: Annotated[
         bool, typer.Option("--literature", help="Measure 'auto' on the small instances of Caprara & Toth 2001 instead.")
     ] = False,
     medium: Annotated[
-        int, typer.Option(min=0, help="Measure 'auto' on so many instances of 300 to 3,000 graphs instead.")
+        int, typer.Option(min=0, help="Measure 'auto' on this many instances of 300 to 3,000 graphs instead.")
     ] = 0,
 ) -> None:
-    """Packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram.
+    """Measure packs, bound, gap, efficiencies, seconds and peak memory of every method on every histogram.
 
-    And the padded slots of ogbg-molhiv in one shape and in several, at equal mean graphs of a batch.
+    Also count the padded slots of ogbg-molhiv with one shape and with several, at equal mean graphs per batch.
     """
     if literature or medium:
         cases = small_cases(seed) if literature else medium_cases(medium, seed)
@@ -155,7 +155,7 @@ def packing(
         show("packing", list(map(_row, results)))
     several = buckets.measured() if only in buckets.CASE else []
     if several:
-        show(f"{buckets.CASE}, training graphs, one pack a batch", buckets.rows_of(several))
+        show(f"{buckets.CASE}, training graphs, one pack per batch", buckets.rows_of(several))
     write_json(json_path, [*results, *several])
 
 
@@ -163,9 +163,9 @@ def packing(
 def complexity(
     repeats: Annotated[int, typer.Option(min=1)] = 3,
     json_path: JsonOption = None,
-    plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write the plot of docs/complexity.md to this file.")] = None,
 ) -> None:
-    """Time and memory against the number of size classes (random sizes, limits 1000/2200)."""
+    """Measure time and memory by number of size classes (random sizes, limits 1000/2200)."""
     results = []
     for classes in SCALING:
         for method, heuristic in (("auto", "product"), *(("best_fit", h) for h in NAMES), ("first_fit", "product")):
@@ -182,7 +182,7 @@ def _label(result: dict[str, Any]) -> str:
 
 
 def _row(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the table for what `one` has measured."""
+    """Return a row of the table for a result of `one`."""
     bound = max(result["lower_bound"], result["optimum"] or 0)
     gap = result["packs"] - bound
     shares = (result["efficiency"], result["effective_efficiency"])

@@ -1,4 +1,4 @@
-"""A dataset of PyG in memory: what its sizes and its store take, against a copy of its tensors."""
+"""Measure reading sizes and writing a store of an in-memory PyG dataset, compared with copying its tensors."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ app = typer.Typer()
 @app.command()
 def pyg(
     graphs: Annotated[int, typer.Option(min=1, help="Molecules of the dataset.")] = 1_000_000,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 3,
-    folder: Annotated[Path | None, typer.Option(help="Where files are written, if not in a temporary one.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all steps; results are medians.")] = 3,
+    folder: Annotated[Path | None, typer.Option(help="Folder for the files; default: a temporary folder.")] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Seconds for the sizes and the store of an InMemoryDataset, and for its tensors alone, written and flushed."""
+    """Measure the seconds for sizes and store of an InMemoryDataset, and for writing and flushing only its tensors."""
     dataset = _molecules(graphs)
     sizes_of(dataset)
     seconds: dict[str, list[float]] = {}
     for round_number in range(rounds):
         root = Path(tempfile.mkdtemp(dir=folder))
-        ways = {
+        steps = {
             "copy of the tensors": lambda to: _copy(dataset, to),
             "store": lambda to: GraphStore.write(to, dataset),
             "store, compact": lambda to: GraphStore.write(to, dataset, compact=True),
             "sizes": lambda to: sizes_of(dataset),
         }
-        # Disks take what comes first, or where files were before, at other rates: the order changes.
-        for number, (name, way) in list(enumerate(ways.items()))[:: 1 if round_number % 2 else -1]:
+        # The speed of a disk depends on what was written before, so the order alternates.
+        for number, (name, step) in list(enumerate(steps.items()))[:: 1 if round_number % 2 else -1]:
             begin = time.perf_counter()
-            way(root / str(number))
+            step(root / str(number))
             seconds.setdefault(name, []).append(time.perf_counter() - begin)
             shutil.rmtree(root / str(number), ignore_errors=True)
         shutil.rmtree(root)
@@ -69,7 +69,7 @@ def _copy(dataset: Any, to: Path) -> None:
 
 
 def _molecules(number: int) -> Any:
-    """Random graphs of molhiv's sizes with OGB's features, collated."""
+    """Return a collated dataset of random graphs with molhiv's sizes and OGB's features."""
     import torch
     from torch_geometric.data import Data, InMemoryDataset
 

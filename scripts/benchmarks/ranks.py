@@ -1,4 +1,4 @@
-"""Compiled training on several cores: threads of one process, or ranks of one thread each."""
+"""Measure compiled training on several cores: threads of one process, or single-threaded ranks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from benchmarks.ways import LIMITS, PACKS, loss_of_tensors, packed_batches
 
 app = typer.Typer()
 
-# Steps before the measurement: the first one compiles.
+# Steps before the measurement; the first one compiles.
 _WARM_UP = 3
 
 
 @dataclass(frozen=True)
 class Way:
-    """How many processes train, threads of each, and packs in a batch of each."""
+    """A way to train: number of processes, threads of each, and packs per batch of each."""
 
     ranks: int
     threads: int
@@ -47,14 +47,14 @@ class Way:
 def ranks(
     source: SourceOption = None,
     network: Annotated[list[str] | None, typer.Option(help="LAYERSxWIDTH; may be repeated.")] = None,
-    cores: Annotated[int, typer.Option(min=2, help="Threads of the one process, and number of ranks.")] = 2,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 12,
+    cores: Annotated[int, typer.Option(min=2, help="Threads of the single process, and number of ranks.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all ways; results are medians.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per way and round.")] = 12,
     json_path: JsonOption = None,
 ) -> None:
-    """Graphs a second of compiled training steps: one process of several threads, and ranks of one thread each.
+    """Measure graphs per second of compiled training: one process with several threads, and single-threaded ranks.
 
-    DGL's layers on packs, compiled. Ranks hold as many packs together as the one process, or each as many.
+    DGL's layers run on packs, compiled. The ranks have as many packs as the single process, in total or each.
     """
     networks = networks_of(network)
     results: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def ranks(
             arguments = cores, stored, layers, width, rounds, steps, out
             torch.multiprocessing.spawn(_process, arguments, cores)  # type: ignore[no-untyped-call]
             rows = json.loads(out.read_text(encoding="utf-8"))
-            show(f"GINE {name}, compiled, {PACKS} packs are a batch", rows)
+            show(f"GINE {name}, compiled, {PACKS} packs per batch", rows)
             results += [{"network": name, **row} for row in rows]
     write_json(json_path, results)
 
@@ -80,22 +80,22 @@ def _process(rank: int, cores: int, stored: Path, layers: int, width: int, round
     rates = _measured(train, ways, layers, width, rank, rounds, steps)
     if rank == 0:
         out.write_text(json.dumps(_rows(rates)), encoding="utf-8")
-    # What trains is gone by now; gloo can wait for ever for a gradient bucket that outlives its group.
+    # All trainings are freed by now; gloo can hang on a gradient bucket that outlives its group.
     dist.destroy_process_group()
 
 
 def _measured(
     train: Any, ways: list[Way], layers: int, width: int, rank: int, rounds: int, steps: int
 ) -> dict[Way, list[float]]:
-    """Graphs a second of each way in each of the interleaved rounds; other ranks wait while one process trains."""
+    """Return graphs per second of each way in each interleaved round; other ranks wait while one process trains."""
     trainings = {way: _training(train, way, layers, width, rank) for way in ways if rank < way.ranks}
     rates: dict[Way, list[float]] = {way: [] for way in ways}
     for measured in range(-1, rounds):
         for way in ways:
             dist.barrier()
             begin = time.perf_counter()
-            taken = steps if measured >= 0 else _WARM_UP
-            graphs = torch.tensor(sum(trainings[way]() for _ in range(taken)) if way in trainings else 0)
+            num_steps = steps if measured >= 0 else _WARM_UP
+            graphs = torch.tensor(sum(trainings[way]() for _ in range(num_steps)) if way in trainings else 0)
             dist.all_reduce(graphs)
             if measured >= 0:
                 rates[way].append(int(graphs) / (time.perf_counter() - begin))
@@ -115,7 +115,7 @@ def _rows(rates: dict[Way, list[float]]) -> list[dict[str, Any]]:
 
 
 class _Loss(nn.Module):
-    """The loss of a batch, as a module: the form that DistributedDataParallel takes around a compiled step."""
+    """The loss of a batch as a module, because DistributedDataParallel wraps modules only."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _Loss(nn.Module):
 
 
 def _training(train: Any, way: Way, layers: int, width: int, rank: int) -> Callable[[], int]:
-    """A step of training; returns its graphs."""
+    """Return a function that trains one step and returns its number of graphs."""
     torch.manual_seed(0)
     model = Network(layers, width, "dgl", "GINE")
     tp.nn.convert(model, verbose=False)

@@ -1,7 +1,7 @@
-"""Histograms made up for measuring: shaped after well-known datasets, or with a known best packing.
+"""Synthetic histograms for benchmarks: shaped like well-known datasets, or with a known optimal packing.
 
 Everything is integer arithmetic on a counter-based generator, so a name and a seed give the same histogram on
-every platform. Figures of the datasets are those of Table 1 in Krell et al. 2022 (arXiv 2209.06354).
+every platform. Dataset figures come from Table 1 in Krell et al. 2022 (arXiv 2209.06354).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 @dataclass(frozen=True)
 class Planted:
-    """A histogram cut from full packs: `packs` of them are the optimum."""
+    """A histogram cut from full packs; the optimum is `packs` packs."""
 
     histogram: SizeHistogram
     limits: Limits
@@ -28,14 +28,14 @@ class Planted:
 
 
 class _Numbers:
-    """Random integers of a seed and a purpose, in blocks."""
+    """Random integers from a seed and a purpose, in blocks."""
 
     def __init__(self, seed: int, purpose: int) -> None:
         self._key = np.uint64(derive_key(np.uint64(seed), np.uint64(0), np.uint64(purpose)))
         self._used = 0
 
     def below(self, bound: int | IntArray, number: int) -> IntArray:
-        """`number` integers in ``0..bound - 1``, bounds up to 2**31; the bias is below 2**-32."""
+        """Return `number` integers in ``0..bound - 1``, for bounds up to 2**31; the bias is below 2**-32."""
         counters = np.arange(self._used, self._used + number, dtype=np.uint64)
         self._used += number
         bits: NDArray[np.uint64] = random_bits.py_func(self._key, counters) >> np.uint64(32)
@@ -55,11 +55,11 @@ def pcqm4mv2(seed: int = 0) -> SizeHistogram:
 def _molecules(
     seed: int, classes: int, graphs: int, largest: tuple[int, int], centre: int, width: int
 ) -> SizeHistogram:
-    """Sizes (n, 2 (n - 1 + rings)) with weights that fall off around `centre` nodes and n / 8 rings."""
+    """Return sizes (n, 2 (n - 1 + rings)) with weights that decrease away from `centre` nodes and n / 8 rings."""
     numbers = _Numbers(seed, 1)
     weights: dict[tuple[int, int], int] = {}
     for nodes in range(2, largest[0] + 1):
-        # One ring less than none: a molecule of two parts.
+        # -1 rings: a molecule of two unconnected pieces.
         for rings in range(-1, nodes // 2 + 2):
             size = (nodes, 2 * (nodes - 1 + rings))
             if size[1] <= largest[1]:
@@ -86,7 +86,7 @@ def code2(seed: int = 0) -> SizeHistogram:
 
 
 def ppa(seed: int = 0) -> SizeHistogram:
-    """Protein neighbourhoods: 35,981 size classes, 78,200 graphs, over half of exactly 300 nodes, many edges."""
+    """Protein neighbourhoods: 35,981 size classes, 78,200 graphs, over half with exactly 300 nodes; many edges."""
     numbers = _Numbers(seed, 3)
     draws = 200_000
     nodes = np.where(numbers.below(1000, draws) < 415, 300, 60 + numbers.below(240, draws))
@@ -105,7 +105,7 @@ def ppa(seed: int = 0) -> SizeHistogram:
 
 
 def _allotted(weights: dict[tuple[int, int], int], graphs: int) -> SizeHistogram:
-    """One graph for each size, the others by weight (largest remainders)."""
+    """Assign one graph to each size and the others by weight (largest remainders)."""
     spare, total = graphs - len(weights), sum(weights.values())
     shares = {size: divmod(spare * weight, total) for size, weight in weights.items()}
     missing = spare - sum(whole for whole, _ in shares.values())
@@ -120,10 +120,10 @@ def planted(
     items: tuple[int, int] = (5, 20),
     classes: int = 20_000,
 ) -> Planted:
-    """About `graphs` graphs, cut from packs that are full in every component.
+    """Return about `graphs` graphs, cut from packs that are full in every component.
 
-    Each pack is cut into `items` graphs (inclusive range); packs are repeated where there would be more than
-    `classes` size classes otherwise.
+    Each pack is cut into `items` graphs (inclusive range). Packs are repeated if there would otherwise be more than
+    `classes` size classes.
     """
     numbers = _Numbers(seed, 4)
     mean = (items[0] + items[1]) // 2
@@ -139,7 +139,7 @@ def planted(
 
 
 def triplets(packs: int, limits: tuple[int, ...] = (1000,), seed: int = 0) -> Planted:
-    """Three graphs for each pack, each above a quarter of a limit and below half, as in Falkenauer 1996."""
+    """Return three graphs per pack, each between a quarter and half of a limit, as in Falkenauer 1996."""
     numbers = _Numbers(seed, 5)
     rows = []
     for _ in range(packs):
@@ -154,7 +154,7 @@ def triplets(packs: int, limits: tuple[int, ...] = (1000,), seed: int = 0) -> Pl
 
 
 def uniform(classes: int, limits: tuple[int, ...] = (1000, 2200), most: int = 3, seed: int = 0) -> SizeHistogram:
-    """`classes` distinct random sizes up to the limits, 1 to `most` graphs of each."""
+    """Return `classes` distinct random sizes up to the limits, with 1 to `most` graphs each."""
     numbers = _Numbers(seed, 6)
     sizes = np.zeros((0, len(limits)), dtype=np.int64)
     while len(sizes) < classes:
@@ -167,7 +167,7 @@ def uniform(classes: int, limits: tuple[int, ...] = (1000, 2200), most: int = 3,
 
 
 def _cut(limit: int, shares: IntArray) -> IntArray:
-    """Cut `limit` into parts of about these shares; they add up exactly."""
+    """Cut `limit` into integers of about these shares that add up exactly."""
     ends = np.cumsum(shares) * limit // int(shares.sum())
     return np.diff(ends, prepend=0)
 

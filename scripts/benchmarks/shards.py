@@ -1,4 +1,4 @@
-"""Datasets of many shards: processes, the efficiency that packing apart costs, growth, and loading."""
+"""Measure sharded datasets: processes, efficiency lost by packing shards separately, growth, and loading."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Row = dict[str, Any]
 
 
 def write_ogb(folder: Path, graphs: int, seed: int) -> None:
-    """Random graphs of molhiv's sizes in OGB's binary form."""
+    """Write random graphs with molhiv's sizes in OGB's binary format."""
     raw = folder / "raw"
     raw.mkdir(parents=True)
     blocks = list(synthetic_blocks(graphs, seed))
@@ -64,7 +64,7 @@ def write_ogb(folder: Path, graphs: int, seed: int) -> None:
 
 
 def ready_pool(processes: int) -> tuple[ProcessPoolExecutor, float]:
-    """A pool whose processes have imported and compiled all they need, and the seconds that took."""
+    """Return a pool whose processes have imported and compiled everything, and the seconds to start it."""
     begin = time.perf_counter()
     executor = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
     pids: set[int] = set()
@@ -77,19 +77,19 @@ def _warm(_: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         write_ogb(Path(folder) / "shard", 50, 0)
         preprocess_shards([Path(folder) / "shard"], Path(folder) / "out", limits=MOLHIV, workers=1)
-    # Long enough for the other processes to get a turn.
+    # Long enough for every other process to receive a task.
     time.sleep(0.5)
     return os.getpid()
 
 
 def process_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
-    """Seconds on one process and on two, in turn; every shard is read, decompressed, written and planned."""
+    """Measure one process and two, alternating; every shard is read, decompressed, written and planned."""
     seconds: dict[int, list[float]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for i in range(10):
             write_ogb(folder / f"source-{i}", GRAPHS, i)
-        # What is read may come from memory in both cases; what is written is all different.
+        # Reads may come from the page cache in both cases; every write is a different file.
         sources = {f"shard-{i}": folder / f"source-{i % 10}" for i in range(shards)}
         _warm(0)
         executor, start = ready_pool(2)
@@ -114,15 +114,15 @@ def process_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
 
 
 def efficiency_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
-    """Packs of a million graphs (and of 10,000 a shard), packed together and in shards."""
+    """Count the packs of 1,000,000 and of 10,000 graphs, packed together and in shards."""
     rows = []
     molhiv = load_example("ogbg-molhiv")
     for name, histogram, limits in (("molhiv", molhiv, MOLHIV), ("pcqm4mv2", shapes.pcqm4mv2(), Limits(160, 432))):
-        for total, parts in ((1_000_000, (1, 10, 100)), (10_000, (1, 10, 100))):
+        for total, numbers in ((1_000_000, (1, 10, 100)), (10_000, (1, 10, 100))):
             chosen = _drawn(histogram, total)
             whole = pack(_counted(chosen), limits).num_packs
-            for number in parts:
-                packs = sum(pack(_counted(part), limits).num_packs for part in np.array_split(chosen, number))
+            for number in numbers:
+                packs = sum(pack(_counted(shard), limits).num_packs for shard in np.array_split(chosen, number))
                 rows.append(
                     {
                         "sizes": name, "graphs": total, "shards": number, "graphs a shard": total // number,
@@ -133,7 +133,7 @@ def efficiency_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
 
 
 def _drawn(histogram: SizeHistogram, number: int) -> Any:
-    """Sizes of `number` graphs in random order, ``[number, 2]``."""
+    """Return sizes of `number` graphs in random order, ``[number, 2]``."""
     shares = histogram.counts / histogram.num_graphs
     return histogram.sizes[np.random.default_rng(0).choice(len(histogram), number, p=shares)]
 
@@ -143,7 +143,7 @@ def _counted(sizes: Any) -> SizeHistogram:
 
 
 def growth_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
-    """Time and memory from 10^4 to 10^7 graphs, each in a process of its own."""
+    """Measure time and memory from 10^4 to 10^7 graphs, each in a new process."""
     rows = []
     for exponent in range(4, 8):
         runs = [in_new_process("growth-once", 10**exponent) for _ in range(repeats)]
@@ -153,7 +153,7 @@ def growth_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
 
 @app.command("growth-once", hidden=True)
 def growth_once(graphs: int) -> None:
-    """Measure planning and one epoch's order in this process and print JSON."""
+    """Measure planning and the order of one epoch in this process and print JSON."""
     sizes = GraphSizes(_drawn(shapes.pcqm4mv2(), graphs))
     pack(_counted(sizes.array[:1000]), MOLHIV)
     next(iter(PackBatchSampler(GraphSizes([[1, 1]]), Limits(1, 1))))
@@ -185,7 +185,7 @@ def growth_once(graphs: int) -> None:
 
 
 def loading_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
-    """Microseconds a batch out of one store, and out of the same graphs in shards; processor time of this thread."""
+    """Measure microseconds per batch from one store and from the same graphs in shards; CPU time of this thread."""
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -196,8 +196,8 @@ def loading_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
         for number in (10, 100):
             out, entries = folder / f"shards-{number}", []
             for i, ids in enumerate(np.array_split(np.arange(len(whole)), number)):
-                part = GraphStore.write(out / f"part-{i}", [whole[int(j)] for j in ids], compact=compact)
-                entries.append(ShardEntry(f"part-{i}", len(part), part.checksum))
+                shard = GraphStore.write(out / f"part-{i}", [whole[int(j)] for j in ids], compact=compact)
+                entries.append(ShardEntry(f"part-{i}", len(shard), shard.checksum))
             Manifest(len(whole), MOLHIV, 0, tuple(entries)).save(out)
             begin = time.perf_counter()
             stores[number] = MultiStore(out)
@@ -225,27 +225,27 @@ def loading_rows(shards: int, repeats: int, compact: bool) -> list[Row]:
     return rows
 
 
-PARTS: dict[str, tuple[str, Callable[[int, int, bool], list[Row]]]] = {
-    "processes": ("Preprocessing shards of 10,000 graphs in OGB's binary form", process_rows),
-    "efficiency": ("What packing shards apart costs", efficiency_rows),
+MEASUREMENTS: dict[str, tuple[str, Callable[[int, int, bool], list[Row]]]] = {
+    "processes": ("Preprocessing shards of 10,000 graphs in OGB's binary format", process_rows),
+    "efficiency": ("Efficiency lost by packing shards separately", efficiency_rows),
     "growth": ("Planning and one epoch, pcqm4mv2-shaped sizes at 160/432/256", growth_rows),
-    "loading": ("Batches out of one store and out of shards, 10,000 graphs in all", loading_rows),
+    "loading": ("Batches from one store and from shards, 10,000 graphs in total", loading_rows),
 }
 
 
 @app.command()
 def shards(
-    only: Annotated[str, typer.Option(help=f"One of {', '.join(PARTS)}; all of them without.")] = "",
+    only: Annotated[str, typer.Option(help=f"One of {', '.join(MEASUREMENTS)}; default: all.")] = "",
     number: Annotated[int, typer.Option("--shards", min=2, help="Shards of 10,000 graphs to preprocess.")] = 100,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs of which the median counts.")] = 3,
-    compact: Annotated[bool, typer.Option("--compact", help="Store integers as narrow as they are.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs; results are medians.")] = 3,
+    compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Preprocessing of shards on one process and two, efficiency lost by packing them apart, growth, loading."""
-    if only and only not in PARTS:
-        raise typer.BadParameter(f"{only!r} is unknown; choose one of {', '.join(PARTS)}.", param_hint="--only")
+    """Measure preprocessing with one process and two, efficiency lost by separate packing, growth, and loading."""
+    if only and only not in MEASUREMENTS:
+        raise typer.BadParameter(f"{only!r} is unknown; choose one of {', '.join(MEASUREMENTS)}.", param_hint="--only")
     results = {}
-    for name, (title, measure) in PARTS.items():
+    for name, (title, measure) in MEASUREMENTS.items():
         if only in ("", name):
             results[name] = measure(number, repeats, compact)
             if not as_json:

@@ -1,4 +1,4 @@
-"""Results as tables and in files: how each figure is shown follows from the end of its name."""
+"""Show results as tables and save them; the suffix of a column's name decides its format."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.table import Table
 
 _FRACTIONS = ("spread", "idle", "used", "lost")
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results here.")]
+JsonOption = Annotated[Path | None, typer.Option("--json", help="Write all results to this file.")]
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows: fractions in per cent, seconds to the millisecond, other numbers below 100 with two decimals."""
+    """Print rows: fractions in per cent, seconds with three decimals, other floats below 100 with two."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
@@ -25,7 +25,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def write_json(path: Path | None, results: list[dict[str, Any]]) -> None:
-    """Write the results of a command to the file of its ``--json``, if it was given."""
+    """Write the results of a command to the file given by ``--json``, if any."""
     if path is not None:
         path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Whole training steps: loader, forward, backward and optimiser, of one network in several ways, side by side."""
+"""Compare several ways to run whole training steps of a network: loader, forward, backward and optimiser."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, GraphBlock
 
 app = typer.Typer()
 
-# What others offer, without anything of this package.
+# Ways that use nothing of this package.
 _THEIRS = ("DGL", "PyG", "PyG, torch.compile(dynamic=True)")
 _THEIRS_WITH_OURS = "PyG, tp.compile(dynamic=True)"
-# Steps before the measurement: the first one compiles.
+# Steps before the measurement; the first one compiles.
 _WARM_UP = 3
 
 
@@ -36,17 +36,17 @@ def training(
     network: Annotated[list[str] | None, typer.Option(help="LAYERSxWIDTH; may be repeated.")] = None,
     layer: Annotated[str, typer.Option(help=f"One of {', '.join(LAYERS)}.")] = "GINE",
     threads: Annotated[list[int] | None, typer.Option(min=1, help="Threads of torch; may be repeated.")] = None,
-    way: Annotated[list[str] | None, typer.Option(help="Compare these ways alone; may be repeated.")] = None,
-    compiled: Annotated[bool, typer.Option(help="Measure the compiled ways too.")] = True,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 12,
-    graphs: Annotated[int | None, typer.Option(min=512, help="Take so many training graphs; without it, all.")] = None,
+    way: Annotated[list[str] | None, typer.Option(help="Compare only these ways; may be repeated.")] = None,
+    compiled: Annotated[bool, typer.Option(help="Also measure the compiled ways.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all ways; results are medians.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per way and round.")] = 12,
+    graphs: Annotated[int | None, typer.Option(min=512, help="Number of training graphs; default: all.")] = None,
     json_path: JsonOption = None,
 ) -> None:
-    """Graphs a second of whole training steps (OGB's encoders, batch norm, Adam), and the parts of a step.
+    """Measure graphs per second of whole training steps (OGB's encoders, batch norm, Adam) and the stages of a step.
 
-    All ways have the same mean number of graphs a batch. Ratios are medians over interleaved rounds, to DGL's loader
-    and layers and to PyG's, where it is installed. Ways that compile take up to a minute to begin.
+    All ways have the same mean number of graphs per batch. Ratios compare with DGL's loader and layers and, if
+    installed, PyG's; they are medians over interleaved rounds. Compiled ways take up to a minute to start.
     """
     networks = networks_of(network)
     if layer not in LAYERS:
@@ -73,7 +73,7 @@ def training(
 
 
 def networks_of(names: list[str] | None) -> dict[str, tuple[int, int]]:
-    """Layers and width of each network by its name, such as 5x64; those of the tables without names."""
+    """Return name -> (layers, width) for names such as 5x64; without names, the networks of the tables."""
     names = names or ["2x32", "5x64", "5x300"]
     if wrong := [name for name in names if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", name)]:
         raise typer.BadParameter(f"{wrong[0]!r} is not LAYERSxWIDTH, such as 5x64.", param_hint="--network")
@@ -82,7 +82,7 @@ def networks_of(names: list[str] | None) -> dict[str, tuple[int, int]]:
 
 
 class Molecules(Blocks):
-    """Random graphs of molhiv's sizes, with features that OGB's encoders take."""
+    """Random graphs with molhiv's sizes and features in the range of OGB's encoders."""
 
     def blocks(self) -> Iterator[GraphBlock]:
         """Yield the graphs in blocks."""
@@ -95,7 +95,7 @@ class Molecules(Blocks):
 
 
 def _ready(trainings: dict[str, Training]) -> dict[str, Training]:
-    """Take the first steps of each way, which compile; print how long they took."""
+    """Run the warm-up steps of each way, which compile; print their duration."""
     for name, training in trainings.items():
         begin = time.perf_counter()
         for _ in range(_WARM_UP):
@@ -106,7 +106,7 @@ def _ready(trainings: dict[str, Training]) -> dict[str, Training]:
 
 
 def measured(trainings: Mapping[str, Any], rounds: int, steps: int) -> dict[str, list[float]]:
-    """Graphs a second of each way in each of the interleaved rounds."""
+    """Return graphs per second of each way in each interleaved round."""
     rates: dict[str, list[float]] = {name: [] for name in trainings}
     gc.collect()
     for _ in range(rounds):
@@ -138,7 +138,7 @@ def _rows(trainings: dict[str, Training], rates: dict[str, list[float]], steps: 
 
 
 def _summary(rates: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """The best way of ours to the best of theirs, and what each step on the way brings."""
+    """Return the ratios of our best way to the best other one, and of the steps in between."""
 
     def best(names: Iterator[str]) -> str:
         return max(names, key=lambda name: statistics.median(rates[name]), default="")

@@ -1,4 +1,4 @@
-"""The ways of a whole training step that `benchmark.py training` compares: loaders, layers, and what is compiled."""
+"""The ways to train that `benchmark.py training` compares: loaders, layers and compilers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.build import build_graph
 LIMITS, PACKS = tp.Limits(nodes=222, edges=502), 8
 STAGES = ("loader", "forward", "backward", "optimiser")
 
-# A batch as the loop of one way gets it, and the loss that it makes of it.
+# The batches of a way to train, and its function from a batch to the loss.
 Batches = Iterator[Any]
 Loss = Callable[[Any], Tensor]
 Compile = Callable[[Loss], Loss]
@@ -29,7 +29,7 @@ Compile = Callable[[Loss], Loss]
 
 @dataclass(frozen=True)
 class Data:
-    """The training graphs as each loader wants them, and the number of graphs a batch."""
+    """The training graphs in the format of each loader, and the number of graphs per batch."""
 
     store: Any
     items: list[Any]
@@ -37,7 +37,7 @@ class Data:
 
     @classmethod
     def of(cls, train: Any) -> Data:
-        """Take the graphs of a store; `size` is the mean number of graphs in a batch of packs."""
+        """Read the graphs of a store; `size` is the mean number of graphs in a batch of packs."""
         sampler = tp.PackBatchSampler(train, LIMITS, packs_per_batch=PACKS)
         return cls(train, list(train), round(len(train) / len(sampler)))
 
@@ -51,11 +51,11 @@ class Way:
     layers
         Framework of the layers: "dgl" or "pyg".
     batches
-        "plain": those of the framework's own loader; "packed": ours; "real part": ours without the padding.
+        "plain": from the framework's own loader; "packed": ours; "real part": ours without padding.
     tensors
-        Whether the step takes the tensors of a batch, and DGL's layers a `TensorGraph` on them.
+        Whether the step runs on the tensors of a batch, with DGL's layers on a `TensorGraph`.
     compiler
-        "": eager; "torch": as `torch.compile` does it by itself; "ours": `tp.compile`.
+        "": eager; "torch": `torch.compile`; "ours": `tp.compile`.
     """
 
     layers: str
@@ -80,13 +80,13 @@ WAYS = {
 
 
 def available_ways() -> list[str]:
-    """Return the names of the ways whose framework is installed."""
+    """Return the names of the ways to train whose framework is installed."""
     with_pyg = find_spec("torch_geometric") is not None
     return [name for name, way in WAYS.items() if with_pyg or way.layers == "dgl"]
 
 
 class Training:
-    """A network in training, one step at a time; seconds of each stage add up."""
+    """A network in training, one step at a time; `seconds` accumulates the time of each stage."""
 
     def __init__(self, data: Data, way: Way, layers: int, width: int, convolution: str = "GINE") -> None:
         torch.manual_seed(0)
@@ -101,7 +101,7 @@ class Training:
         self.seconds = dict.fromkeys(STAGES, 0.0)
 
     def step(self) -> int:
-        """One step; the number of graphs in it."""
+        """Train one step; return its number of graphs."""
         times = [time.perf_counter()]
         batch = next(self.batches)
         times.append(time.perf_counter())
@@ -149,7 +149,7 @@ def _plain_pyg(data: Data, model: nn.Module, compiled: Compile) -> tuple[Batches
 
 
 def _packed(data: Data, way: Way, model: nn.Module, compiled: Compile) -> tuple[Batches, Loss]:
-    """Our batches, padded or cut to their real part, or their tensors."""
+    """Return our batches and the loss of a batch: on padded batches, their real part, or their tensors."""
     sampler = tp.PackBatchSampler(data.store, LIMITS, packs_per_batch=PACKS)
     batches = packed_batches(data.store, sampler)
     if way.tensors:
@@ -167,7 +167,7 @@ def packed_batches(store: Any, sampler: tp.PackBatchSampler) -> Batches:
 
 
 def loss_of_tensors(layers: str, model: nn.Module) -> Callable[[Any, Tensor], Tensor]:
-    """Return the loss of a network on the tensors of a batch, divided by a count of graphs."""
+    """Return a function that computes the loss from the tensors of a batch, divided by a count of graphs."""
 
     def loss(t: Any, count: Tensor) -> Tensor:
         if layers == "dgl":
@@ -208,7 +208,7 @@ def _loss_of_batches(way: Way, model: nn.Module, count: float) -> Loss:
 
 
 def for_ever(loader: Iterable[Any], set_epoch: Callable[[int], None] | None = None) -> Batches:
-    """Yield the batches of one epoch after the other; `set_epoch` is called with the number of each."""
+    """Yield the batches of all epochs without end; call `set_epoch` with the number of each epoch."""
     for number in itertools.count():
         if set_epoch is not None:
             set_epoch(number)

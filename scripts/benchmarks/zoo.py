@@ -1,4 +1,4 @@
-"""Whole training steps of the models in `tests/zoo`, in four ways side by side."""
+"""Compare four ways to run whole training steps of the models in `tests/zoo`."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from benchmarks.tables import show
 from benchmarks.training import Molecules, measured, ratio
 from benchmarks.ways import for_ever
 
-# The checkout's tests are no package that is installed.
+# The tests of the checkout are not installed as a package.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 app = typer.Typer()
 
 NAMES = ("GIN-JK", "GIN-VN", "GAT", "GatedGCN", "MPNN", "SchNet")
-# Layers as the papers and baselines have them.
+# Numbers of layers as in the papers and baselines.
 LAYERS = {"GIN-JK": 5, "GIN-VN": 5, "GAT": 4, "GatedGCN": 4, "MPNN": 3, "SchNet": 3}
 GRAPHS_PER_BATCH = 64
 PLAIN, UNPADDED, PADDED, COMPILED = "plain", "store, unpadded", "padded", "padded, tp.compile"
-# Sums in another order, in float32.
+# For float32 sums in a different order.
 TOLERANCE = 1e-3
 
 
@@ -41,19 +41,19 @@ TOLERANCE = 1e-3
 def zoo(
     source: SourceOption = None,
     model: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(NAMES)}; may be repeated.")] = None,
-    framework: Annotated[list[str] | None, typer.Option(help="dgl or pyg; may be repeated. Both without it.")] = None,
+    framework: Annotated[list[str] | None, typer.Option(help="dgl or pyg; may be repeated. Default: both.")] = None,
     width: Annotated[int, typer.Option(min=4, help="Width of all layers, a multiple of 4.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Threads of torch.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each through all ways; medians count.")] = 7,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of each way in a round.")] = 10,
-    graphs: Annotated[int, typer.Option(min=512, help="Train on that many graphs at most.")] = 8192,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all ways; results are medians.")] = 7,
+    steps: Annotated[int, typer.Option(min=1, help="Steps per way and round.")] = 10,
+    graphs: Annotated[int, typer.Option(min=512, help="Maximum number of training graphs.")] = 8192,
     seed: Annotated[int, typer.Option(help="Seed of weights, orders and coordinates.")] = 0,
 ) -> None:
-    """Graphs a second of whole steps (loader, forward, backward, Adam) of whole models.
+    """Measure graphs per second of whole steps (loader, forward, backward, Adam) of complete models.
 
-    Each way has 64 graphs a batch, the packed ones on average. Ratios are medians over interleaved rounds, to the
-    framework's own loader and batches. Losses of all ways on the same two batches must agree before anything is
-    measured. SchNet gets random coordinates.
+    Each way has 64 graphs per batch, packed batches on average. Ratios compare with the framework's own loader and
+    batches; they are medians over interleaved rounds. Before measuring, the losses of all ways on the same two batches
+    must agree. SchNet gets random coordinates.
     """
     for option, given, known in (("--model", model, NAMES), ("--framework", framework, ("dgl", "pyg"))):
         if unknown := [name for name in given or [] if name not in known]:
@@ -94,7 +94,7 @@ class Data:
         self.loader = self.packed_loader()
 
     def packed_loader(self) -> Any:
-        """Return a loader of padded batches: one for each way, since it has an epoch."""
+        """Return a new loader of padded batches; a loader has an epoch, so each way needs its own."""
         return tp.packed_loader(self.store, graphs_per_batch=GRAPHS_PER_BATCH, seed=self.seed, **self.settings)
 
     def plain_loader(self, items: Any, **settings: Any) -> Any:
@@ -109,7 +109,7 @@ class Data:
 
 
 def _with_positions(items: list[Any], seed: int) -> list[Any]:
-    """Copies of the graphs with random coordinates."""
+    """Return copies of the graphs with random coordinates."""
     gen = torch.Generator().manual_seed(seed)
     copies = [(graph.clone(), label) for graph, label in items]
     for graph, _ in copies:
@@ -118,12 +118,12 @@ def _with_positions(items: list[Any], seed: int) -> list[Any]:
 
 
 class Training:
-    """A model in training in one way, a step at a time.
+    """A model trained in one way, one step at a time.
 
     Attributes
     ----------
     first_seconds
-        How long the first step took, which compiles.
+        Duration of the first step, which compiles.
     """
 
     def __init__(self, data: Data, way: str, width: int, seed: int) -> None:
@@ -157,7 +157,7 @@ class Training:
         return for_ever(kind(items, batch_size=GRAPHS_PER_BATCH, shuffle=True, drop_last=True))
 
     def batch_of(self, ids: list[int]) -> Any:
-        """Return the batch of these graphs, as the loader makes it."""
+        """Return the batch of these graphs as the loader of this way makes it."""
         if self.padded:
             return self.data.loader.view[ids]
         if self.way == UNPADDED:
@@ -165,7 +165,7 @@ class Training:
         return next(iter(self.data.plain_loader(self.data.items, batch_sampler=[ids])))
 
     def backward(self, batch: Any) -> Tensor:
-        """Compute gradients of a batch; return the loss."""
+        """Compute the gradients of a batch; return the loss."""
         if self.data.framework == "pyg" and self.padded:
             batch = batch.pyg
         elif self.way == COMPILED:
@@ -187,14 +187,14 @@ class Training:
 
 
 def _check(data: Data, ways: dict[str, Training]) -> None:
-    """Compare losses of the same two batches, and norms of their gradients; RuntimeError if ways differ."""
+    """Raise RuntimeError unless all ways have equal losses and gradient norms on the same two batches."""
     batches = [batch.graph_ids[batch.graph_mask].tolist() for batch in itertools.islice(data.loader, 2)]
     expected: list[Tensor] = []
     for way, training in ways.items():
         found = []
         for ids in batches:
             begin = time.perf_counter()
-            # Torch 2.13 compiles no LSTM in float32, such as that of Set2Set, unless oneDNN is off meanwhile.
+            # Torch 2.13 compiles no float32 LSTM (Set2Set has one) unless oneDNN is off.
             with torch.backends.mkldnn.flags(enabled=False) if data.name == "MPNN" else nullcontext():
                 loss = training.backward(training.batch_of(ids))
             training.first_seconds = training.first_seconds or time.perf_counter() - begin
@@ -205,8 +205,8 @@ def _check(data: Data, ways: dict[str, Training]) -> None:
         expected = expected or found
         if not torch.allclose(torch.stack(found), torch.stack(expected), rtol=TOLERANCE):
             raise RuntimeError(
-                f"{data.name}, {data.framework}: losses and norms of gradients of {way!r} are {found}, but those of "
-                f"plain batches {expected}."
+                f"{data.name}, {data.framework}: losses and gradient norms of {way!r} are {found}, but plain batches "
+                f"give {expected}."
             )
 
 

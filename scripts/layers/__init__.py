@@ -1,1 +1,1 @@
-"""The layers of dgl.nn on a TensorGraph: how each is made and called, the comparison, the page."""
+"""Modules of `list_layers.py`: the construction and calls of layers, the comparison, and the page."""

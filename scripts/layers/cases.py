@@ -1,4 +1,4 @@
-"""How every layer of dgl.nn that takes a graph is made and called here."""
+"""The arguments and inputs of every layer of dgl.nn that accepts a graph."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WIDTH, OUT, EDGE, HEADS = 6, 4, 5, 2
 
 
 class Made:
-    """A module among the arguments of a layer, made for each layer; shown as the call that makes it."""
+    """A module argument of a layer, created once per layer; its repr is the call that creates it."""
 
     def __init__(self, module: Callable[..., nn.Module], *arguments: object) -> None:
         self.module, self.arguments = module, arguments
@@ -38,12 +38,12 @@ class Made:
         return f"{self.module.__name__}({', '.join(map(repr, self.arguments))})"
 
     def __call__(self) -> nn.Module:
-        """Make it."""
+        """Create the module."""
         return self.module(*self.arguments)
 
 
 class Values(Made):
-    """A tensor among the arguments of a layer."""
+    """A tensor argument of a layer."""
 
     def __init__(self, *values: float) -> None:
         super().__init__(nn.Identity, *values)
@@ -52,7 +52,7 @@ class Values(Made):
         return f"tensor({list(self.arguments)})"
 
     def __call__(self) -> Any:
-        """Make it."""
+        """Create the tensor."""
         return torch.tensor(self.arguments)
 
 
@@ -65,10 +65,10 @@ def _on_graph(layer: nn.Module, graph: Any, *inputs: Any, **named: Any) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A layer, the arguments that make it, and the inputs that its forward takes after the graph.
+    """A layer, its constructor arguments, and the inputs of its forward after the graph.
 
-    ``covered`` asks for graphs in which every node has an incoming edge, ``hetero`` for heterographs; ``call`` calls
-    the layer with a graph and the inputs.
+    With ``covered``, every node of the graphs has an incoming edge; with ``hetero``, they are heterographs. ``call``
+    calls the layer with a graph and the inputs.
     """
 
     name: str
@@ -83,13 +83,13 @@ class Case:
 
     @property
     def shown(self) -> str:
-        """How the layer is made, and which further inputs its forward gets, as it is written in Python."""
+        """The Python call that creates the layer, and the names of further inputs of its forward."""
         given = [*map(repr, self.arguments), *(f"{name}={value!r}" for name, value in self.keywords.items())]
         further = "".join(f", with {name}" for name in self.named_inputs)
         return f"`{self.name}({', '.join(given)})`{further}"
 
     def content(self, number: int) -> Content:
-        """Return batch 0 or 1 of the graphs that it is called with."""
+        """Return batch 0 or 1 of the graphs for the layer."""
         if self.hetero:
             return heterographs(number)
         return content(number, covered=self.covered, without_empty_graph=self.without_empty_graph)
@@ -98,14 +98,14 @@ class Case:
         """Return the layer, in training mode."""
         made = [_made(value) for value in self.arguments]
         with warnings.catch_warnings():
-            # Of SetTransformerDecoder(k=1) and the like, about gradients that are 0.
+            # Layers such as SetTransformerDecoder(k=1) warn about gradients that are 0.
             warnings.simplefilter("ignore")
             layer = getattr(dgl.nn, self.name)(*made, **{name: _made(value) for name, value in self.keywords.items()})
-        # Some keep parameters of float32 whatever the default dtype is.
+        # Some layers have float32 parameters even with another default dtype.
         return layer.double()
 
     def tensors(self, content: Content) -> dict[str, torch.Tensor]:
-        """Return the inputs of the forward for a graph; unnamed ones are called 0, 1, ..."""
+        """Return the inputs of the forward for a graph; positional inputs are named 0, 1, ..."""
         inputs = {**{str(i): value for i, value in enumerate(self.inputs)}, **self.named_inputs}
         return {name: value(content) for name, value in inputs.items()}
 
@@ -117,7 +117,7 @@ def _made(value: Any) -> Any:
 
 
 class _Maker:
-    """``case(...)`` holds the arguments of a layer; ``.on(...)`` adds the inputs of its forward."""
+    """Build a Case: ``case(...)`` stores the arguments of a layer, ``.on(...)`` adds the inputs of its forward."""
 
     def __init__(self, name: str, *arguments: Any, **keywords: Any) -> None:
         self.made = functools.partial(Case, name, arguments, keywords)
@@ -207,7 +207,7 @@ CONTAINERS = (
         nodes(WIDTH)
     ),
 )
-# More settings of layers above: compared as well, but each layer counts once.
+# Other settings of the layers above; they are compared too, but each layer counts once.
 SETTINGS = (
     case("EdgeConv", WIDTH, OUT, True, **ZERO).on(nodes(WIDTH)),
     case("EdgeWeightNorm", norm="both").on(edge_scalars()),

@@ -1,4 +1,4 @@
-"""A layer on DGLGraph and on TensorGraph: eager, and compiled in one graph."""
+"""Compare a layer on a DGLGraph and on a TensorGraph, eager and compiled as one graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import dgl_tuplepack as tp
 from layers.cases import Case
 
 TOLERANCE = 1e-10
-# What a message says -> why the layer does not run, in short.
+# Fragment of an error message -> the reason in short.
 REASONS = {
     "mailbox": "its reduce function is user-defined",
     "remove_self_loop": "it changes the structure of the graph",
@@ -33,7 +33,7 @@ Run = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Row:
-    """What was found about a layer."""
+    """The result of comparing a layer."""
 
     case: Case
     equal: bool
@@ -43,21 +43,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Trial:
-    """One batch for a layer: the graph, its parts as tensors, the inputs, and what DGL gives."""
+    """One batch for a layer: the arguments of a TensorGraph, the inputs, and DGL's results."""
 
-    parts: dict[str, Any]
+    graph_arguments: dict[str, Any]
     inputs: dict[str, Tensor]
     expected: list[Tensor]
 
 
 def compare(case: Case, backend: str) -> Row:
-    """Run a layer on both kinds of graphs, then compiled on two batches of equal sizes."""
+    """Run a layer on a DGLGraph and on a TensorGraph, then compiled on two batches of equal sizes."""
     torch.manual_seed(0)
     layer = case.layer()
     trials = [_trial(case, layer, number) for number in (0, 1)]
     try:
         found = [_results(copy.deepcopy(layer), _on_tensors(case, each), each.inputs) for each in trials]
-    except Exception as error:  # whatever a layer fails with goes on the page
+    except Exception as error:  # any failure of a layer goes on the page
         return Row(case, False, False, _reason(error))
     worst = max(_difference(one, each.expected) for one, each in zip(found, trials, strict=True))
     if worst > TOLERANCE:
@@ -69,10 +69,10 @@ def _trial(case: Case, layer: nn.Module, number: int) -> Trial:
     content = case.content(number)
     inputs = case.tensors(content)
     with warnings.catch_warnings():
-        # DGL warns about its own use of older interfaces.
+        # DGL warns about deprecated interfaces that it uses itself.
         warnings.simplefilter("ignore")
         expected = _results(copy.deepcopy(layer), functools.partial(_call, case, content.graph), inputs)
-    return Trial(_parts(content.graph), inputs, expected)
+    return Trial(_graph_arguments(content.graph), inputs, expected)
 
 
 def _compiled(case: Case, layer: nn.Module, trials: list[Trial], backend: str) -> Row:
@@ -83,24 +83,24 @@ def _compiled(case: Case, layer: nn.Module, trials: list[Trial], backend: str) -
         compilations += 1
         return torch._dynamo.lookup_backend(backend)(module, examples)
 
-    def run(layer: nn.Module, parts: dict[str, Any], given: tuple[Tensor, ...], named: dict[str, Tensor]) -> Any:
-        return case.call(layer, tp.TensorGraph(**parts), *given, **named)
+    def run(layer: nn.Module, graph: dict[str, Any], given: tuple[Tensor, ...], named: dict[str, Tensor]) -> Any:
+        return case.call(layer, tp.TensorGraph(**graph), *given, **named)
 
     torch.compiler.reset()
     step = tp.compile(run, backend=counting)
     traced = copy.deepcopy(layer)
     try:
         for each in trials:
-            # Running statistics, if there are any, begin again as they did for the expected results.
+            # Reset running statistics, if any, to their values before the expected results were computed.
             traced.load_state_dict(layer.state_dict())
             found = _results(
                 traced,
-                lambda layer, *given, parts=each.parts, **named: step(layer, parts, given, named),
+                lambda layer, *given, graph=each.graph_arguments, **named: step(layer, graph, given, named),
                 each.inputs,
             )
             if (worst := _difference(found, each.expected)) > TOLERANCE:
                 return Row(case, True, False, f"compiled, it differs by {worst:.0e}")
-    except Exception as error:  # whatever a compilation fails with goes on the page
+    except Exception as error:  # any failure of a compilation goes on the page
         return Row(case, True, False, _reason(error))
     if compilations != 1:
         return Row(case, True, False, f"{compilations} compilations for two batches")
@@ -112,10 +112,10 @@ def _call(case: Case, graph: Any, layer: nn.Module, *given: Tensor, **named: Ten
 
 
 def _on_tensors(case: Case, trial: Trial) -> Run:
-    return functools.partial(_call, case, tp.TensorGraph(**trial.parts))
+    return functools.partial(_call, case, tp.TensorGraph(**trial.graph_arguments))
 
 
-def _parts(graph: Any) -> dict[str, Any]:
+def _graph_arguments(graph: Any) -> dict[str, Any]:
     """Return the arguments of a TensorGraph that equals a DGLGraph."""
     if graph.is_homogeneous:
         src, dst = graph.edges()
@@ -137,7 +137,7 @@ def _parts(graph: Any) -> dict[str, Any]:
 
 
 def _results(layer: nn.Module, run: Run, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Return outputs, and gradients by all inputs and parameters of a weighted sum of them."""
+    """Return the outputs, and the gradients of their weighted sum with respect to all inputs and parameters."""
     inputs = {name: value.detach().clone().requires_grad_(value.requires_grad) for name, value in inputs.items()}
     leaves = [each for each in (*inputs.values(), *layer.parameters()) if each.requires_grad]
     for leaf in leaves:
@@ -163,7 +163,7 @@ def _flat(outputs: Any) -> Iterator[Tensor]:
 
 
 def _difference(found: list[Tensor], expected: list[Tensor]) -> float:
-    """Return the largest difference, relative where values exceed 1; infinity where shapes, dtypes or NaN differ."""
+    """Return the largest difference, relative for values above 1; infinity if shapes, dtypes or NaN differ."""
     if len(found) != len(expected):
         return float("inf")
     worst = 0.0
@@ -177,8 +177,8 @@ def _difference(found: list[Tensor], expected: list[Tensor]) -> float:
 
 def _reason(error: Exception) -> str:
     message = str(error)
-    for part, reason in REASONS.items():
-        if part in message:
+    for fragment, reason in REASONS.items():
+        if fragment in message:
             return reason
-    # Addresses would differ from run to run.
+    # Remove addresses, which differ between runs.
     return re.sub(r" at 0x[0-9a-f]+", "", message.strip().partition("\n")[0]) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Batches of graphs and inputs for them: of equal sizes, but not of equal content."""
+"""Make batches of graphs and their inputs: two batches of equal sizes and different content."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dgl
 import torch
 from torch import Tensor
 
-# Nodes and edges of the graphs of a batch; the totals are equal, so that compiled code meets one shape.
+# (nodes, edges) of the graphs of both batches; the totals are equal, so that compiled code gets one shape.
 SIZES = (
     ((4, 9), (1, 0), (7, 20), (0, 0), (6, 11)),
     ((6, 14), (3, 5), (2, 3), (5, 18), (2, 0)),
@@ -19,7 +19,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Content:
-    """A batch of graphs, and where its random numbers come from."""
+    """A batch of graphs and the generator of its random numbers."""
 
     graph: Any
     generator: torch.Generator
@@ -29,9 +29,9 @@ Input = Callable[[Content], Tensor]
 
 
 def content(number: int, *, covered: bool = False, without_empty_graph: bool = False) -> Content:
-    """Return the batch number 0 or 1: with an empty graph and nodes without edges unless they are excluded.
+    """Return batch 0 or 1; it has an empty graph and nodes without edges unless they are excluded.
 
-    With ``covered`` every node has an incoming edge.
+    With ``covered``, every node has an incoming edge.
     """
     generator = torch.Generator().manual_seed(number)
     graphs = []
@@ -69,17 +69,17 @@ def _normal(content: Content, *shape: int) -> Tensor:
 
 
 def nodes(width: int, node_type: str | None = None) -> Input:
-    """Return features of nodes that want a gradient."""
+    """Return node features that require a gradient."""
     return lambda content: _normal(content, content.graph.num_nodes(node_type), width).requires_grad_()
 
 
 def edges(width: int) -> Input:
-    """Return features of edges that want a gradient."""
+    """Return edge features that require a gradient."""
     return lambda content: _normal(content, content.graph.num_edges(), width).requires_grad_()
 
 
 def edge_scalars() -> Input:
-    """Return positive numbers of edges that want a gradient."""
+    """Return a positive number for each edge; the numbers require a gradient."""
     return lambda content: _normal(content, content.graph.num_edges()).exp().requires_grad_()
 
 
@@ -89,15 +89,15 @@ def graph_scalars() -> Input:
 
 
 def node_types(number: int, *, column: bool = False) -> Input:
-    """Return the type of each node, an integer; in a column as a number with a fraction of 0."""
+    """Return the type of each node, ``[V]`` int64; with ``column``, ``[V, 1]`` float64."""
     return lambda content: _types(content, content.graph.num_nodes(), number, column)
 
 
 def edge_types(number: int) -> Input:
-    """Return the type of each edge, an integer."""
+    """Return the type of each edge, ``[E]`` int64."""
     return lambda content: _types(content, content.graph.num_edges(), number, False)
 
 
-def _types(content: Content, rows: int, number: int, column: bool) -> Tensor:
-    types = torch.randint(0, number, (rows,), generator=content.generator)
+def _types(content: Content, length: int, number: int, column: bool) -> Tensor:
+    types = torch.randint(0, number, (length,), generator=content.generator)
     return types.to(torch.float64)[:, None] if column else types

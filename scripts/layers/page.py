@@ -12,51 +12,52 @@ from torch import nn
 
 from layers.comparison import Row
 
-# Layers that the comparison leaves out, by the begin of their names.
-EXCLUDED = {"CuGraph": "kernels of cugraph-ops, which need its own graph format"}
+# Prefix of the names of layers that the comparison leaves out -> the reason.
+EXCLUDED = {"CuGraph": "cugraph-ops kernels, which need their own graph format"}
 
 _INTRODUCTION = """\
 # Layers of dgl.nn on a TensorGraph
 
-`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it, with DGL {dgl}
-and torch {torch}. Every layer of `dgl.nn` whose `forward` accepts a graph runs on a batch of DGLGraphs, which includes
-empty graphs and nodes without edges, and on a `TensorGraph` of the same batch, with equal parameters in float64.
+`python scripts/list_layers.py` writes this page and `python scripts/list_layers.py --check` checks it; this version
+used DGL {dgl} and torch {torch}. Every layer of `dgl.nn` whose forward accepts a graph runs on a batch of DGLGraphs and
+on a `TensorGraph` of the same batch, with equal parameters in float64. The batch contains empty graphs and nodes
+without edges.
 
-- *Equal*: outputs, and gradients with respect to all inputs and parameters, differ by at most 1e-10 (relative if they
-  exceed 1).
-- *Compiled once*: `tp.compile` compiles the layer as one graph, a second batch with other content compiles nothing, and
-  outputs and gradients are equal again.
+- *Equal*: outputs, and gradients of all inputs and parameters, differ by at most 1e-10 (relative for values above 1).
+- *Compiled once*: under `tp.compile` the layer is one graph, a second batch with other content triggers no
+  recompilation, and outputs and gradients are equal again.
 
-**{equal} of {number} layers are equal, and {compiled} of them compile as one graph, once.** Containers are not counted.
+**{equal} of {number} layers are equal, and {compiled} of them compile once as one graph.** Containers are counted
+separately.
 
-Some layers read degrees on the host, to refuse nodes without incoming edges. They compile with
-`allow_zero_in_degree=True`. If a layer fails on a `TensorGraph`, its error states the reason.
+Some layers check degrees on the host to reject nodes without incoming edges; they compile with
+`allow_zero_in_degree=True`. A layer that fails on a `TensorGraph` gives the reason in its error.
 """
 _MECHANISM = """\
-## How DGL's functions accept a TensorGraph
+## How DGL's functions work on a TensorGraph
 
 Layers, models and users call DGL's free functions: `dgl.mean_nodes(graph, "h")`, `edge_softmax(graph, logits)`. These
-functions use the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is made
-after DGL was imported changes the functions below, in place and once:
+functions access the C++ object of a DGLGraph, which a `TensorGraph` does not have. So the first `TensorGraph` that is
+created after DGL was imported patches the functions below, in place and once:
 
-- Each function object stays the same, but one line that checks the type of the graph replaces its code
-  (`function.__code__`). Every reference to the function gets the change: `from dgl import mean_nodes` in any file,
-  before or after; dicts, partial functions, defaults; DGL's own modules.
-- A call with a `TensorGraph` runs our implementation. All other calls run the original code with the same arguments, so
-  results on DGLGraphs stay the same bit for bit. A call takes a fraction of a microsecond longer.
-- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` accept no graph. They run our implementation in code
-  that torch.compile traces, and for tensors on a device that this build of DGL does not support.
+- Each function object stays the same; its code (`function.__code__`) is replaced by one line that checks the type of
+  the graph. Every reference to the function is affected: `from dgl import mean_nodes` in any file, before or after;
+  dicts, partial functions and defaults; DGL's own modules.
+- A `TensorGraph` goes to our implementation. Everything else goes to the original code with the same arguments, so
+  results on DGLGraphs stay the same bit for bit; a call takes a fraction of a microsecond longer.
+- `segment_reduce`, `segment_softmax`, `segment_mm` and `gather_mm` have no graph argument. They go to our
+  implementation in code that torch.compile traces, and for tensors on a device that this build of DGL does not support.
 - The signature, the docstring and the source that `inspect` shows do not change.
-- `dgl_tuplepack.tensor_graph.restore()` restores the code of all functions. `install()` changes them without waiting
-  for a graph, which is needed if DGL is imported after the only graph was made.
+- `dgl_tuplepack.tensor_graph.restore()` restores the code of all functions. `install()` patches them without waiting
+  for a graph; call it if DGL is imported after the only graph was created.
 
 The functions are {functions}.
-Functions that call one of them accept a `TensorGraph` too: `dgl.ops.u_mul_e_sum`, `dgl.sum_nodes` and the like.
+Functions that call one of them work too, such as `dgl.ops.u_mul_e_sum` and `dgl.sum_nodes`.
 """
 
 
 def graph_layers() -> list[str]:
-    """Return the names of all public layers of dgl.nn whose forward takes a graph."""
+    """Return the names of all public layers of dgl.nn whose forward accepts a graph."""
     names = []
     for name, value in sorted(vars(dgl.nn).items()):
         if name.startswith("_") or not (inspect.isclass(value) and issubclass(value, nn.Module)):
@@ -67,7 +68,7 @@ def graph_layers() -> list[str]:
 
 
 def page(sections: Mapping[str, Sequence[Row]], counted: Sequence[str], functions: Iterable[Any]) -> str:
-    """Return the page; layers of the sections ``counted`` are counted."""
+    """Return the page; its totals count the layers of the sections ``counted``."""
     rows = [row for name in counted for row in sections[name]]
     introduction = _INTRODUCTION.format(
         dgl=dgl.__version__,
@@ -100,7 +101,7 @@ def _left_out() -> str:
     ]
     plain = [name for name in others if not name.startswith(tuple(EXCLUDED))]
     lines = ["## Left out", ""]
-    for begin, reason in EXCLUDED.items():
-        lines.append(f"- {begin}...: {reason}.")
-    lines.append(f"- Modules that accept only tensors, or receive their graph elsewhere: {', '.join(plain)}.")
+    for prefix, reason in EXCLUDED.items():
+        lines.append(f"- {prefix}...: {reason}.")
+    lines.append(f"- Modules whose forward has no graph argument: {', '.join(plain)}.")
     return "\n".join(lines) + "\n"

@@ -1,1 +1,1 @@
-"""Parts of `reproduce_paper.py`: the paper's figures, the histograms at hand, and the page made of both."""
+"""Modules of `reproduce_paper.py`: the paper's figures, the available histograms, and the page made from both."""

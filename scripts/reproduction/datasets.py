@@ -1,4 +1,4 @@
-"""Which of the paper's datasets are at hand: OGB's raw folders, saved histograms, and the embedded example."""
+"""Find the paper's datasets: OGB's raw folders, saved histograms and the packaged example."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dgl_tuplepack.graphs.readers.ogb_folder import OgbFolder
 
 
 def find(name: str, root: Path | None, saved: Path | None) -> tuple[tp.SizeHistogram, str] | None:
-    """Return the histogram of the training split and where it comes from; None if it is not at hand.
+    """Return the histogram of the training split and its source; None if it is not available.
 
     Parameters
     ----------
     name
-        As in the paper: ogbg-molhiv, say.
+        Name of the dataset as in the paper, such as ogbg-molhiv.
     root
         Folder of OGB's dataset folders, or None.
     saved

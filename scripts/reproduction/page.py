@@ -1,4 +1,4 @@
-"""The page of `reproduce_paper.py`: tables side by side, in Markdown, and its pictures."""
+"""The page of `reproduce_paper.py`: printed and computed figures in Markdown tables, and pictures."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _GRID = (40, 54)
 _DIFFERENCES = """\
 ## What differs, and why
 
-1. **Minimum.** The paper's companion code takes the larger of the two numbers under this name, so its row repeats
-   *maximum*. Here *minimum* is the true one.
-2. **Where the search goes on.** After a placement that code looks for packs with h(remainder) > h(size), and passes
-   over those with exactly h(size); the paper's text does not say so. The printed figures need it, and `best_fit` does
-   it too. By the text alone, *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the others as many as here.
-   For first fit the paper prints no figures. `first_fit` does what the code does, `first_fit_by_text` what the text
-   says; the table of first fit shows both.
-3. **Two conventions of efficiency.** The paper first lowers each limit to the largest content that any pack really
-   has; the column *here* follows it. *Against the limits* divides by the limits that were asked for, as
-   `plan.efficiency` does. Both are equal where some pack reaches every limit.
-4. **Node only and edge only** ignore the other limit, so their packs exceed it: their efficiency against the limits
-   is against limits raised to what their packs need.
-5. **Rounding.** The paper prints one decimal, or two where a figure is small; *agrees* means equal when so rounded.
+1. **Minimum.** Under this name, the paper's companion code uses the larger of the two numbers, so its row repeats
+   *maximum*. Here *minimum* is the real minimum.
+2. **Where the search continues.** After a placement, the companion code looks for packs with h(remainder) > h(size)
+   and skips packs with exactly h(size). The paper's text does not mention this, but the printed figures require it,
+   and `best_fit` does the same. By the text only, *node* and *minimum* need 3,842 packs on ogbg-molhiv, and the others
+   as many as here. For first fit the paper prints no figures. `first_fit` follows the code and `first_fit_by_text` the
+   text; the table of first fit shows both.
+3. **Two conventions of efficiency.** The paper first lowers each limit to the largest content of any pack; the column
+   *here* follows it. *Against the limits* divides by the given limits, as `plan.efficiency` does. Both are equal if
+   some pack reaches every limit.
+4. **Node only and edge only** ignore the other limit, so their packs exceed it. Their efficiency against the limits
+   uses limits raised to what their packs need.
+5. **Rounding.** The paper prints one decimal, or two if a figure is small; *agrees* means equal after that rounding.
 """
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of Table 2: what the paper prints, if anything, and our plan."""
+    """A row of Table 2: the paper's figures, if any, and our plan."""
 
     name: str
     printed: Pair | None
@@ -69,10 +69,10 @@ def page(sections: list[str], absent: list[str]) -> str:
     """Return the whole page."""
     head = (
         "# The paper's results, recomputed\n\n"
-        "Tables 1 and 2 and Figure 5 of Krell et al. 2022 (arXiv 2209.06354) beside what this package computes, "
-        "written by\n`python scripts/reproduce_paper.py`. Efficiencies are of nodes and of edges, in per cent.\n"
+        "Tables 1 and 2 and Figure 5 of Krell et al. 2022 (arXiv 2209.06354) next to the results of this package, "
+        "written by\n`python scripts/reproduce_paper.py`. Efficiencies are in per cent, of nodes and of edges.\n"
     )
-    missing = f"Not at hand when this was written: {', '.join(absent)}.\n" if absent else ""
+    missing = f"Not available when this page was written: {', '.join(absent)}.\n" if absent else ""
     return "\n".join([head, *sections, _DIFFERENCES, missing]).rstrip("\n") + "\n"
 
 
@@ -131,7 +131,7 @@ def _table_2(printed: Printed, rows: list[Row]) -> str:
 def _first_fit(printed: Printed, histogram: tp.SizeHistogram) -> str:
     limits = tp.Limits(*printed.maxima, graphs=MOST_GRAPHS)
     lines = [
-        "### First fit, which the paper describes without figures\n\n"
+        "### First fit (the paper prints no figures)\n\n"
         "| heuristic | packs, as in the companion code | packs, as in the text |\n|---|---|---|\n"
     ]
     for name in NAMES:
@@ -148,9 +148,9 @@ def _figure_5(printed: Printed, grid: Grid) -> str:
     text = (
         "### Figure 5: harmonic mean of the efficiencies over the limits\n\n"
         f"Best fit, product, any number of graphs in a pack, {len(grid):,} limits from the largest graph to three "
-        f"times it.\nThe smallest of them reach {grid[smallest]:.2%}; the highest is {grid[fullest]:.2%} at "
+        f"times its size.\nThe smallest limits reach {grid[smallest]:.2%}; the highest mean is {grid[fullest]:.2%} at "
         f"{fullest[0]:,} nodes and {fullest[1]:,} edges.\nThe star marks the fewest slots within "
-        f"0.5 % of that: {best[0]:,} nodes and {best[1]:,} edges with {grid[best]:.2%}.\n\n"
+        f"0.5 % of the highest mean: {best[0]:,} nodes and {best[1]:,} edges with {grid[best]:.2%}.\n\n"
         f"![Heat map of the limits]({printed.name}-limits.png)\n"
     )
     if not printed.limits:
@@ -170,7 +170,7 @@ def _grid(printed: Printed, histogram: tp.SizeHistogram) -> Grid:
 
 
 def _best(grid: Grid) -> tuple[int, int]:
-    """Return the fewest slots within 0.5 % of the highest mean."""
+    """Return the limits with the fewest slots within 0.5 % of the highest mean."""
     least = 0.995 * max(grid.values())
     return min((limits for limits in grid if grid[limits] >= least), key=lambda limits: (sum(limits), -grid[limits]))
 
@@ -194,7 +194,7 @@ def _per_cent(efficiency: dict[str, float]) -> Pair:
 
 
 def _as_printed(pair: Pair) -> str:
-    """Format with as many decimals as the paper has: two for small figures."""
+    """Format with as many decimals as the paper prints: two for small figures."""
     return ", ".join(f"{value:.{_decimals(value)}f}" for value in pair)
 
 

@@ -1,4 +1,4 @@
-"""Figures as printed in Krell et al. 2022 (arXiv 2209.06354), as data: Tables 1 and 2, and what is said of Figure 5."""
+"""Figures printed in Krell et al. 2022 (arXiv 2209.06354), as data: Tables 1 and 2, and values given for Figure 5."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Printed:
-    """What the paper prints of one dataset; efficiencies of nodes and edges are in per cent."""
+    """The paper's figures for one dataset; efficiencies of nodes and edges are in per cent."""
 
     name: str
     graphs: int
@@ -77,9 +77,7 @@ PAPER = (
         },
         node_only=(26.0, 25.8),
         edge_only=(40.1, 40.1),
-        notes=(
-            "Where a small size has a large count, best fit opens a pack for every graph of it; so does the paper.",
-        ),
+        notes=("If a small size has a large count, best fit opens a pack for each of its graphs; so does the paper.",),
     ),
     Printed(
         name="pcqm4mv2",
@@ -98,9 +96,9 @@ PAPER = (
         node_only=(75.1, 48.3),
         edge_only=(62.7, 76.4),
         notes=(
-            "The paper's efficiencies without packing are against 51 nodes and 118 edges, the largest of all splits, "
-            "not against the limits of the table.",
-            "Figures are those of the paper's second version; the first packed into wider limits.",
+            "The paper's efficiencies without packing are relative to 51 nodes and 118 edges, the largest of all "
+            "splits, not to the limits of the table.",
+            "The figures come from the paper's second version; the first version used larger limits.",
         ),
         limits={(20, 54): 65.8, (30, 62): 98.8, (30, 64): 97.2, (31, 62): 97.1, (45, 96): 96.6, (48, 100): 96.6},
     ),
@@ -113,6 +111,6 @@ PAPER = (
         heuristics={"node": (99.3, 15.4)},
         node_only=(99.3, 15.4),
         edge_only=(32.7, 99.9),
-        notes=("The paper gives only this heuristic: the others took its code more than ten minutes.",),
+        notes=("The paper gives only this heuristic; the others took its code more than ten minutes.",),
     ),
 )

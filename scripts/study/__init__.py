@@ -1,1 +1,1 @@
-"""Parts of ``study_training.py``."""
+"""Modules of ``study_training.py``."""

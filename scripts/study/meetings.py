@@ -1,4 +1,4 @@
-"""How many pairs of graphs ever share a batch, counted over the batches of real epochs."""
+"""Count the pairs of graphs that share a batch at least once, over the batches of real epochs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from study.runs import Arm
 
 
 def shares_met(batches_of_epoch: Iterable[Iterable[NDArray[np.int64]]], number: int) -> Iterator[float]:
-    """Share of all pairs of `number` graphs that have met, after each epoch; takes `number` squared bytes."""
+    """Yield the share of all pairs of `number` graphs that have met, after each epoch; needs `number` squared bytes."""
     met = np.zeros((number, number), dtype=bool)
     for batches in batches_of_epoch:
         for ids in batches:
@@ -22,7 +22,7 @@ def shares_met(batches_of_epoch: Iterable[Iterable[NDArray[np.int64]]], number: 
 
 
 def batches_of(sizes: tp.GraphSizes, limits: tp.Limits, arm: Arm, epochs: int) -> Iterator[Iterator[NDArray[np.int64]]]:
-    """Ids of each batch of each epoch."""
+    """Yield, for each epoch, the graph ids of each batch."""
     content = arm.content or "resample"
     sampler = tp.PackBatchSampler(sizes, limits, packs_per_batch=arm.packs, content=content)
     size = round(len(sizes) / len(sampler))
@@ -36,8 +36,8 @@ def batches_of(sizes: tp.GraphSizes, limits: tp.Limits, arm: Arm, epochs: int) -
 
 
 def expected_share(number: int, size: float, epochs: int) -> float:
-    """Share of pairs that have met after so many epochs of shuffled batches of `size` graphs.
+    """Return the expected share of pairs that have met after `epochs` epochs of shuffled batches of `size` graphs.
 
-    In one epoch a graph shares its batch with ``size - 1`` of the ``number - 1`` others.
+    In one epoch, a graph shares its batch with ``size - 1`` of the ``number - 1`` others.
     """
     return float(1 - (1 - (size - 1) / (number - 1)) ** epochs)

@@ -1,4 +1,4 @@
-"""docs/results/training.md and its picture."""
+"""Write docs/results/training.md and its picture."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PICTURE = "training-curves.png"
 
 
 def write_page(runs: list[Run], out: Path) -> None:
-    """Write both from the runs and, where it is there, the count of pairs."""
+    """Write the page and its picture from the runs and, if it exists, the count of pairs."""
     by_arm: dict[Arm, list[Run]] = defaultdict(list)
     most = max((run.epochs for run in runs), default=0)
     for run in runs:
@@ -40,9 +40,9 @@ def _head(arms: list[Arm], by_arm: dict[Arm, list[Run]], epochs: int) -> str:
     return f"""# Training on packs and on shuffled batches
 
 ogbg-molhiv with OGB's split and encoders, GINE with 2 layers of width 64, Adam at a learning rate of 0.001 for all,
-{epochs} epochs, {seeds} seeds (of parameters and of batches). Packs hold at most 222 nodes and 502 edges. Plain batches
-are shuffled, all of one size, the mean number of graphs of as many packs. "Unbiased" divides the sum of a batch's
-losses by `sampler.graphs_per_batch`, "biased" by the graphs of the batch.
+{epochs} epochs, {seeds} seeds (for parameters and batches). Packs hold at most 222 nodes and 502 edges. Plain batches
+are shuffled and have a fixed size: the mean number of graphs in that many packs. "Unbiased" divides the summed losses
+of a batch by `sampler.graphs_per_batch`, "biased" by its own number of graphs.
 
     python scripts/study_training.py run --source ogb/ogbg_molhiv --seeds {seeds} --epochs {epochs}
     python scripts/study_training.py pairs
@@ -55,9 +55,9 @@ def _scores(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
         "## ROC-AUC",
         "",
-        "Mean ± standard deviation over the seeds, at the epoch with the best validation, and at the last one.",
+        "Mean ± standard deviation over the seeds, at the epoch with the best validation score and at the last epoch.",
         "",
-        "| batches | graphs a batch | steps an epoch | validation | test | test, last | training loss, last |",
+        "| batches | graphs per batch | steps per epoch | validation | test | test, last | training loss, last |",
         "|---|---|---|---|---|---|---|",
     ]
     for arm in arms:
@@ -74,7 +74,7 @@ def _spread(values: list[float]) -> str:
 
 @dataclass(frozen=True)
 class _Measure:
-    """What is compared: its name, the value of a run in the unit of the table, and whether more is better."""
+    """A column of the comparison: its name, the value of a run in the table's unit, and whether more is better."""
 
     name: str
     of: Callable[[Run], float]
@@ -90,22 +90,21 @@ _MEASURES = (
     ),
     _Measure("training loss, last", lambda run: 1000 * run.losses[-1], more_is_better=False),
 )
-# A difference is called seen if chance alone gives such a one in fewer cases than this.
+# A difference counts as significant if its p-value is below this.
 _CHANCE = 0.05
 
 
 def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
     lines = [
-        "## Packs against plain batches of as many graphs",
+        "## Packs compared with plain batches of as many graphs",
         "",
         "Difference of the means with its standard error: ROC-AUC in points (1 point = 0.01), loss in thousandths. "
-        f"Bold where Welch's t test says that chance alone gives such a difference in fewer than {_CHANCE:.0%} of "
-        "cases.",
+        f"Bold: by Welch's t test, a difference this large has a probability below {_CHANCE:.0%} by chance alone.",
         "",
         f"| batches | {' | '.join(measure.name for measure in _MEASURES)} |",
         "|---|" + "---|" * len(_MEASURES),
     ]
-    seen, number = [], 0
+    significant, number = [], 0
     for arm in arms:
         plain = next((other for other in arms if other.batches == "plain" and other.packs == arm.packs), None)
         if arm.batches == "plain" or plain is None or min(len(by_arm[arm]), len(by_arm[plain])) < 2:
@@ -118,22 +117,22 @@ def _comparisons(arms: list[Arm], by_arm: dict[Arm, list[Run]]) -> str:
             if chance < _CHANCE:
                 text = f"**{text}**"
                 better = (difference > 0) == measure.more_is_better
-                seen.append(f"{arm}: {'better' if better else 'worse'} in {measure.name}")
+                significant.append(f"{arm}: {'better' if better else 'worse'} in {measure.name}")
             cells.append(text)
         lines.append(f"| {arm} | {' | '.join(cells)} |")
     widest = max(100 * stdev([run.test for run in by_arm[arm]]) for arm in arms if len(by_arm[arm]) > 1)
-    listed = f" They are: {'; '.join(seen)}." if seen else ""
+    listed = f" They are: {'; '.join(significant)}." if significant else ""
     lines += [
         "",
-        f"Of these {number} comparisons, chance alone makes {_CHANCE * number:.0f} look like a difference; "
-        f"{len(seen)} do.{listed} A test score at the epoch with the best validation has a standard deviation of up to "
-        f"{widest:.1f} points over the seeds, so that smaller differences cannot be told from so few.",
+        f"Of these {number} comparisons, about {_CHANCE * number:.0f} would look significant by chance alone; "
+        f"{len(significant)} do.{listed} The test score at the epoch with the best validation has a standard deviation "
+        f"of up to {widest:.1f} points over the seeds, so this many seeds cannot detect smaller differences.",
     ]
     return "\n".join(lines)
 
 
 def _difference(own: list[float], other: list[float]) -> tuple[float, float, float]:
-    """Difference of the means, its standard error, and how often chance alone gives one as large (Welch's t test)."""
+    """Return the difference of the means, its standard error, and its p-value by Welch's t test."""
     difference = fmean(own) - fmean(other)
     error = (stdev(own) ** 2 / len(own) + stdev(other) ** 2 / len(other)) ** 0.5
     return difference, error, float(ttest_ind(own, other, equal_var=False).pvalue)
@@ -149,9 +148,9 @@ def _pairs(out: Path) -> str:
     lines = [
         "## Which graphs meet",
         "",
-        f'Pairs of training graphs that share a batch at least once in {number} epochs, counted. "Shuffling" is '
-        "what theory says of shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs for b of N "
-        "graphs a batch.",
+        f'Share of pairs of training graphs that meet in a batch at least once in {number} epochs. "Shuffling" is the '
+        "expected share for shuffled batches of the same mean size: 1 - (1 - (b - 1) / (N - 1))^epochs with b of N "
+        "graphs per batch.",
         "",
         "| batches | counted | shuffling |",
         "|---|---|---|",

@@ -1,4 +1,4 @@
-"""The runs of the study, and the file with a row for each that ended."""
+"""The runs of the study, and the file with a row for each finished run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to make batches and the loss of a batch."""
+    """One arm of the study: how batches are made and how the loss of a batch is computed."""
 
     batches: str
     packs: int
@@ -26,7 +26,7 @@ class Arm:
         return f"{packs}, {self.content}, {self.loss} loss"
 
 
-# Plain batches have the mean number of graphs of so many packs; their mean is unbiased, since all have equally many.
+# Plain batches have the mean number of graphs of `packs` packs; all are equally large, so their mean loss is unbiased.
 ARMS = (
     Arm("plain", 1),
     Arm("packed", 1, "resample"),
@@ -40,7 +40,7 @@ ARMS = (
 
 @dataclass(frozen=True)
 class Run:
-    """What one training came to; ROC-AUC at the epoch with the best validation, and at the last."""
+    """The results of one training; ROC-AUC at the epoch with the best validation score and at the last epoch."""
 
     arm: Arm
     seed: int
@@ -55,18 +55,18 @@ class Run:
     valids: tuple[float, ...]
 
     def row(self) -> dict[str, str]:
-        """Return the cells of the file by column."""
+        """Return the cells of the run's row by column."""
         own = {name: _cell(value) for name, value in vars(self).items() if name != "arm"}
         return {name: str(value) for name, value in vars(self.arm).items()} | own
 
     @classmethod
     def of_row(cls, row: dict[str, str]) -> Run:
-        """Return the run of a line of the file."""
+        """Return the run of a row of the file."""
         arm = Arm(row["batches"], int(row["packs"]), row["content"], row["loss"])
         whole = {name: int(row[name]) for name in ("seed", "epochs", "steps", "best_epoch")}
-        parts = {name: float(row[name]) for name in ("graphs_a_batch", "valid", "test", "last_test")}
+        real = {name: float(row[name]) for name in ("graphs_a_batch", "valid", "test", "last_test")}
         curves = {name: tuple(map(float, row[name].split())) for name in ("losses", "valids")}
-        return cls(arm, **whole, **parts, **curves)
+        return cls(arm, **whole, **real, **curves)
 
 
 def _cell(value: float | tuple[float, ...]) -> str:
@@ -76,17 +76,17 @@ def _cell(value: float | tuple[float, ...]) -> str:
 
 
 def read_runs(path: Path) -> Iterator[Run]:
-    """The runs that have ended."""
+    """Yield the finished runs."""
     if path.is_file():
         with path.open(newline="", encoding="utf-8") as file:
             yield from map(Run.of_row, csv.DictReader(file))
 
 
 def append_run(path: Path, run: Run) -> None:
-    """Add a run; a process that is stopped leaves whole lines."""
+    """Append a run; a process that is killed leaves only whole lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
-        # Linked into place, so that of two processes one alone writes the header, before any row.
+        # Link the header into place, so that only one of two processes writes it, and before any row.
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         partial.write_text(",".join(run.row()) + "\n", encoding="utf-8")
         with contextlib.suppress(FileExistsError):

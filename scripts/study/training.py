@@ -1,4 +1,4 @@
-"""One training of the study."""
+"""Train one run of the study."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Data:
 
     @classmethod
     def of(cls, store: Any) -> Data:
-        """The graphs of a store; those of training also one by one."""
+        """Read the splits of a store; the training graphs as a store and as a list."""
         splits = {name: store.subset(ids) for name, ids in store.splits.items()}
         return cls(splits["train"], list(splits["train"]), {name: list(splits[name]) for name in ("valid", "test")})
 
 
 def train(data: Data, arm: Arm, seed: int, epochs: int) -> Iterator[tuple[int, Run | None]]:
-    """Train; yields the number of each epoch that ended, and with the last one the run."""
+    """Train; after each epoch yield its number, and with the last epoch the run."""
     torch.manual_seed(seed)
     model = tp.nn.convert(Network(LAYERS, WIDTH, "dgl"), verbose=False)
     optimiser = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
@@ -63,7 +63,7 @@ def train(data: Data, arm: Arm, seed: int, epochs: int) -> Iterator[tuple[int, R
 
 
 class _Packed:
-    """Packs, padded; the loss divides by the mean number of graphs of all batches, or by that of each batch."""
+    """Padded packs; the loss is divided by the mean number of graphs per batch, or by the batch's own number."""
 
     def __init__(self, data: Data, arm: Arm, seed: int) -> None:
         self.sampler = tp.PackBatchSampler(
@@ -90,7 +90,7 @@ class _Packed:
 
 
 class _Plain:
-    """Shuffled batches of equally many graphs; the last batch of an epoch is a smaller one, as loaders have it."""
+    """Shuffled batches of equally many graphs; the last batch of an epoch is smaller, as in other loaders."""
 
     def __init__(self, data: Data, arm: Arm, seed: int) -> None:
         steps = len(tp.PackBatchSampler(data.train, LIMITS, packs_per_batch=arm.packs))

@@ -62,14 +62,14 @@ def test_folders_and_saved_histograms_are_found(tmp_path: Path) -> None:
     assert "| 30, 62 | 98.8 | " in page
     assert "From OGB's raw folder" in page
     assert "From a saved histogram" in page
-    assert "Not at hand when this was written: ogbg-molpcba, ogbg-code2, ogbg-ppa." in page
+    assert "Not available when this page was written: ogbg-molpcba, ogbg-code2, ogbg-ppa." in page
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--root", "/no/such/folder"], "/no/such/folder is not a folder"),
-        (["--out", str(ROOT / "setup.py" / "below")], "cannot make the folder"),
+        (["--out", str(ROOT / "setup.py" / "below")], "cannot create the folder"),
     ],
 )
 def test_wrong_input_is_one_clear_error(arguments: list[str], message: str, tmp_path: Path) -> None:

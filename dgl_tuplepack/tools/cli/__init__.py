@@ -1,8 +1,8 @@
 """Command line: ``dgl-tuplepack``. Exit codes: 0 done, 1 the work failed, 2 bad usage, 130 interrupted.
 
-Options that are wrong in themselves, or name other components than the graphs have, are bad usage. Whatever is wrong
-with files and graphs, or cannot be reached with them, is a failure of the work. The class of the error tells them
-apart: LimitsError and MethodError are bad usage. Settings that raise other classes go through `options.usage_errors()`.
+An invalid option is bad usage, and so is an option that names a component the graphs lack. Invalid files or graphs, and
+goals that they cannot reach, are failures of the work. The class of the error decides: LimitsError and MethodError are
+bad usage. `options.usage_errors()` turns other errors about settings into bad usage.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, and end the process with its exit code."""
+    """Run the command line and exit with its code."""
     try:
-        # These imports are slow, so an interrupt often comes here.
+        # These imports are slow, so interrupts often arrive here.
         from dgl_tuplepack.tools.cli.process import run
 
         code = run()

@@ -1,6 +1,6 @@
-"""The Typer application, and the list of its commands.
+"""The Typer application and its commands.
 
-Every start imports all commands, so a command imports what needs torch or DGL inside its function.
+Each start imports all commands, so a command that needs torch or DGL imports it inside its function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def demo(
         bool, typer.Option("--json", help="Print JSON on standard output, and tables on standard error.")
     ] = False,
 ) -> None:
-    """Go the whole way on synthetic molecules of the real ogbg-molhiv sizes: no network, no data needed."""
+    """Pack and train on synthetic molecules that have the sizes of ogbg-molhiv; needs no network and no data."""
     for package in ("torch", "matplotlib"):
         load(package)
     from dgl_tuplepack.tools.demo.run import run_demo
@@ -46,8 +46,8 @@ for command in (demo, limits, report, plot, plan, sizes, preprocess, info, verif
     app.command()(command)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         print(f"dgl-tuplepack {__version__}")
         raise typer.Exit
 
@@ -55,10 +55,12 @@ def _show_version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Pack many small graphs into full, static-shape batches for DGL."""
     if context.invoked_subcommand is None:
-        # Typer prints it itself if it uses rich.
+        # If Typer uses rich, it prints the help itself and this text is empty.
         print(context.get_help(), end="")
         raise typer.Exit(2)

@@ -12,10 +12,10 @@ from dgl_tuplepack.planning.buckets import FEWEST, MOST
 from dgl_tuplepack.planning.search import LimitsSearch, search_limits, strategy_of
 from dgl_tuplepack.planning.search.strategy import AUTO
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import percent, print_result, print_table, say
+from dgl_tuplepack.tools.cli.output import percent, print_line, print_result, print_table
 from dgl_tuplepack.tools.cli.source import read_histogram
 
-# Graphs of a batch, if the options do not ask for other limits.
+# Default number of graphs per batch.
 GRAPHS_PER_BATCH = 64
 
 
@@ -23,25 +23,26 @@ def limits(
     source: options.Source,
     graphs_per_batch: options.GraphsPerBatch = None,
     packs_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="Packs of such a batch (default: 2 where that is possible).")
+        int | None, typer.Option(min=1, help="Packs per batch (default: 2 if possible).")
     ] = None,
     smallest: Annotated[
-        bool, typer.Option("--smallest", help="Smallest limits that are about as full as packs get.")
+        bool, typer.Option("--smallest", help="Smallest limits with an efficiency within 0.5 % of the best.")
     ] = False,
     target: Annotated[
         list[str] | None,
         typer.Option(metavar="FRACTION|NAME=FRACTION", help="Smallest limits that reach this efficiency."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(min=0, help="Largest limits whose padded shape costs no more: slots, or --cost.")
+        float | None,
+        typer.Option(min=0, help="Largest limits whose padded shape costs at most this, in slots or --cost."),
     ] = None,
     cost: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="Cost of one slot for --budget, such as bytes; for each component."),
+        typer.Option(metavar="NAME=NUMBER", help="Cost of one slot for --budget, such as bytes; once per component."),
     ] = None,
     shapes: Annotated[
         int | None,
-        typer.Option(min=FEWEST, max=MOST, help="Search that many shape buckets with the fewest slots."),
+        typer.Option(min=FEWEST, max=MOST, help="Search this many shape buckets with the fewest slots."),
     ] = None,
     graphs: options.Graphs = None,
     multiple_of: options.MultipleOf = 1,
@@ -52,11 +53,12 @@ def limits(
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Search limits for SOURCE: "I used batch_size=64" is --graphs-per-batch 64, and the default.
+    """Search limits for SOURCE. In place of batch_size=64, give --graphs-per-batch 64; that is the default.
 
-    Advise the fullest limits whose batches hold that many graphs on average, and the packs of a batch. With --smallest,
-    advise the fewest slots per pack (nodes plus edges) whose efficiency is within 0.5 % of the best. With --target or
-    --budget, advise the smallest limits that reach an efficiency, or the largest limits within a budget.
+    Advise the limits with the highest efficiency whose batches hold that many graphs on average, and the number of
+    packs per batch. With --smallest, advise the limits with the fewest slots per pack (nodes plus edges) whose
+    efficiency is within 0.5 % of the best. With --target, advise the smallest limits that reach an efficiency. With
+    --budget, advise the largest limits within the budget.
     """
     options.check_output(as_json, as_csv)
     asked: dict[str, Any] = {
@@ -66,15 +68,15 @@ def limits(
     settings: dict[str, Any] = {"graphs": graphs, "multiple_of": multiple_of, "oversize": oversize}
     given = [name for name, value in asked.items() if value is not None]
     if smallest and given:
-        raise typer.BadParameter(f"--smallest is a search of its own; leave it, or {', '.join(given)}, out.")
+        raise typer.BadParameter(f"--smallest cannot be combined with {', '.join(given)}; leave one of them out.")
     by_default = not smallest and set(given) <= {"packs_per_batch"}
     if by_default:
         asked["graphs_per_batch"] = GRAPHS_PER_BATCH
     if asked["graphs_per_batch"] is not None:
         asked["packs_per_batch"] = packs_per_batch or AUTO
     elif shapes is not None:
-        raise typer.BadParameter("--shapes is for batches of a number of graphs; give --graphs-per-batch.")
-    # What is wrong in the options themselves, or for these components, is found before the search.
+        raise typer.BadParameter("--shapes needs a number of graphs per batch; give --graphs-per-batch.")
+    # Invalid options are reported before the slow search.
     with options.usage_errors():
         strategy = strategy_of(**asked)
     histogram = read_histogram(source, root, part)
@@ -88,7 +90,7 @@ def limits(
     except SearchError:
         if not by_default or shapes is not None:
             raise
-        # Nobody asked for this number, which the largest graph rules out.
+        # The default is impossible with so large a graph, and the user did not choose it.
         typer.echo(f"batches that hold every graph have more than {GRAPHS_PER_BATCH} graphs; see --smallest", err=True)
         search = search_limits(histogram, **settings)
     show = partial(_show, search, rows) if shapes is None else partial(_show_shapes, search)
@@ -96,14 +98,14 @@ def limits(
 
 
 def _target(texts: list[str] | None) -> float | dict[str, float] | None:
-    """Return one number for the harmonic mean, or numbers by component."""
+    """Return one target for the harmonic mean, or one per component."""
     if texts and len(texts) == 1 and "=" not in texts[0]:
         return options.real(texts[0])
     return options.named("--target", texts, options.real) or None
 
 
 def _show(search: LimitsSearch, rows: int) -> None:
-    """Print the best candidate and the candidates of the Pareto front that are closest to it."""
+    """Print the best candidate, and the candidates of the Pareto front with the closest number of slots."""
     best, front = search.best, search.pareto
     near = sorted(front, key=lambda c: abs(c.slots - best.slots))[:rows]
     shown = sorted([*near, *([] if best in near else [best])], key=lambda c: (c.slots, c.harmonic_mean))
@@ -112,28 +114,29 @@ def _show(search: LimitsSearch, rows: int) -> None:
         [*c.limits.values, c.packs, *map(percent, c.efficiency.values()), percent(c.harmonic_mean), c.graphs_per_pack]
         for c in shown
     ]
-    title = f"{len(search):,} candidates tried ({search.way}); the best, and the Pareto front"
+    title = f"{len(search):,} candidates tried ({search.way}): the best and the Pareto front"
     print_table(title, headings, table, shown.index(best))
     empty = ", ".join(f"{value:,} {name}" for name, value in best.empty_slots.items())
-    say(f"best: {best.limits!r}")
-    say(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs")
+    print_line(f"best: {best.limits!r}")
+    print_line(f"      {best.packs:,} packs of {best.graphs_per_pack:.1f} graphs")
     packs = search.packs_per_batch
-    say(
+    print_line(
         f"      batches of {search.graphs_per_batch:.1f} graphs on average: {packs} pack{'s' if packs > 1 else ''} each"
     )
-    say(f"      padded slots of an epoch: {empty}")
+    print_line(f"      padded slots of an epoch: {empty}")
     if search.dropped:
-        say(f"      {search.dropped:,} graphs exceed the limits and were left out")
+        print_line(f"      {search.dropped:,} graphs exceed the limits and were left out")
     if search.way == "graphs_per_batch":
-        say(f"      in Python: tp.packed_loader(dataset, graphs_per_batch={search.aim['graphs_per_batch']})")
+        print_line(f"      in Python: tp.packed_loader(dataset, graphs_per_batch={search.aim['graphs_per_batch']})")
 
 
 def _show_shapes(search: LimitsSearch) -> None:
     """Print the best shape buckets."""
-    best, number = search.best, search.packs_per_batch
+    best, packs_each = search.best, search.packs_per_batch
+    plural = "s" if packs_each > 1 else ""
     for limits, packs in zip(best.limits, best.packs_of_shapes, strict=True):
-        say(f"{packs:,} packs of {limits!r}")
-    say(f"batches of {best.graphs_per_batch:.1f} graphs on average: {number} pack{'s' if number > 1 else ''} each")
-    say(f"node and edge slots of an epoch: {best.padded_slots:,} (tried: {len(search)})")
-    more = f", packs_per_batch={number}" if number > 1 else ""
-    say(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")
+        print_line(f"{packs:,} packs of {limits!r}")
+    print_line(f"batches of {best.graphs_per_batch:.1f} graphs on average: {packs_each} pack{plural} each")
+    print_line(f"node and edge slots of an epoch: {best.padded_slots:,} (tried: {len(search)})")
+    more = f", packs_per_batch={packs_each}" if packs_each > 1 else ""
+    print_line(f"in Python: tp.packed_loader(dataset, limits=[{', '.join(map(repr, best.limits))}]{more})")

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts are read; a value that is wrong in itself is bad usage."""
+"""Options that several commands share, and their parsers; an invalid value is bad usage."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dgl_tuplepack.planning.packing.heuristics import NAMES
 
 Value = TypeVar("Value")
 
-# Sources that the command line alone knows: by a name, and histograms.
+# Sources that only the command line accepts: named datasets and histograms.
 NAMED = "an OGB name together with --root"
 COUNTED = ("a saved histogram (.json, .csv)", "example:ogbg-molhiv", "- for CSV on standard input")
-# What can be given where graphs are needed.
+# Sources that contain graphs.
 GRAPHS = paths([NAMED])
 
 
 def one_of(names: Collection[str]) -> Callable[[str | None], str | None]:
-    """Return the callback of an option that takes one of a few names."""
+    """Return a callback that accepts only the given names."""
 
     def check(name: str | None) -> str | None:
         if name is not None and name not in names:
@@ -41,38 +41,41 @@ Source = Annotated[
     str, typer.Argument(metavar="SOURCE", help=f"One of {paths([NAMED, *COUNTED])}.", show_default=False)
 ]
 Root = Annotated[Path | None, typer.Option(help="Folder of OGB datasets, if SOURCE is an OGB name.")]
-Part = Annotated[str | None, typer.Option(help="Take only this split of the dataset, such as train.")]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Most nodes of a pack.")]
-Edges = Annotated[int | None, typer.Option(min=1, help="Most edges of a pack.")]
-Graphs = Annotated[int | None, typer.Option(min=1, max=INT64_MAX, help="Most graphs of a pack.")]
+Part = Annotated[str | None, typer.Option(help="Use only this split of the dataset, such as train.")]
+Nodes = Annotated[int | None, typer.Option(min=1, help="Maximum nodes per pack.")]
+Edges = Annotated[int | None, typer.Option(min=1, help="Maximum edges per pack.")]
+Graphs = Annotated[int | None, typer.Option(min=1, max=INT64_MAX, help="Maximum graphs per pack.")]
 GraphsPerBatch = Annotated[
     int | None,
     typer.Option(
-        min=1, max=INT64_MAX, help="Graphs of a batch on average: the batch_size of plain batches, such as 64."
+        min=1, max=INT64_MAX, help="Mean number of graphs per batch: the batch_size of plain batches, such as 64."
     ),
 ]
 Limit = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Limit of any component, as nodes:user=90.")
+    list[str] | None, typer.Option(metavar="NAME=NUMBER", help="Limit of any component, such as nodes:user=90.")
 ]
 GivenLimits = Annotated[
     list[str] | None,
     typer.Option(
         "--limits",
         metavar="NODES,EDGES[,GRAPHS]",
-        help=f"Limits of a pack; or NAME=NUMBER,... by component. {FEWEST} to {MOST} times, ascending: several shapes.",
+        help="Limits of a pack, or NAME=NUMBER,... by component. "
+        f"For shape buckets, repeat the option {FEWEST} to {MOST} times, smallest first.",
     ),
 ]
-MultipleOf = Annotated[int, typer.Option(min=1, max=2**31, help="Padded shapes are multiples of this: 8, 64, 128.")]
+MultipleOf = Annotated[
+    int, typer.Option(min=1, max=2**31, help="Make padded shapes multiples of this, such as 8, 64 or 128.")
+]
 Method = Annotated[str, typer.Option(help=f"Packing method: one of {', '.join(METHODS)}.", callback=one_of(METHODS))]
 HeuristicName = Annotated[
     str | None,
     typer.Option(
         "--heuristic",
         metavar="NAME",
-        help=f"Order of graphs for best_fit and first_fit: {', '.join(NAMES)}, or weights as 1,0.5.",
+        help=f"Order of graphs for best_fit and first_fit: {', '.join(NAMES)}, or weights such as 1,0.5.",
     ),
 ]
-Seed = Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, max=INT64_MAX, help="Random seed.")]
 Oversize = Annotated[
     str,
     typer.Option(help="What to do with graphs that exceed the limits: error or drop.", callback=one_of(OVERSIZE)),
@@ -83,7 +86,7 @@ Csv = Annotated[bool, typer.Option("--csv", help="Print only CSV.")]
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Report settings that are refused as bad usage."""
+    """Turn an InputError into bad usage."""
     try:
         yield
     except InputError as error:
@@ -91,31 +94,31 @@ def usage_errors() -> Iterator[None]:
 
 
 def given_limits(nodes: int | None, edges: int | None, graphs: int | None, others: list[str] | None) -> Limits | None:
-    """Return the limits of --nodes, --edges, --graphs and --limit; None if none is given."""
+    """Return the limits from --nodes, --edges, --graphs and --limit; None if none is given."""
     given = {name: value for name, value in (("nodes", nodes), ("edges", edges)) if value is not None}
     maxima = named("--limit", others, whole)
     for name in given.keys() & maxima.keys():
         raise typer.BadParameter(f"{name} is given twice, by --{name} and by --limit; leave one out.")
     maxima = given | maxima
     if not maxima and graphs is not None:
-        raise typer.BadParameter("--graphs alone does not limit a pack; give --nodes and --edges too.")
+        raise typer.BadParameter("--graphs alone cannot limit a pack; give --nodes and --edges too.")
     return Limits.from_components(maxima, graphs) if maxima else None
 
 
 def shapes_of(texts: Sequence[str]) -> Limits | Buckets:
-    """Return the limits of --limits, given once or several times."""
+    """Return the limits from --limits, given once or several times."""
     limits = [_limits(text) for text in texts]
     with usage_errors():
         return as_shapes(limits if len(limits) > 1 else limits[0])
 
 
 def _limits(text: str) -> Limits:
-    parts = text.split(",")
+    values = text.split(",")
     if "=" not in text:
-        if not 2 <= len(parts) <= 3:
+        if not 2 <= len(values) <= 3:
             raise typer.BadParameter(f"--limits {text!r} must be NODES,EDGES or NODES,EDGES,GRAPHS.")
-        return Limits(*(whole(part) for part in parts))
-    maxima = named("--limits", parts, whole)
+        return Limits(*(whole(value) for value in values))
+    maxima = named("--limits", values, whole)
     graphs = maxima.pop("graphs", None)
     return Limits.from_components(maxima, graphs)
 
@@ -124,16 +127,16 @@ def named(option: str, texts: Sequence[str] | None, parse: Callable[[str], Value
     """Return ``NAME=VALUE`` options as a mapping."""
     values: dict[str, Value] = {}
     for text in texts or ():
-        # A name may contain "=", a value may not.
+        # A name may contain "="; a value may not.
         name, equals, value = text.rpartition("=")
         if not equals or not name or name in values:
-            raise typer.BadParameter(f"{option} must be NAME=VALUE, once for each component, but is {text!r}.")
+            raise typer.BadParameter(f"{option} must be NAME=VALUE, once per component, but is {text!r}.")
         values[name] = parse(value)
     return values
 
 
 def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None:
-    """Refuse a path to write whose ending is not one of `endings`, and folders."""
+    """Raise if the output `path` is a folder, or does not end in one of `endings`."""
     if path is None:
         return
     if path.is_dir():
@@ -143,7 +146,7 @@ def check_ending(option: str, path: Path | None, endings: Sequence[str]) -> None
 
 
 def check_output(as_json: bool, as_csv: bool) -> None:
-    """Refuse two forms of output at once."""
+    """Raise if both --json and --csv are given."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv cannot be given together; choose one.")
 
@@ -172,5 +175,6 @@ def heuristic(text: str | None) -> str | tuple[float, ...] | None:
     if text is None or text in NAMES:
         return text
     if not any(c.isdigit() for c in text):
-        raise typer.BadParameter(f"{text!r} is not a heuristic; choose one of {', '.join(NAMES)}, or weights as 1,0.5.")
-    return tuple(real(part) for part in text.split(","))
+        advice = f"choose one of {', '.join(NAMES)}, or weights such as 1,0.5"
+        raise typer.BadParameter(f"{text!r} is not a heuristic; {advice}.")
+    return tuple(real(weight) for weight in text.split(","))

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON or CSV for programs."""
+"""Output of commands: tables for people, JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.errors import FormatError
 
 
 def note(text: str) -> None:
-    """Print one line beside the result, on standard error."""
+    """Print one line on standard error."""
     typer.echo(f"dgl-tuplepack: {printable(text)}", err=True)
 
 
@@ -35,7 +35,7 @@ def print_result(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Print a result: `document` as JSON, `csv` as CSV, or what `show` prints for people."""
+    """Print a result: `document` as JSON, `csv` as CSV, or call `show` to print tables."""
     if as_json:
         print_json(document())
     elif as_csv:
@@ -45,22 +45,22 @@ def print_result(
 
 
 def save_to(path: Path | None, save: Callable[[Path], None]) -> None:
-    """Save a result if a path is given, and say so."""
+    """Save a result if a path is given, and report it."""
     if path is not None:
         save(path)
         note(f"wrote {path}")
 
 
-def say(line: str) -> None:
-    """Print one line, whatever names are in it."""
+def print_line(line: str) -> None:
+    """Print one line, with control characters escaped."""
     print(printable(line))
 
 
 def print_csv(text: str) -> None:
-    """Print CSV: as it is for programs, in UTF-8, and for people with escapes in place of control characters."""
+    """Print CSV: unchanged in UTF-8, or with control characters escaped if the output is a terminal."""
     if sys.stdout is not None and sys.stdout.isatty():
         for line in text.removesuffix("\n").split("\n"):
-            say(line)
+            print_line(line)
         return
     try:
         content = text.encode("utf-8")
@@ -70,8 +70,8 @@ def print_csv(text: str) -> None:
 
 
 def print_table(title: str, headings: Sequence[str], rows: Sequence[Sequence[Any]], best: int | None = None) -> None:
-    """Print a table, its first column to the left; the row `best` is marked, for those without colours as well."""
-    # Names may look like markup, so everything is plain text.
+    """Print a table with its first column left-aligned; mark row `best` by colour and by a word."""
+    # Names may look like markup, so every cell is plain text.
     table = Table(title=_text(title, "table.title"), title_justify="left", show_header=any(headings))
     for number, heading in enumerate(headings):
         table.add_column(_text(heading), justify="right" if number else "left", overflow="fold")
@@ -88,7 +88,7 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def shown(value: Any) -> str:
-    """Return the text of a cell: integers in groups of three digits, floats to two places."""
+    """Return the text of a cell: thousands separators in numbers, two decimals for floats."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.2f}" if isinstance(value, float) else str(value)

@@ -26,16 +26,16 @@ PICTURES = ("sizes", "distributions", "search", "fill", "methods")
 
 def report(
     source: options.Source,
-    out: Annotated[Path, typer.Option(help="The page to write, .html.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="The .html file to write.")] = Path("report.html"),
     name: Annotated[
-        str | None, typer.Option(help="What the page calls the dataset; default: the name of SOURCE.")
+        str | None, typer.Option(help="Name of the dataset on the page; default: the name of SOURCE.")
     ] = None,
     nodes: options.Nodes = None,
     edges: options.Edges = None,
     graphs: options.Graphs = None,
     limit: options.Limit = None,
     graphs_per_batch: Annotated[
-        int, typer.Option(min=1, help="Graphs of a batch on average that limits are advised for.")
+        int, typer.Option(min=1, help="Mean number of graphs per batch to advise limits for.")
     ] = 64,
     seed: options.Seed = 0,
     oversize: options.Oversize = "error",
@@ -43,9 +43,9 @@ def report(
     part: options.Part = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one HTML page, for any browser: what is in SOURCE, which limits to take and why, what packing saves.
+    """Write an HTML page about SOURCE: its sizes, which limits to choose and why, and what packing saves.
 
-    Without limits (--nodes, --edges, --limit), the page takes those that it advises for --graphs-per-batch.
+    Without limits (--nodes, --edges, --limit), the page uses the limits that it advises for --graphs-per-batch.
     """
     limits = options.given_limits(nodes, edges, graphs, limit)
     options.check_ending("--out", out, (".html", ".htm"))
@@ -54,13 +54,13 @@ def report(
         histogram, out, name=name or _name(source), limits=limits, graphs_per_batch=graphs_per_batch,
         seed=seed, oversize=oversize,
     )  # fmt: skip
-    _say(out, "report", as_json)
+    _announce(out, "report", as_json)
 
 
 def plot(
     picture: Annotated[str, typer.Argument(metavar="KIND", help=f"One of {', '.join(PICTURES)}.", show_default=False)],
     source: options.Source,
-    out: Annotated[Path, typer.Option(help="The file to write: .png, .svg or .pdf.")],
+    out: Annotated[Path, typer.Option(help="The .png, .svg or .pdf file to write.")],
     nodes: options.Nodes = None,
     edges: options.Edges = None,
     graphs: options.Graphs = None,
@@ -79,8 +79,9 @@ def plot(
 ) -> None:
     """Draw one picture of SOURCE.
 
-    KIND is sizes or distributions; search, of a search for limits; fill, of a plan; or methods, which compares the
-    plans of several. Without limits (--nodes, --edges, --limit), plans take those that a search advises.
+    KIND is sizes or distributions; search (the limits tried); fill (how full the packs of a plan are); or methods
+    (plans of several methods compared). Without limits (--nodes, --edges, --limit), plans use the limits that a search
+    advises.
     """
     if picture not in PICTURES:
         raise typer.BadParameter(f"{picture!r} is not a kind of picture; choose one of {', '.join(PICTURES)}.")
@@ -93,7 +94,7 @@ def plot(
     with options.usage_errors():
         check(histogram.components, component or None, source)
     plots.save_picture(_drawn(picture, histogram, limits, method, component or None, scale, seed), out, dpi)
-    _say(out, picture, as_json)
+    _announce(out, picture, as_json)
 
 
 def _drawn(
@@ -105,7 +106,7 @@ def _drawn(
     scale: str,
     seed: int,
 ) -> Any:
-    """Return the Axes of a picture; limits are searched where it needs some and none are given."""
+    """Return the Axes of a picture; search limits if it needs them and none are given."""
     if picture == "distributions":
         return plots.plot_distributions(histogram, given, components=components, scale=scale)
     if picture == "sizes":
@@ -115,23 +116,23 @@ def _drawn(
     limits = search_limits(histogram).best.limits if given is None else given
     if picture == "fill":
         return plots.plot_fill(pack(histogram, limits, method, seed=seed), components=components)
-    ways = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
-    ways |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
-    ways["auto"] = ("auto", "product")
+    methods = {"no packing": ("none", "product"), "next fit, random order": ("next_fit", "product")}
+    methods |= {f"best fit, {name}": ("best_fit", name) for name in names_for(histogram.components)}
+    methods["auto"] = ("auto", "product")
     return plots.plot_methods(
-        {name: pack(histogram, limits, way, heuristic=order, seed=seed) for name, (way, order) in ways.items()}
+        {name: pack(histogram, limits, each, heuristic=order, seed=seed) for name, (each, order) in methods.items()}
     )
 
 
-def _say(out: Path, written: str, as_json: bool) -> None:
+def _announce(out: Path, kind: str, as_json: bool) -> None:
     if as_json:
-        print_json({"kind": written, "path": str(out)})
+        print_json({"kind": kind, "path": str(out)})
     else:
         note(f"wrote {out}")
 
 
 def _name(source: str) -> str:
-    """Return what the page calls a SOURCE if no name is given."""
+    """Return the default name of a SOURCE."""
     if source == "-":
         return "graphs from standard input"
     return Path(source.removeprefix("example:")).name or source

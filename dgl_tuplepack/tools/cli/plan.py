@@ -30,21 +30,21 @@ def plan(
     method: options.Method = "auto",
     heuristic_name: options.HeuristicName = None,
     seed: options.Seed = 0,
-    effort: Annotated[float, typer.Option(min=0, help="Work that auto may do; 1 is a few seconds' worth.")] = 1.0,
+    effort: Annotated[float, typer.Option(min=0, help="Amount of work for auto; 1 takes a few seconds.")] = 1.0,
     oversize: options.Oversize = "error",
     save: Annotated[
-        Path | None, typer.Option(help="Write the plan here, for PackPlan.load and PackBatchSampler(plan=...).")
+        Path | None, typer.Option(help="Write the plan to this file, for PackPlan.load and PackBatchSampler(plan=...).")
     ] = None,
     root: options.Root = None,
     part: options.Part = None,
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Pack the graphs of SOURCE within limits; show packs, the proven bound, the gap and the efficiencies."""
+    """Pack the graphs of SOURCE within limits; show the packs, the lower bound, the gap and the efficiencies."""
     options.check_output(as_json, as_csv)
     limits: Limits | Buckets | None = options.given_limits(nodes, edges, graphs, limit)
     if given and (limits is not None or graphs is not None):
-        raise typer.BadParameter("--limits names every limit; leave --nodes, --edges, --graphs and --limit out.")
+        raise typer.BadParameter("--limits sets every limit; leave --nodes, --edges, --graphs and --limit out.")
     limits = options.shapes_of(given) if given else limits
     heuristic = options.heuristic(heuristic_name) or "product"
     if limits is None:
@@ -53,7 +53,7 @@ def plan(
     limits = limits.aligned(histogram.components)
     histogram, dropped = without_oversize(histogram, all_of(limits)[-1], oversize)
     begin = time.perf_counter()
-    # It moves in a terminal only; how long packing takes is not known beforehand.
+    # A spinner, because the duration is unknown; it shows in a terminal only.
     with Console(stderr=True).status(f"packing {histogram.num_graphs:,} graphs"):
         packed = pack(histogram, limits, method, heuristic=heuristic, seed=seed, effort=effort)
     seconds = time.perf_counter() - begin
@@ -65,7 +65,7 @@ def plan(
 
 
 def _row(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary whose lists, of several shapes, are numbered columns."""
+    """Return a summary as one CSV row; lists, which shape buckets have, become numbered columns."""
     row: dict[str, Any] = {}
     for name, value in summary.items():
         row |= {f"{name} {i}": v for i, v in enumerate(value)} if isinstance(value, list) else {name: value}

@@ -1,4 +1,4 @@
-"""The process around a command: errors end in one line and an exit code, a closed pipe in none."""
+"""The process around a command: an error becomes one line and an exit code; a closed pipe prints nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dgl_tuplepack.tools.cli.output import note
 
 
 def run() -> int:
-    """Run the command that the arguments of this process name; return the exit code, 130 for an interrupt."""
+    """Run the command in `sys.argv`; return its exit code, 130 for an interrupt."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names may have characters that the terminal's encoding lacks.
+        # Names may contain characters that the terminal cannot encode.
         sys.stdout.reconfigure(errors="backslashreplace")
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -36,15 +36,15 @@ def _flush() -> None:
     try:
         print(end="", flush=True)
     except OSError:
-        # Otherwise Python flushes again when it ends, and complains.
+        # Otherwise Python flushes again at exit and reports the error again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise
 
 
 def _explained(error: Any) -> int:
-    """Note in one line why the command failed; return the exit code. Raise errors that are faults of the program."""
+    """Print in one line why the command failed; return the exit code. Raise errors that are bugs."""
     code, package = 1, (getattr(error, "name", None) or "").partition(".")[0]
-    # Typer's errors are click's or those of its own copy of click, and have no name in Typer.
+    # Typer's errors come from click or from its own copy of click; Typer exports no class for them.
     if hasattr(error, "format_message"):
         advice = "" if error.ctx is None else f" (see {error.ctx.command_path} --help)"
         code, text = error.exit_code, error.format_message() + advice

@@ -1,4 +1,4 @@
-"""``dgl-tuplepack sizes``: what is in a dataset."""
+"""``dgl-tuplepack sizes``: the graph sizes of a dataset."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def sizes(
     source: options.Source,
     root: options.Root = None,
     part: options.Part = None,
-    save: Annotated[Path | None, typer.Option(help="Write the histogram here, .json or .csv.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the histogram to this .json or .csv file.")] = None,
     as_json: options.Json = False,
     as_csv: options.Csv = False,
 ) -> None:
-    """Show how large the graphs of SOURCE are. With --csv: its histogram, which other commands read as -."""
+    """Show how large the graphs of SOURCE are. With --csv, print the histogram; other commands read it as -."""
     options.check_output(as_json, as_csv)
     options.check_ending("--save", save, (".json", ".csv"))
     histogram = read_histogram(source, root, part)
@@ -38,7 +38,7 @@ def sizes(
 
 
 def _summary(histogram: SizeHistogram) -> dict[str, Any]:
-    """Return figures of a histogram: graphs, distinct sizes; total, mean and quantiles of each component."""
+    """Return graphs and distinct sizes of a histogram, and the total, mean and quantiles of each component."""
     components = {}
     for column, (name, total) in enumerate(histogram.totals().items()):
         values = quantiles(histogram.sizes[:, column], histogram.counts, list(_QUANTILES.values()))

@@ -1,4 +1,4 @@
-"""What SOURCE on the command line stands for: from a name, a path or standard input to a histogram of sizes."""
+"""Open SOURCE of the command line: a name, a path or standard input, read into a histogram of sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLE = "example:"
 
 
 def read_histogram(source: str, root: Path | None = None, part: str | None = None) -> SizeHistogram:
-    """Return the histogram of a SOURCE, or of its split `part`; histograms take neither `root` nor `part`."""
+    """Return the histogram of a SOURCE, or of its split `part`; a saved histogram allows neither `root` nor `part`."""
     opened = open_source(source, root)
     if part is None:
         return opened.histogram()
@@ -29,12 +29,12 @@ def read_histogram(source: str, root: Path | None = None, part: str | None = Non
     if part not in splits:
         advice = f"choose one of {', '.join(splits)}, or leave --part out" if splits else "leave --part out"
         raise SizesError(f"{source} has no split {part!r}; {advice}.")
-    # Positions in a split are not ids of the dataset, so the histogram has no ids.
+    # Positions in a split are not dataset ids, so the histogram has no ids.
     return SizeHistogram.from_sizes(sizes.take(splits[part])).without_ids()
 
 
 def open_source(source: str, root: Path | None = None, settings: dict[str, Any] | None = None) -> Source:
-    """Return the source that a SOURCE stands for; nothing is read yet. Histograms do not take `root`."""
+    """Open a SOURCE without reading it; a saved histogram does not allow `root`."""
     counted = _counted(source)
     if counted is None:
         return resolve(path_of(source, root), settings, also=(NAMED, *COUNTED))
@@ -44,16 +44,16 @@ def open_source(source: str, root: Path | None = None, settings: dict[str, Any] 
 
 
 def path_of(source: str, root: Path | None) -> str:
-    """Return the path that a SOURCE with graphs stands for: a name in `root`, or itself."""
+    """Return the path of a SOURCE that contains graphs: the folder of that name in `root`, or SOURCE itself."""
     return source if root is None else str(folder_of(root, source))
 
 
 def _refuse_option(source: str, option: str) -> NoReturn:
-    raise typer.BadParameter(f"{source} is a histogram, which {option} does not apply to; leave it out.")
+    raise typer.BadParameter(f"{source} is a histogram, and {option} does not apply to histograms; leave it out.")
 
 
 def _counted(source: str) -> Counted | None:
-    """Return the source for a histogram, None for one with graphs."""
+    """Return the source if it is a histogram, None if it contains graphs."""
     if source == "-":
         return Counted("standard input", _standard_input)
     if source.startswith(_EXAMPLE):

@@ -1,4 +1,4 @@
-"""``dgl-tuplepack preprocess``, ``info`` and ``verify``: stores on the disk."""
+"""``dgl-tuplepack preprocess``, ``info`` and ``verify``: stores on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.planning.metrics import summarise
 from dgl_tuplepack.tools.cli import options
-from dgl_tuplepack.tools.cli.output import percent, print_json, print_table, say
+from dgl_tuplepack.tools.cli.output import percent, print_json, print_line, print_table
 from dgl_tuplepack.tools.cli.source import open_source, path_of
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ def preprocess(
         list[str],
         typer.Argument(
             metavar="SHARD... OUT",
-            help=f"SHARD: {options.GRAPHS}. Several, or the options --workers and --dask, make a dataset of shards; "
-            "shards may be fsspec URLs. OUT: folder of the new store.",
+            help=f"SHARD: {options.GRAPHS}. Several SHARDs, --workers or --dask make a sharded dataset; "
+            "its shards may be fsspec URLs. OUT: folder of the new store.",
             show_default=False,
         ),
     ],
@@ -38,29 +38,25 @@ def preprocess(
     multiple_of: options.MultipleOf = 1,
     compact: Annotated[bool, typer.Option("--compact", help="Store integers in the narrowest dtype.")] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a dataset.")
+        bool, typer.Option("--overwrite", help="Replace an existing store, or every shard of a sharded dataset.")
     ] = False,
     root: options.Root = None,
-    split: Annotated[
-        str | None, typer.Option(help="Scheme of splits of an OGB folder; default: the usual one.")
-    ] = None,
+    split: Annotated[str | None, typer.Option(help="Split scheme of an OGB folder; default: the usual one.")] = None,
     add_inverse_edge: Annotated[
-        bool | None, typer.Option(help="Whether each edge of an OGB folder stands for both directions.")
+        bool | None, typer.Option(help="Whether to add the reverse of each edge of an OGB folder.")
     ] = None,
     labels: Annotated[bool, typer.Option(help="Whether to read the labels of an OGB folder.")] = True,
     seed: options.Seed = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for shards; default: one for each core.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes; default: one per core.")] = None,
     dask: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Work on a Dask cluster, such as tcp://host:8786.")
+        str | None, typer.Option(metavar="ADDRESS", help="Run on a Dask cluster, such as tcp://host:8786.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Read SHARDs, write stores and plans for them to OUT, and verify what was written.
+    """Read each SHARD, write stores and plans to OUT, and verify them.
 
-    One SHARD becomes one store. Several become a folder with a store each and a manifest; a second run does only what
-    is missing or has changed.
+    One SHARD becomes one store. Several become a folder with a manifest and a store for each shard; a second run
+    processes only missing or changed shards.
     """
     # With two arguments, a missing OUT would be reported as a missing SHARD.
     if len(shards_and_out) < 2:
@@ -69,11 +65,11 @@ def preprocess(
         )
     shards, out = shards_and_out[:-1], Path(shards_and_out[-1])
     if limits and (multiple_of != 1 or graphs_per_batch is not None):
-        raise typer.BadParameter("--limits leaves nothing to search; leave --graphs-per-batch and --multiple-of out.")
+        raise typer.BadParameter("--limits replaces the search; leave --graphs-per-batch and --multiple-of out.")
     if workers is not None and dask is not None:
-        raise typer.BadParameter("--workers are processes of this machine, and --dask works elsewhere; leave one out.")
+        raise typer.BadParameter("--workers runs on this machine, --dask on a cluster; leave one out.")
     chosen = options.shapes_of(limits) if limits else None
-    # Only the settings that are given: a shard whose settings differ from those of the last run counts as changed.
+    # Pass only settings that were given: a shard whose settings differ from the last run counts as changed.
     asked = {"split": split, "add_inverse_edge": add_inverse_edge, "labels": None if labels else False}
     ogb = {name: value for name, value in asked.items() if value is not None}
     settings: dict[str, Any] = {
@@ -105,13 +101,13 @@ def _preprocess_shards(shards: list[str], out: Path, as_json: bool, settings: di
     if as_json:
         return
     if done.written or done.planned:
-        say(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} were there and are intact")
+        print_line(f"{out}: {len(done.written):,} shards written, {len(done.kept):,} already there and intact")
     else:
-        say(f"{out}: nothing to do, all {len(done.kept):,} shards were there and are intact")
+        print_line(f"{out}: nothing to do, all {len(done.kept):,} shards are already there and intact")
 
 
 def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
-    """Print what was made of one source or of shards, with `more` about it."""
+    """Print a summary of the stores that were written, with the entries of `more`."""
     packs = done.packs_per_batch
     summary = {**_described(done.store), **more, "packs_per_batch": packs, "seconds": dict(done.seconds)}
     if as_json:
@@ -120,7 +116,7 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
     _show(summary)
     if "plans" in summary:
         names = next(iter(summary["plans"].values()))["efficiency"]
-        # Packs of several shapes are to have few slots; a bound on their number does not tell how good a plan is.
+        # With shape buckets the goal is few slots, so a bound on the number of packs is no measure of a plan.
         bound = [] if isinstance(summary["limits"], list) else ["gap"]
         rows = [
             [split or "all", *(f[name] for name in ["graphs", "packs", *bound]),
@@ -128,9 +124,9 @@ def _show_preprocessed(done: Any, as_json: bool, more: dict[str, Any]) -> None:
             for split, f in summary["plans"].items()
         ]  # fmt: skip
         headings = ["split", "graphs", "packs", *["above bound" for _ in bound], *(f"eff. {name}" for name in names)]
-        print_table(f"Plans at most {_bounds(summary['limits'])} a pack", headings, rows)
+        print_table(f"Plans with at most {_bounds(summary['limits'])} per pack", headings, rows)
     if packs > 1:
-        say(f"batches of that many graphs have {packs} packs each")
+        print_line(f"batches of that many graphs have {packs} packs each")
     print_table("Seconds", ["", ""], [[step, seconds] for step, seconds in done.seconds.items()])
 
 
@@ -150,7 +146,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
 
 
 def info(store: StoreArgument, as_json: options.Json = False) -> None:
-    """Show what is in a store, or in a dataset of shards."""
+    """Show the contents of a store or of a sharded dataset."""
     from dgl_tuplepack.storage.kind import open_stored
 
     summary = _described(open_stored(store))
@@ -160,7 +156,7 @@ def info(store: StoreArgument, as_json: options.Json = False) -> None:
 def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     """Compare every byte of a store with its checksums, and its plans with its graphs.
 
-    In a dataset of shards, verify all of them.
+    In a sharded dataset, verify every shard.
     """
     from dgl_tuplepack.storage.kind import is_sharded
     from dgl_tuplepack.storage.plans import plan_files
@@ -172,16 +168,16 @@ def verify(store: StoreArgument, as_json: options.Json = False) -> None:
     if as_json:
         print_json({"store": str(store), "graphs": len(opened), "intact": True})
     else:
-        # A store may have none, but whoever lost them should know.
+        # A store without plans is valid, but the user may have lost them.
         plans = "" if sharded or plan_files(opened.parts[0].data) else "; it has no plans"
-        say(f"{store}: {len(opened):,} graphs, intact{plans}")
+        print_line(f"{store}: {len(opened):,} graphs, intact{plans}")
 
 
 def _described(store: StoredGraphs) -> dict[str, Any]:
-    """Return what is in a store, or in shards, as plain data."""
+    """Return the contents of a store or of shards as plain data."""
     from dgl_tuplepack.storage.multi_store import MultiStore
 
-    # Shards may store their integers in different dtypes; the first one stands for all.
+    # Shards may store integers in different dtypes; this shows the first shard.
     columns = [
         {
             "content": entry.content,
@@ -221,7 +217,7 @@ def _show(summary: dict[str, Any]) -> None:
         *([f"largest graph, {name}", most] for name, most in summary["maxima"].items()),
         ["distinct sizes", summary["size_classes"]],
         *([f"split {name}", number] for name, number in summary["splits"].items()),
-        ["MiB on the disk", summary["bytes"] / 2**20],
+        ["MiB on disk", summary["bytes"] / 2**20],
     ]
     if summary["pre_transform"] is not None:
         rows.append(["transformed by", summary["pre_transform"]["transform"]])
@@ -239,6 +235,6 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _bounds(limits: Any) -> str:
-    """Return limits of one or several shapes, as plain data, as words."""
+    """Return limits of one or several shapes in words; `limits` is plain data."""
     shapes = limits if isinstance(limits, list) else [limits]
     return " or ".join(", ".join(f"{name} {limit:,}" for name, limit in each["maxima"].items()) for each in shapes)

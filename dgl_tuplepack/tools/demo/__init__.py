@@ -1,1 +1,1 @@
-"""The whole way on synthetic molecules: sizes, plans, padded batches, a short training, pictures."""
+"""A demo on synthetic molecules, from sizes to training: plans, padded batches, a short training and pictures."""

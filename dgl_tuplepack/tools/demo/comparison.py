@@ -1,4 +1,4 @@
-"""Plans of several methods side by side, and how fast each of them trains."""
+"""Compare the plans of several methods and their training speed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _ROUNDS, _STEPS = 5, 4
 
 @dataclass
 class Contender:
-    """One row of the table: a way to batch, its plan, and its measured speed in graphs a second.
+    """One row of the table: a batching method, its plan and its measured speed in graphs per second.
 
-    With `compiled`, the network runs in compiled code.
+    With `compiled`, the network runs compiled.
     """
 
     name: str
@@ -33,17 +33,17 @@ class Contender:
     compiled: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"name": self.name, "graphs_per_second": self.graphs_per_second, **summarise(self.plan)}
 
 
 def contenders(histogram: SizeHistogram, limits: Limits, seed: int) -> list[Contender]:
-    """Plan by plain batching (only one graph is sure to fit a pack), next fit, the paper's best fits, and auto."""
-    ways: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
-    ways += [("next fit", {"method": "next_fit", "seed": seed})]
-    ways += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
-    ways += [("auto", {"method": "auto", "seed": seed})]
-    return [Contender(name, pack(histogram, limits, **settings)) for name, settings in ways]
+    """Make plans by plain batching (one graph per pack, the only safe number), next fit, best fits and auto."""
+    methods: list[tuple[str, dict[str, Any]]] = [("plain batching", {"method": "none"})]
+    methods += [("next fit", {"method": "next_fit", "seed": seed})]
+    methods += [(f"best fit, {name}", {"method": "best_fit", "heuristic": name}) for name in NAMES]
+    methods += [("auto", {"method": "auto", "seed": seed})]
+    return [Contender(name, pack(histogram, limits, **settings)) for name, settings in methods]
 
 
 def measure(
@@ -52,19 +52,19 @@ def measure(
     packs_per_batch: int,
     train_step: Callable[[PaddedBatch, bool], Any],
 ) -> None:
-    """Fill in the speed of each contender: fetching, collating and training on its batches.
+    """Set the speed of each contender: fetching, collating and training on its batches.
 
-    `train_step` takes a batch, and whether to train in compiled code.
+    `train_step` accepts a batch and whether to run compiled.
 
-    All batches have one shape, so a step takes much the same time whatever is in it: the median time of a step counts,
-    and the number of graphs in a batch is that of the whole epoch, not of the few steps measured. Rounds are
-    interleaved, so that a busy moment of the machine does not fall on one contender alone.
+    All batches have one shape, so the time of a step hardly depends on its content. The speed is the mean number of
+    graphs per batch of a whole epoch, divided by the median time of a step. Rounds are interleaved, so that a busy
+    moment of the machine does not slow only one contender.
     """
     streams = [batches_of(row.plan) for row in rows]
     seconds: list[list[float]] = [[] for _ in rows]
     turns = [(round_number, row) for round_number in range(_ROUNDS + 1) for row in range(len(rows))]
-    for round_number, row in progress_bar(turns, desc="measuring each way", leave=False):
-        # The first round only warms up, and compiles.
+    for round_number, row in progress_bar(turns, desc="measuring each method", leave=False):
+        # The first round only warms up and compiles.
         for _ in range(_STEPS if round_number else 1):
             begin = time.perf_counter()
             train_step(next(streams[row]), rows[row].compiled)

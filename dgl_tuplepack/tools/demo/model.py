@@ -1,4 +1,4 @@
-"""A graph isomorphism network on layers of DGL, of PyG, or of torch alone, that padding does not disturb."""
+"""A graph isomorphism network with DGL, PyG or plain torch layers; padding does not affect its results."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from dgl_tuplepack.nn import MaskedBatchNorm1d
 
 
 class PlainGINE(nn.Module):
-    """The layer GINE on plain tensors: what a node and its messages, ``relu(source + edge)``, add up to."""
+    """GINE layer on plain tensors: a perceptron on the sum of a node and its messages ``relu(source + edge)``."""
 
     def __init__(self, perceptron: nn.Module) -> None:
         super().__init__()
         self.perceptron = perceptron
 
     def forward(self, x: Tensor, edge_index: Tensor, messages: Tensor) -> Tensor:
-        """Return new features of the nodes, ``[V, width]``; arguments as of PyG's layer."""
+        """Return new node features, ``[V, width]``; the arguments are the same as in PyG's layer."""
         src, dst = edge_index
         result: Tensor = self.perceptron(x.index_add(0, dst, (x.index_select(0, src) + messages).relu()))
         return result
 
 
 def _mean_by_slot(x: Tensor, slots: Tensor, number: int) -> Tensor:
-    """Mean of the rows of each slot, 0 for a slot without rows."""
+    """Return the mean of the rows of each slot, 0 for a slot without rows."""
     counts = x.new_zeros(number).index_add(0, slots, x.new_ones(len(slots)))
     return x.new_zeros(number, x.shape[1]).index_add(0, slots, x) / counts.clamp(min=1).unsqueeze(1)
 
 
 class MaskedGIN(nn.Module):
-    """GIN with edge features (GINE), masked batch norm, and a mean readout.
+    """GIN with edge features (GINE), masked batch norm and a mean readout.
 
     Source: Hu et al. 2020, "Strategies for pre-training graph neural networks" (GINE); Xu et al. 2019 (GIN).
 
-    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once for each layer, and
-    returns a module from edge features ``[E, ...]`` to ``[E, width]``. `feature` names the node and edge feature.
-    `framework`, "dgl", "pyg" or "torch", is where the layers and the readout come from.
+    `encode_nodes` maps node features ``[V, ...]`` to ``[V, width]``. `encode_edges` is called once per layer and
+    returns a module that maps edge features ``[E, ...]`` to ``[E, width]``. `feature` is the name of both features.
+    `framework`, "dgl", "pyg" or "torch", provides the layers and the readout.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class MaskedGIN(nn.Module):
         self.head = nn.Linear(width, num_outputs)
 
     def forward(self, batch: PaddedBatch | BatchTensors) -> Tensor:
-        """Return the outputs of each graph slot, ``[G, num_outputs]``; those of padding are arbitrary, but finite.
+        """Return the outputs of each graph slot, ``[G, num_outputs]``; outputs of padding are arbitrary but finite.
 
-        Compiled code takes ``batch.tensors``.
+        In compiled code, pass ``batch.tensors``.
         """
         x = self.encode_nodes(batch.node_features[self.feature])
         graph: Any = batch.graph if self.framework == "dgl" else torch.stack([batch.src, batch.dst])
@@ -88,7 +88,7 @@ class MaskedGIN(nn.Module):
         return result
 
     def _readout(self, batch: PaddedBatch | BatchTensors, graph: Any, x: Tensor) -> Tensor:
-        """Mean over the nodes of each graph, ``[G, width]``."""
+        """Return the mean over the nodes of each graph, ``[G, width]``."""
         mean: Tensor
         if self.framework == "dgl":
             with graph.local_scope():

@@ -1,4 +1,4 @@
-"""What `dgl-tuplepack demo` does, step by step."""
+"""The steps of `dgl-tuplepack demo`."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from dgl_tuplepack.tools.demo.model import MaskedGIN
 from dgl_tuplepack.tools.plots import plot_fill, plot_methods, plot_sizes, save_picture
 
 LIMITS = Limits(nodes=222, edges=502)
-# Packs of "auto" hold 8.8 graphs on average, so a batch holds about as many as one of `batch_size=GRAPHS_PER_BATCH`.
+# Packs of "auto" hold 8.8 graphs on average, so that 8 packs are about GRAPHS_PER_BATCH graphs.
 GRAPHS_PER_BATCH, PACKS_PER_BATCH = 70, 8
 _WIDTH = 48
 
 
 def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, seed: int) -> dict[str, Any]:
-    """Go all the way from sizes to training, and return the figures as plain data.
+    """Run all steps from sizes to training; return the figures as plain data.
 
-    Tables go to `console`, two pictures to the folder `out`, which is made if it does not exist. `num_graphs` of the
-    32,901 sizes are taken, all if None.
+    Tables go to `console`. Two pictures go to the folder `out`, which is created if needed. `num_graphs` of the 32,901
+    sizes are used; None: all.
     """
     with writing_to(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -55,8 +55,8 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
     sizes = _shuffled_sizes(load_example("ogbg-molhiv"), num_graphs, seed)
     histogram = SizeHistogram.from_sizes(sizes)
     console.print(
-        f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs that have exactly the sizes of the "
-        f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes) and nothing else of them.\n"
+        f"[bold]{len(sizes):,} synthetic molecules[/bold]: random graphs with exactly the sizes of the "
+        f"ogbg-molhiv training molecules ({len(histogram)} distinct sizes); only the sizes are real.\n"
         f"Batches of {GRAPHS_PER_BATCH} graphs on average: {PACKS_PER_BATCH} packs of at most {LIMITS.nodes} nodes and "
         f"{LIMITS.edges} edges each."
     )
@@ -66,21 +66,21 @@ def run_demo(console: Console, out: Path, num_graphs: int | None, epochs: int, s
 
 
 def _compare(console: Console, out: Path, store: GraphStore, framework: str, epochs: int, seed: int) -> dict[str, Any]:
-    """Compare ways to batch the molecules, train on the best one, and draw."""
+    """Compare batching methods on the molecules, train on the best plan, and draw pictures."""
     histogram = SizeHistogram.from_sizes(store.sizes)
     rows = contenders(histogram, LIMITS, seed)
-    # The last of equals: baselines come first.
+    # Of equal plans choose the last, because baselines come first.
     best = min(reversed(rows), key=lambda row: row.plan.num_packs)
     rows.append(Contender(f"{best.name}, compiled", best.plan, compiled=True))
     if not _measure(rows, store, framework, seed):
-        # The row would repeat the one above. A warning has said that the compiler fails.
+        # Without a working compiler the row repeats its neighbour; a warning has reported that.
         rows = [row for row in rows if not row.compiled]
     losses = _train(best.plan, store, framework, epochs, seed)
     console.print(_table(rows, best))
     window = max(1, len(losses) // 10)
     first, last = float(np.mean(losses[:window])), float(np.mean(losses[-window:]))
     console.print(
-        f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to tell "
+        f"Training a GIN on the packs of '{best.name}', content resampled each epoch, to recognise "
         f"molecules with an N-O bond: {len(losses)} steps, mean loss "
         f"{first:.3f} over the first {window}, {last:.3f} over the last {window}."
     )
@@ -104,25 +104,25 @@ def _shuffled_sizes(histogram: SizeHistogram, number: int | None, seed: int) -> 
 
 
 def _framework(console: Console) -> str:
-    """Return where the layers of the network come from: DGL, or, if it is absent, torch."""
+    """Return the framework of the layers: "dgl" or, if DGL is not installed, "torch"."""
     try:
         load("dgl")
     except MissingDependencyError as error:
         why = str(error).partition(";")[0]
-        console.print(f"Batches are plain tensors, and the network is one of torch alone: {why}.", markup=False)
+        console.print(f"Using plain tensors and a network without DGL: {why}.", markup=False)
         return "torch"
     return "dgl"
 
 
 def _loader(store: GraphStore, plan: PackPlan, seed: int) -> tuple[PackBatchSampler, Any]:
-    """Return a sampler of the packs of a plan, and the loader of its batches."""
+    """Return a sampler of the packs of a plan and the loader of its batches."""
     sampler = PackBatchSampler(store, LIMITS, plan=plan, packs_per_batch=PACKS_PER_BATCH, seed=seed)
     batches: Any = store.padded(sampler.limits, PACKS_PER_BATCH)
     return sampler, DataLoader(batches, sampler=sampler, batch_size=None)
 
 
 class _Trainer:
-    """A small GIN and its optimiser; a call trains on one batch, in compiled code or not, and returns the loss."""
+    """A small GIN and its optimiser; a call trains on one batch, compiled or not, and returns the loss."""
 
     def __init__(self, framework: str, learning_rate: float = 2e-3) -> None:
         nodes, bonds = nn.Embedding(NUM_ATOM_KINDS, _WIDTH), (lambda: nn.Embedding(NUM_BOND_KINDS, _WIDTH))
@@ -132,11 +132,11 @@ class _Trainer:
         self.compiled_loss = compile(self.loss)
 
     def loss(self, batch: PaddedBatch | BatchTensors, count: float | Tensor) -> Tensor:
-        """The loss of a batch; `count` is the mean number of graphs of all batches."""
+        """Return the loss of a batch; `count` is the mean number of graphs per batch."""
         return masked_loss(self.losses, self.model(batch), batch.labels, batch, count=count)
 
     def __call__(self, batch: PaddedBatch, count: float, compiled: bool = False) -> float:
-        """Train on a batch."""
+        """Train on one batch and return its loss."""
         loss = self.compiled_loss(batch.tensors, torch.tensor(count)) if compiled else self.loss(batch, count)
         self.optimizer.zero_grad()
         loss.backward()
@@ -145,7 +145,7 @@ class _Trainer:
 
 
 def _measure(rows: list[Contender], store: GraphStore, framework: str, seed: int) -> bool:
-    """Fill in the speed of each row; return whether the compiled one was compiled."""
+    """Set the speed of each row; return whether compilation succeeded."""
 
     def batches_of(plan: PackPlan) -> Iterator[PaddedBatch]:
         sampler, loader = _loader(store, plan, seed)
@@ -170,9 +170,9 @@ def _train(plan: PackPlan, store: GraphStore, framework: str, epochs: int, seed:
 
 
 def _table(rows: list[Contender], best: Contender) -> Table:
-    table = Table(title="One epoch at the same static shape (gap: packs above what is proven necessary)")
-    for heading in ("way to batch", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
-        table.add_column(heading, justify="left" if heading == "way to batch" else "right", no_wrap=True)
+    table = Table(title="One epoch at the same static shape (gap: packs above the lower bound)")
+    for heading in ("method", "packs", "gap", "nodes", "edges", "empty", "graphs/s"):
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=True)
     bound = max(row.plan.lower_bound for row in rows)
     for row in rows:
         summary = row.to_dict()
@@ -182,11 +182,11 @@ def _table(rows: list[Contender], best: Contender) -> Table:
         cells = [row.name, *(f"{n:,}" for n in counts), *efficiency, *(f"{n:,}" for n in rest)]
         table.add_row(*cells, style="bold green" if row is best else None)
     table.caption = (
-        "plain batching: one graph a pack, because only one is sure to fit; next fit: in random order, as dynamic "
+        "plain batching: one graph per pack, because only one is sure to fit; next fit: in random order, as dynamic "
         "batch samplers do; "
         "empty: node slots that hold padding; "
         "graphs/s: fetching, collating and training a small GIN on the CPU, by the median time of a step"
-        + "; compiled: the same network and packs by tp.compile"
+        + "; compiled: the same network and packs with tp.compile"
         * any(row.compiled for row in rows)
     )
     return table
@@ -196,9 +196,9 @@ def _draw(histogram: SizeHistogram, rows: list[Contender], best: Contender, out:
     figures = load("matplotlib.figure")
     sizes_figure = figures.Figure(figsize=(7.5, 6.5), layout="constrained")
     sizes_ax = plot_sizes(histogram, LIMITS, sizes_figure.add_subplot())
-    sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (those of ogbg-molhiv, training)")
+    sizes_figure.suptitle(f"Sizes of {histogram.num_graphs:,} graphs (ogbg-molhiv, training)")
     fill_figure = figures.Figure(figsize=(13, 5.8), layout="constrained")
-    # Titles of parts of the figure stand above the legends; those of the Axes would stand in the same place.
+    # Titles of subfigures are above the legends; titles of Axes would overlap them.
     left, right = fill_figure.subfigures(1, 2)
     fill_ax = plot_fill(best.plan, left.add_subplot())
     left.suptitle(f"Fill of the packs: {best.name}")

@@ -1,10 +1,10 @@
 """Pictures of histograms, plans and searches.
 
-Every function draws into matplotlib Axes `ax`, those of a new figure if it is None, and returns them.
-Errors: SizesError for components that do not exist or are too few or many, LimitsError for limits of other components,
-SearchError for a search of several shapes, PlanError for plans of several histograms, InputError for an unknown scale.
+Every function draws into matplotlib Axes `ax` and returns them; if `ax` is None, it makes a new figure.
+Errors: SizesError for unknown components or a wrong number of them, LimitsError for limits of other components,
+SearchError for a search of shape buckets, PlanError for plans of several histograms, InputError for an unknown scale.
 
-All can be read in grey: colour maps are perceptually uniform, and lines differ in style and marker too.
+All pictures are readable in greyscale: colour maps are perceptually uniform, and lines also differ in style and marker.
 """
 
 from dgl_tuplepack.tools.plots.plans import plot_fill, plot_methods

@@ -1,4 +1,4 @@
-"""What the pictures share: Axes, labels, colours and line styles, scales, cells on whole numbers."""
+"""Helpers shared by all pictures: Axes, labels, colours, line styles, scales and histogram cells."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 SCALES = ("auto", "linear", "log")
 _MOST_CELLS, _FEWEST_CELLS = 120, 24
-# Longer names lose their middle: they would leave no room for the picture.
+# Longer names are shortened in the middle; they would leave no room for the picture.
 _LONGEST_NAME = 30
-# Characters of a legend's line.
+# Characters per line of a legend.
 _LEGEND_WIDTH = 44
 ACCENT = "#b2182b"
-# Colours that colour-blind readers tell apart, from dark to light, so that they differ in grey as well.
+# Colours that colour-blind readers can distinguish, from dark to light so that they also differ in greyscale.
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#56b4e9")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-# The legend stands above the picture, one line per entry, so that it covers nothing.
+# The legend is above the picture, one line per entry, so that it covers nothing.
 LEGEND_ABOVE: dict[str, Any] = {
     "loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False, "fontsize": "small"
 }  # fmt: skip
@@ -33,31 +33,31 @@ _LONG_TAIL = 12
 
 
 def axes_or_new(ax: Any, width: float = 6.4, height: float = 4.8) -> Any:
-    """Return `ax`, or the Axes of a new figure of so many inches if it is None."""
+    """Return `ax`; if it is None, the Axes of a new figure of `width` by `height` inches."""
     if ax is not None:
         return ax
-    # A Figure made without pyplot needs neither pyplot's global state nor a display.
+    # Without pyplot, a Figure needs no global state and no display.
     return load("matplotlib.figure").Figure(figsize=(width, height), layout="constrained").add_subplot()
 
 
 def label(name: str) -> str:
-    """Return a name as text of a picture: on one line, in characters that the font has, never as a formula."""
+    """Return a name for use in a picture: on one line, without characters missing from the font, never as a formula."""
     name = printable(name)
-    has = [font.get_char_index for font in _fonts()]
-    name = "".join(c if any(index(ord(c)) for index in has) else c.encode("unicode_escape").decode() for c in name)
+    glyphs = [font.get_char_index for font in _fonts()]
+    name = "".join(c if any(glyph(ord(c)) for glyph in glyphs) else c.encode("unicode_escape").decode() for c in name)
     if len(name) > _LONGEST_NAME:
         name = f"{name[: _LONGEST_NAME // 2]}...{name[-_LONGEST_NAME // 2 :]}"
-    # Legends leave out labels that begin with an underscore.
+    # Legends omit labels that begin with an underscore.
     return name.replace("$", r"\$").replace("_", " _", 1 if name.startswith("_") else 0)
 
 
-def wrapped(parts: Sequence[str]) -> str:
-    """Join parts of a label by commas, on as many lines as the legend of a small picture needs."""
+def wrapped(phrases: Sequence[str]) -> str:
+    """Join phrases of a label with commas; start a new line before a line gets too long for a small legend."""
     lines = [""]
-    for part in parts:
-        if lines[-1] and len(lines[-1]) + len(part) > _LEGEND_WIDTH:
+    for phrase in phrases:
+        if lines[-1] and len(lines[-1]) + len(phrase) > _LEGEND_WIDTH:
             lines.append("")
-        lines[-1] += (", " if lines[-1] else "") + part
+        lines[-1] += (", " if lines[-1] else "") + phrase
     return ",\n".join(lines)
 
 
@@ -68,13 +68,13 @@ def _fonts() -> list[Any]:
 
 
 def count_colours() -> Any:
-    """Return the colour map of numbers of graphs or packs: many is dark, and one still stands out on white paper."""
+    """Return the colour map for counts: high counts are dark, and a count of 1 is still visible on white."""
     viridis = load("matplotlib").colormaps["viridis"]
     return load("matplotlib.colors").ListedColormap(viridis(np.linspace(0.88, 0.0, 256)), name="viridis_dark")
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Return the style of line `number`: colour, dashes and marker all differ from those of its neighbours."""
+    """Return the style of line `number`; its colour, dashes and marker all differ from the next line's."""
     return {
         "color": _COLOURS[number % len(_COLOURS)],
         "linestyle": _LINES[number % len(_LINES)],
@@ -82,9 +82,9 @@ def line_style(number: int) -> dict[str, Any]:
     }
 
 
-def two_components(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> tuple[int, int]:
-    """Return the columns of the two `wanted` components; None: of the only two."""
-    columns = columns_of(components, wanted, what)
+def two_components(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> tuple[int, int]:
+    """Return the columns of the two `chosen` components; None: all components, which must be two."""
+    columns = columns_of(components, chosen, what)
     if len(columns) != 2 or columns[0] == columns[1]:
         raise SizesError(
             f"this picture shows two different components, but {what} has {', '.join(components)}; name two of them."
@@ -92,11 +92,11 @@ def two_components(components: Sequence[str], wanted: Sequence[str] | None, what
     return columns[0], columns[1]
 
 
-def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: str) -> list[int]:
-    """Return the columns of the `wanted` components; None: of all."""
-    if wanted is not None and (isinstance(wanted, str) or not len(wanted)):
-        raise SizesError(f"components is {wanted!r}, but must name some of {components}, or be None.")
-    names = components if wanted is None else wanted
+def columns_of(components: Sequence[str], chosen: Sequence[str] | None, what: str) -> list[int]:
+    """Return the columns of the `chosen` components; None: all. `what` names their owner in errors."""
+    if chosen is not None and (isinstance(chosen, str) or not len(chosen)):
+        raise SizesError(f"components is {chosen!r}, but must be None or a list of names from {components}.")
+    names = components if chosen is None else chosen
     for name in names:
         if name not in components:
             raise SizesError(f"{what} has no component {name!r}; choose one of {', '.join(components)}.")
@@ -104,18 +104,18 @@ def columns_of(components: Sequence[str], wanted: Sequence[str] | None, what: st
 
 
 def log_axes(scales: Sequence[str], values: Sequence[IntArray], counts: IntArray, largest: Sequence[int]) -> list[bool]:
-    """Return whether each axis, up to its `largest`, is logarithmic."""
+    """Return whether each axis is logarithmic; axes end at `largest`."""
     for scale in scales:
         if scale not in SCALES:
             raise InputError(f"scale is {scale!r}, but must be one of {', '.join(SCALES)}.")
     tails = [most / max(1, *quantiles(column, counts, [0.5])) for most, column in zip(largest, values, strict=True)]
-    # If one axis is logarithmic, half as long a tail suffices for the other: proportional components stay a line.
+    # If one axis is logarithmic, half the tail suffices for the other, so that proportional sizes stay on a line.
     enough = _LONG_TAIL if max(tails) <= _LONG_TAIL else _LONG_TAIL / 2
     return [scale == "log" or (scale == "auto" and tail > enough) for scale, tail in zip(scales, tails, strict=True)]
 
 
 def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
-    """Make axis `which` ("x" or "y") of whole numbers logarithmic; 0 has a place of its own if it occurs."""
+    """Make axis `which` ("x" or "y") of whole numbers logarithmic; if 0 occurs, it gets its own tick."""
     ticker = load("matplotlib.ticker")
     set_scale, axis = getattr(ax, f"set_{which}scale"), getattr(ax, f"{which}axis")
     if smallest >= 1:
@@ -130,14 +130,14 @@ def set_log(ax: Any, which: str, smallest: int, largest: int) -> None:
 
 
 def whole_cells(values: IntArray, log: bool = False) -> Any:
-    """Return the edges, halfway between whole numbers, of about `_MOST_CELLS` cells at most that hold all values.
+    """Return the edges of at most about `_MOST_CELLS` histogram cells for all values, halfway between whole numbers.
 
-    Cells hold whole multiples of the step between values (2 for edges in both directions, say), and logarithmic ones
-    never get narrower, so that the pattern of the cells does not show as stripes.
+    The width of a cell is a multiple of the step between values (2 for edges in both directions, for example), and
+    logarithmic cells never get narrower. Otherwise the cells would show as stripes.
     """
     low, high = int(values.min()), int(values.max())
     step = max(1, int(np.gcd.reduce(values - low)))
-    # The step of a few values is chance; cells as wide as that would show sizes that do not occur.
+    # Few values can share a step by chance; cells that wide would show sizes that do not occur.
     step = step if high - low >= step * _FEWEST_CELLS else 1
     if not log:
         width = step * -(-(high - low + 1) // (step * _MOST_CELLS))
@@ -150,9 +150,9 @@ def whole_cells(values: IntArray, log: bool = False) -> Any:
 
 
 def set_whole(axis: Any) -> None:
-    """Give a linear axis whole numbers, written with separators."""
+    """Put ticks of a linear axis on whole numbers with thousands separators."""
     ticker = load("matplotlib.ticker")
-    # With a larger min_n_ticks, fractions could become ticks, and would be written as whole numbers.
+    # A larger min_n_ticks would allow ticks at fractions, which the formatter rounds to whole numbers.
     axis.set_major_locator(ticker.MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     _separate_thousands(axis)
 

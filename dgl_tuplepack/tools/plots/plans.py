@@ -1,4 +1,4 @@
-"""Pictures of plans: how full the packs of one are, and several compared with the lower bound."""
+"""Pictures of plans: the fill of one plan's packs, and several plans compared with the lower bound."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from dgl_tuplepack.errors import PlanError
 from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# The axis begins here, or lower if packs are emptier, except for this share of them, which are only counted.
+# The axis begins at _FULL, or lower for emptier packs; a fraction _LEFT_OUT of the packs may lie below its beginning.
 _FULL, _LEFT_OUT = 0.9, 0.005
 # Per cent above the bound up to which the axis is linear.
 _LINEAR = 1.0
-# Below this per cent, a number of packs says more than a percentage.
-_NEXT_TO_NOTHING = 0.01
+# Below this percentage, the number of packs is more informative.
+_NEGLIGIBLE = 0.01
 
 
 def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
-    """Draw how many packs have which content of each component, as a fraction of the limit.
+    """Draw the number of packs by content of each component, as a fraction of the limit.
 
     Parameters
     ----------
     plan
         Any number of components.
     components
-        Names of those shown; all if None.
+        Names of the components to show; None: all.
     """
     columns = drawing.columns_of(plan.histogram.components, components, "the plan")
     ax = drawing.axes_or_new(ax, 5.8, 4.8)
-    # A few very empty packs would leave no room for the rest; they are only counted.
+    # A few very empty packs would leave no room for the rest, so only the legend counts them.
     fills = [plan.pattern_contents[:, column] / plan.limits.values[column] for column in columns]
     low = np.floor(20 * min(_FULL, *(_quantile(fill, plan.repeats, _LEFT_OUT) for fill in fills))) / 20
     ends = []
@@ -41,9 +41,9 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
         name, inside = plan.histogram.components[column], fill >= low
         edges = drawing.whole_cells(plan.pattern_contents[inside, column])
         packs = np.histogram(plan.pattern_contents[inside, column], bins=edges, weights=plan.repeats[inside])[0]
-        full, less = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
+        full, below = plan.repeats[fill >= 1].sum() / plan.num_packs, plan.repeats[~inside].sum()
         text = f"{drawing.label(name)}: mean {plan.efficiency[name]:.2%}, {full:.1%} of the packs full"
-        text += f", {less:,} below {low:.0%}" if less else ""
+        text += f", {below:,} below {low:.0%}" if below else ""
         style: dict[str, Any] = {"fill": True, "color": "0.7"}
         if number:
             style = drawing.line_style(number - 1) | {"linewidth": 1.6}
@@ -57,44 +57,44 @@ def plot_fill(plan: PackPlan, ax: Any = None, *, components: Sequence[str] | Non
 
 
 def _quantile(values: Any, packs: Any, share: float) -> float:
-    """Return the least value that more than a share of the packs do not exceed."""
+    """Return the smallest value that more than a fraction `share` of the packs do not exceed."""
     order = np.argsort(values, kind="stable")
     return float(values[order][np.searchsorted(np.cumsum(packs[order]), share * packs.sum(), side="right")])
 
 
 def plot_methods(plans: Mapping[str, PackPlan], ax: Any = None) -> Any:
-    """Draw how far each plan is above the lower bound, in per cent of it, with its number of packs.
+    """Draw how many per cent each plan is above the lower bound, with its number of packs.
 
     Parameters
     ----------
     plans
-        Name beside the axis -> plan, from top to bottom; all of one histogram. Plans with looser limits than others
-        (`node_only`, say), or a looser cap on graphs, have open markers.
+        Name for the axis -> plan, from top to bottom; all of one histogram. Plans with looser limits or a looser cap on
+        graphs than others (`node_only`, for example) have open markers.
     """
     histograms = [plan.histogram for plan in plans.values()]
     if not histograms or any(histogram != histograms[0] for histogram in histograms[1:]):
         raise PlanError(
             f"a comparison needs plans of one histogram, but got {len(plans)} of "
-            f"{'different ones' if plans else 'none'}; pack the same histogram by each method."
+            f"{'different ones' if plans else 'none'}; pack the same histogram with each method."
         )
-    # A lower bound for looser limits holds for tighter ones as well.
+    # A lower bound for looser limits also holds for tighter ones.
     bound = max(plan.lower_bound for plan in plans.values())
     maxima = np.array([[*plan.limits.values, plan.limits.graphs or INT64_MAX] for plan in plans.values()])
     above = np.array([100 * (plan.num_packs / bound - 1) for plan in plans.values()])
-    keeps = (maxima == maxima.min(axis=0)).all(axis=1)
+    within = (maxima == maxima.min(axis=0)).all(axis=1)
     rows = np.arange(len(plans))
 
     ax = drawing.axes_or_new(ax, 6.4, 1.3 + 0.34 * len(plans))
     ax.hlines(rows, 0, above, color="0.6", linewidth=1.2, zorder=1)
     label = f"lower bound: {bound:,} packs"
     ax.axvline(0, color="black", linestyle="--", linewidth=1.2, label=label, zorder=1)
-    for which, face, label in ((keeps, "black", "within the limits"), (~keeps, "white", "ignores a limit")):
+    for which, face, label in ((within, "black", "within the limits"), (~within, "white", "ignores a limit")):
         if which.any():
             ax.scatter(above[which], rows[which], s=42, color=face, edgecolor="black", zorder=2, label=label)
     for row, plan in enumerate(plans.values()):
-        few = 0 < above[row] < _NEXT_TO_NOTHING
+        few = 0 < above[row] < _NEGLIGIBLE
         note = f"+{plan.num_packs - bound:,} packs" if few else f"{_per_cent(above[row])} %"
-        note = "optimal" if plan.num_packs == bound and keeps[row] else note
+        note = "optimal" if plan.num_packs == bound and within[row] else note
         ax.annotate(
             f"{plan.num_packs:,} ({note})", (max(above[row], 0), row), (9, 0), textcoords="offset points", va="center",
             fontsize="small", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8},
@@ -114,7 +114,7 @@ def _per_cent(value: float) -> str:
 
 
 def _scale(ax: Any, above: Any) -> None:
-    """Make the axis linear up to 1 %, then logarithmic, with room for the texts on the right."""
+    """Make the axis linear up to 1 % and logarithmic above, with room for text on the right."""
     ticker = load("matplotlib.ticker")
     if above.max() > 10 * _LINEAR:
         ax.set_xscale("symlog", linthresh=_LINEAR, linscale=0.6)

@@ -1,4 +1,4 @@
-"""Pictures as files: equal pictures make equal files."""
+"""Save pictures to files; equal pictures give equal files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dgl_tuplepack._core.files import write_bytes
 from dgl_tuplepack._core.optional import load
 from dgl_tuplepack.errors import FormatError
 
-# Ending of the file -> metadata about the time or the library, which are left out.
+# Ending -> metadata to omit, because it holds the time or the library version.
 _METADATA: dict[str, dict[str, Any]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -22,16 +22,16 @@ ENDINGS = tuple(f".{ending}" for ending in _METADATA)
 
 
 def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> None:
-    """Write the figure of `ax` to a file, completely or not at all.
+    """Write the figure of `ax` to a file. On failure, no partial file is left behind.
 
     Parameters
     ----------
     ax
-        Any matplotlib Axes, such as those that the functions of this package return.
+        Any matplotlib Axes, such as the result of another function of this package.
     path
-        Ends in .png, .svg or .pdf.
+        The file to write, ending in .png, .svg or .pdf.
     dpi
-        Dots per inch, > 0; in vector files, those of embedded images.
+        Dots per inch, > 0; in vector files, the resolution of embedded images.
 
     Raises
     ------
@@ -48,10 +48,10 @@ def save_picture(ax: Any, path: str | os.PathLike[str], dpi: float = 150) -> Non
 
 
 def picture_bytes(ax: Any, ending: str, dpi: float = 150) -> bytes:
-    """Return the content of a file with that ending (without the dot)."""
+    """Return the content of a picture file; `ending` has no dot."""
     content = io.BytesIO()
     with load("matplotlib").rc_context({"svg.hashsalt": "dgl_tuplepack"}):
-        # An Axes in a subfigure is written with the whole figure.
+        # A subfigure cannot be saved, so Axes in one are saved with the whole figure.
         figure = ax.figure if hasattr(ax.figure, "savefig") else ax.figure.figure
         figure.savefig(content, format=ending, dpi=dpi, metadata=_METADATA[ending])
     return content.getvalue()

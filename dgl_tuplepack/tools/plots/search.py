@@ -1,4 +1,4 @@
-"""Picture of a search for limits: how full packs get, the best limits and the Pareto front."""
+"""Picture of a search for limits: the efficiency of packs, the best limits and the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from dgl_tuplepack.planning.buckets import all_of
 from dgl_tuplepack.planning.search import LimitsSearch
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Largest share of an axis that lies above 100 %.
+# Largest fraction of the axis above 100 %.
 _BEYOND = 0.03
-# Harmonic means that the colours span if all candidates have the same one.
-_ALONE = 0.01
-# White with a black edge stands out on light and dark, in colour and in grey.
+# Range of the colours if all candidates have the same harmonic mean.
+_RANGE_OF_EQUALS = 0.01
+# White with a black edge stands out on light and dark, in colour and in greyscale.
 _MARKER: dict[str, Any] = {"color": "white", "edgecolor": "black", "linewidth": 0.9, "clip_on": False}
 
 
 def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[str] | None = None) -> Any:
-    """Draw a dot for each of the limits tried, coloured by its harmonic mean; mark the best and the Pareto front.
+    """Draw a dot for each candidate, coloured by its harmonic mean; mark the best and the Pareto front.
 
     Parameters
     ----------
     search
         The picture shows two of its components; if several candidates share a point, it shows the best.
     components
-        Names of the two shown, across and up; needed unless the search has exactly two.
+        Names of the two components, for x and y; needed unless the search has exactly two.
     """
     columns = list(drawing.two_components(search.components, components, "the search"))
     if len(all_of(search.best.limits)) > 1:
-        raise SearchError("this picture is for limits of one shape, but the search is of several; leave shapes= out.")
+        raise SearchError("this picture shows limits of one shape, but the search has several; leave shapes= out.")
     limits = np.array([candidate.limits.values for candidate in search])[:, columns]
     ax = drawing.axes_or_new(ax, 6.2, 4.8)
-    places, best_of = np.unique(limits, axis=0, return_inverse=True)
-    scores = np.full(len(places), -np.inf)
-    np.maximum.at(scores, best_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
-    # If all are equal, matplotlib would put the mean in the middle of a range that reaches beyond 100 %.
-    low = scores.min() if scores.min() < scores.max() else scores.max() - _ALONE
-    # The best dots lie on top.
+    points, point_of = np.unique(limits, axis=0, return_inverse=True)
+    scores = np.full(len(points), -np.inf)
+    np.maximum.at(scores, point_of.reshape(-1), [candidate.harmonic_mean for candidate in search])
+    # If all scores are equal, matplotlib would centre them in a range that exceeds 100 %.
+    low = scores.min() if scores.min() < scores.max() else scores.max() - _RANGE_OF_EQUALS
+    # Draw the best dots last, so that they are on top.
     order = np.argsort(scores, kind="stable")
     style = {"cmap": drawing.count_colours(), "vmin": low, "vmax": scores.max()}
-    shown = ax.scatter(*places[order].T, c=scores[order], s=34, marker="s", **style)
+    shown = ax.scatter(*points[order].T, c=scores[order], s=34, marker="s", **style)
     _name_means(ax.figure.colorbar(shown, ax=ax).ax)
     front = limits[search.pareto_indices]
     ax.scatter(*front.T, marker="o", s=26, label=f"Pareto front ({len(front):,})", zorder=3, **_MARKER)
@@ -58,7 +58,7 @@ def plot_search(search: LimitsSearch, ax: Any = None, *, components: Sequence[st
 
 
 def _name_means(ax: Any) -> None:
-    """Label the vertical axis, without ticks above 100 %, but with room for a whole marker."""
+    """Label the colour bar in per cent, without ticks above 100 %, but with room for a whole marker."""
     low, high = ax.get_ylim()
     ax.set_ylim(top=min(high, 1 + _BEYOND * (1 - low)))
     ax.yaxis.set_major_formatter(load("matplotlib.ticker").PercentFormatter(1.0))

@@ -12,9 +12,9 @@ from dgl_tuplepack.planning.histogram import SizeHistogram
 from dgl_tuplepack.planning.limits import Limits, as_limits
 from dgl_tuplepack.tools.plots import _drawing as drawing
 
-# Share of each axis that is left free at both ends: about a cell.
+# Fraction of each axis that stays free at both ends: about one cell.
 _MARGIN = 0.012
-# Limits beyond so many times the largest size would leave the picture empty; they are only named.
+# Larger multiples of the largest size would leave most of the picture empty, so only the legend names such limits.
 _FAR = 3
 # Corner of the legend -> the cells that it covers, as ranges of fractions (across, up).
 _CORNERS = {
@@ -33,21 +33,21 @@ def plot_sizes(
     components: Sequence[str] | None = None,
     scale: str = "auto",
 ) -> Any:
-    """Draw the 2-D histogram of sizes, with both marginals, and the limits if given.
+    """Draw the 2-D histogram of sizes with both marginals and, if given, the limits.
 
-    The marginals and the colour bar stand beside the Axes that it returns, in the same figure.
+    The marginals and the colour bar are next to the returned Axes, in the same figure.
 
     Parameters
     ----------
     histogram
         The picture shows two of its components.
     limits
-        Drawn as lines; limits far beyond the largest size are only named.
+        Drawn as lines; the legend also names limits far beyond the largest size.
     components
-        Names of the two shown, across and up; needed unless the histogram has exactly two.
+        Names of the two components, for x and y; needed unless the histogram has exactly two.
     scale
-        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small part of the axis).
-        Numbers of graphs always have logarithmic scales.
+        "linear", "log" or "auto" (logarithmic if half of the graphs would share a small section of the axis).
+        The counts of graphs always have logarithmic scales.
     """
     columns = drawing.two_components(histogram.components, components, "the histogram")
     names = [drawing.label(histogram.components[column]) for column in columns]
@@ -61,9 +61,9 @@ def plot_sizes(
     ax = drawing.axes_or_new(ax, 6.4, 5.6)
     norm = load("matplotlib.colors").LogNorm(1, max(2, cells.max()))
     shown = np.where(cells > 0, cells, np.nan).T
-    # One raster image in vector files: thousands of cells would show hairlines between them.
+    # Vector files get one raster image; thousands of separate cells would show hairlines.
     mesh = ax.pcolormesh(*edges, shown, norm=norm, cmap=drawing.count_colours(), rasterized=True)
-    # The outermost cells, often of a single graph, stay clear of the frame.
+    # Keep the outermost cells, often of a single graph, clear of the frame.
     mesh.sticky_edges.x.clear()
     mesh.sticky_edges.y.clear()
     ax.margins(_MARGIN)
@@ -88,7 +88,7 @@ def plot_distributions(
     components: Sequence[str] | None = None,
     scale: str = "auto",
 ) -> Any:
-    """Draw, for each component, the share of graphs up to each size; nothing is binned.
+    """Draw, for each component, the share of graphs up to each size, without binning.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def plot_distributions(
     limits
         Drawn as vertical lines in the style of their component.
     components
-        Names of those shown; all if None.
+        Names of the components to show; None: all.
     scale
         "linear", "log" or "auto", as in `plot_sizes`.
     """
@@ -116,7 +116,7 @@ def plot_distributions(
         label = f"{drawing.label(name)}: mean {mean:,.1f}, largest {distinct[-1]:,}"
         if maxima is not None:
             label += f", limit {maxima[column]:,}"
-        # The markers stand at the quartiles and the 99th percentile.
+        # Put markers at the quartiles and the 99th percentile.
         marks = np.unique(np.searchsorted(share, (0.25, 0.5, 0.75, 0.99)) + 1).tolist()
         steps = np.concatenate([distinct[:1], distinct]), np.concatenate([[0.0], share])
         ax.plot(*steps, drawstyle="steps-post", label=label, markevery=marks, markersize=6, **style)
@@ -137,14 +137,14 @@ def plot_distributions(
 
 
 def _largest_shown(sizes: Any, maxima: Any) -> Any:
-    """Return where each axis ends: at the largest size, or at the limit unless it is far beyond."""
+    """Return the end of each axis: the largest size, or a larger limit unless it is far beyond."""
     largest = sizes.max(axis=0)
     return largest if maxima is None else np.where(maxima <= _FAR * largest, np.maximum(largest, maxima), largest)
 
 
 def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
-    """Draw the sums over each axis, and the colour bar; return the Axes above and to the right."""
-    top, right, bar = _axes_beside(ax)
+    """Draw the sums over each axis and the colour bar; return the Axes above and to the right."""
+    top, right, bar = _axes_next_to(ax)
     ax.figure.colorbar(mesh, cax=bar, label="graphs in a cell")
     top.stairs(cells.sum(axis=1), edges[0], fill=True, color="0.45")
     right.stairs(cells.sum(axis=0), edges[1], fill=True, color="0.45", orientation="horizontal")
@@ -154,7 +154,7 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     right.set(xscale="log", xlabel="graphs", xlim=(0.5, 3 * cells.sum(axis=0).max()))
     top.tick_params(labelbottom=False)
     right.tick_params(labelleft=False)
-    # Few ticks, and none at 1: its number would touch the last one of the central picture.
+    # Use few ticks and none at 1: its label would touch the last label of the central picture.
     decades = int(np.log10(cells.sum(axis=0).max()))
     right.set_xticks([10.0, 10.0**decades] if decades > 2 else [10.0**decades])
     right.xaxis.set_minor_locator(load("matplotlib.ticker").NullLocator())
@@ -162,18 +162,18 @@ def _marginals(ax: Any, cells: Any, edges: Any, mesh: Any) -> tuple[Any, Any]:
     return top, right
 
 
-def _axes_beside(ax: Any) -> tuple[Any, Any, Any]:
-    """Return new Axes above, to the right and further right; if `ax` is part of a grid, they share its place."""
+def _axes_next_to(ax: Any) -> tuple[Any, Any, Any]:
+    """Return new Axes above, to the right and further right; if `ax` is in a grid, they share its grid cell."""
     spec = ax.get_subplotspec()
     if spec is None:
-        places: Any = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
+        positions: Any = ((0, 1.03, 1, 0.22), (1.03, 0, 0.22, 1), (1.29, 0, 0.04, 1))
         make = ax.inset_axes
     else:
         ratios = {"width_ratios": (1, 0.22, 0.04), "height_ratios": (0.22, 1)}
         grid = spec.subgridspec(2, 3, wspace=0.05, hspace=0.05, **ratios)
         ax.set_subplotspec(grid[1, 0])
-        places, make = (grid[0, 0], grid[1, 1], grid[1, 2]), ax.figure.add_subplot
-    return make(places[0], sharex=ax), make(places[1], sharey=ax), make(places[2])
+        positions, make = (grid[0, 0], grid[1, 1], grid[1, 2]), ax.figure.add_subplot
+    return make(positions[0], sharex=ax), make(positions[1], sharey=ax), make(positions[2])
 
 
 def _draw_limits(
@@ -194,10 +194,10 @@ def _draw_limits(
 
 def _emptiest_corner(cells: Any) -> str:
     def occupied(corner: str) -> int:
-        parts = [
+        ranges = [
             slice(round(low * length), max(1, round(high * length)))
             for (low, high), length in zip(_CORNERS[corner], cells.shape, strict=True)
         ]
-        return int((cells[tuple(parts)] > 0).sum())
+        return int((cells[tuple(ranges)] > 0).sum())
 
     return min(_CORNERS, key=occupied)

@@ -1,4 +1,4 @@
-"""One self-contained page: what is in a dataset, which limits to take, and what packing saves."""
+"""One self-contained page: the sizes of a dataset, which limits to choose, and what packing saves."""
 
 from __future__ import annotations
 
@@ -26,41 +26,42 @@ def write_report(
     seed: int = 0,
     oversize: str = "error",
 ) -> None:
-    """Write an HTML page about the packing of a dataset; it needs no network and no other file.
+    """Write an HTML page about packing a dataset. The page needs no network and no other file.
 
     Parameters
     ----------
     sizes
         A histogram, or anything that `sizes_of` reads.
     path
-        The file, ending in .html or .htm; an existing file is replaced.
+        The file to write, ending in .html or .htm; an existing file is replaced.
     name
-        What the page calls the dataset.
+        Name of the dataset on the page.
     limits
-        Limits to pack with; None: those that `search_limits` advises.
+        Limits to pack with; None: the limits that `search_limits` advises.
     graphs_per_batch
-        Graphs of a batch on average, >= 1, that limits are advised for, as `packed_loader` chooses them. If the largest
-        graph rules the number out, the smallest limits that are about as full as packs get are advised.
+        Mean number of graphs per batch, >= 1, for the advised limits; `packed_loader` chooses the same limits. If the
+        largest graph makes this number impossible, the page advises the smallest limits with nearly the best
+        efficiency.
     seed
         0..2**64-1; equal seeds give equal pages.
     oversize
-        What to do with graphs that exceed the limits given: "error", or "drop" (with a warning); the page then says how
-        many are left out, and counts none of them.
+        What to do with graphs that exceed the given limits: "error", or "drop" (with a warning). The page reports how
+        many were dropped and ignores them otherwise.
 
     Raises
     ------
     FormatError
-        The path has another ending, or cannot be written; nothing is left behind.
+        The path has another ending, or cannot be written; no partial file is left behind.
     SizesError, LimitsError, InputError
-        As in `pack` and `search_limits`; `oversize` is unknown.
+        As in `pack` and `search_limits`; LimitsError also for an unknown `oversize`.
     MissingDependencyError
-        matplotlib or Jinja2 is absent.
+        matplotlib or Jinja2 is missing.
     """
     path = Path(path)
     if path.suffix.lower() not in (".html", ".htm"):
         raise FormatError(f"a report ends in .html or .htm, but the path is {path}; rename it.")
     if path.is_dir() or not path.parent.is_dir():
-        raise FormatError(f"cannot write {path}: it is a folder, or lies in none; choose another path.")
+        raise FormatError(f"cannot write {path}: it is a folder, or its folder does not exist; choose another path.")
     whole_number("graphs_per_batch", graphs_per_batch, 1, error=InputError)
     whole_number("seed", seed, 0, UINT64_MAX)
     choice("oversize", oversize, OVERSIZE, LimitsError)

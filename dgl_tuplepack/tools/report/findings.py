@@ -1,4 +1,4 @@
-"""The figures of a report about a histogram; the page puts them into words."""
+"""Compute the figures of a report about a histogram; `page` puts them into words."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dgl_tuplepack.planning.plan import PackPlan
 from dgl_tuplepack.planning.search import LimitsSearch, search_limits
 from dgl_tuplepack.planning.sizes import components_of_kind
 
-# With more graphs than this, no epoch in random order is simulated.
+# With more graphs than this, epochs in random order are not simulated.
 _MOST_SIMULATED = 20_000_000
 _PURPOSE = 0x9A7C
 
 
 @dataclass(frozen=True)
-class Way:
-    """A way to batch at one static shape, and the slots that it needs in one epoch, by component."""
+class Batching:
+    """A method of batching at one static shape, and the slots that it needs in one epoch, by component."""
 
     name: str
     note: str
@@ -37,9 +37,10 @@ class Way:
 
 @dataclass(frozen=True)
 class Findings:
-    """All figures of a report; the last of `ways` is packing. Graphs that are left out count in `dropped` only.
+    """All figures of a report; graphs that were left out are counted in `dropped` only.
 
-    `quantiles` are the median, the 99th percentile and the largest size of each component.
+    `quantiles` holds the median, the 99th percentile and the largest size of each component. The last of `batchings`
+    is packing.
     """
 
     histogram: SizeHistogram
@@ -48,33 +49,33 @@ class Findings:
     limits: Limits
     packs_per_batch: int
     plans: Mapping[str, PackPlan]
-    ways: Sequence[Way]
+    batchings: Sequence[Batching]
     dropped: int
 
     @property
     def plan(self) -> PackPlan:
-        """The plan by `auto`."""
+        """The plan of method `auto`."""
         return self.plans["auto"]
 
     @property
     def advised(self) -> bool:
-        """Whether the limits are those that were searched."""
+        """Whether the limits are the advised ones."""
         return bool(self.limits == self.search.best.limits)
 
     @property
     def shape(self) -> dict[str, int]:
-        """Padded shape of a batch: that of the loader that the page shows."""
+        """Padded shape of a batch, as the loader on the page makes it."""
         graphs = self.limits.graphs or self.plan.max_graphs
         return padded_shape(self.limits, self.packs_per_batch) | {"graphs": self.packs_per_batch * graphs + 1}
 
 
 def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int, seed: int, dropped: int) -> Findings:
-    """Search limits, pack within them or within those given, and compare with plain batching."""
+    """Search limits, pack within `limits` or, if None, within the best found, and compare with plain batching."""
     graphs = min(graphs_per_batch, histogram.num_graphs)
     try:
         search = search_limits(histogram, graphs_per_batch=graphs, packs_per_batch="auto")
     except SearchError:
-        # The largest graph rules the number out.
+        # Batches with room for the largest graph hold more graphs on average.
         search = search_limits(histogram)
     chosen = (search.best.limits if limits is None else limits).aligned(histogram.components)
     plans = {"no packing": pack(histogram, chosen, "none")}
@@ -88,26 +89,26 @@ def find(histogram: SizeHistogram, limits: Limits | None, graphs_per_batch: int,
         name: quantiles(histogram.sizes[:, column], histogram.counts, (0.5, 0.99, 1.0))
         for column, name in enumerate(histogram.components)
     }
-    ways = _ways(histogram, graphs, plan, packs, seed)
-    return Findings(histogram, sizes, search, chosen, packs, plans, ways, dropped)
+    batchings = _batchings(histogram, graphs, plan, packs, seed)
+    return Findings(histogram, sizes, search, chosen, packs, plans, batchings, dropped)
 
 
 def padded_shape(limits: Limits, packs: int) -> dict[str, int]:
-    """Return component -> slots of a batch: the limits of its packs, and one reserved node of each type."""
+    """Return component -> slots of a batch: the limits of its packs plus one reserved node of each type."""
     nodes = components_of_kind(limits.components, "nodes")
     return {name: packs * limit + (i in nodes) for i, (name, limit) in enumerate(limits.maxima.items())}
 
 
-def _ways(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Way]:
+def _batchings(histogram: SizeHistogram, graphs: int, plan: PackPlan, packs: int, seed: int) -> list[Batching]:
     largest = {name: histogram.num_graphs * most for name, most in histogram.maxima().items()}
-    ways = [Way("Every graph padded to the largest", "the usual way to a static shape", largest)]
+    batchings = [Batching("Every graph padded to the largest", "the usual way to get a static shape", largest)]
     if histogram.num_graphs <= _MOST_SIMULATED:
         note = "one random epoch; another can need a larger shape"
         joined = joined_batches(histogram, graphs, seed)
-        ways.append(Way(f"{graphs:,} graphs joined, padded to the fullest such batch", note, joined))
+        batchings.append(Batching(f"{graphs:,} graphs joined, padded to the fullest such batch", note, joined))
     batches = -(-plan.num_packs // packs)
     packed = {name: batches * slots for name, slots in padded_shape(plan.limits, packs).items()}
-    return [*ways, Way("Packing", "with the reserved node of each batch", packed)]
+    return [*batchings, Batching("Packing", "with the reserved node of each batch", packed)]
 
 
 def joined_batches(histogram: SizeHistogram, batch_size: int, seed: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The page: findings put into words, pictures and the template."""
+"""Render the page: findings, pictures and the template."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dgl_tuplepack.tools import plots
 from dgl_tuplepack.tools.plots.saving import picture_bytes
 from dgl_tuplepack.tools.report.findings import Findings
 
-# Inches: shown at 96 pixels each on a desk, and still readable at two thirds of that on a phone.
+# Inches of 96 pixels on a desktop screen; still readable at two thirds of that on a phone.
 _WIDTH, _HEIGHT = 5.2, 4.1
-# Lines short enough for a phone.
+# The lines are short enough for a phone.
 _USE = """\
 import dgl_tuplepack as tp
 
@@ -35,7 +35,7 @@ for epoch in range(epochs):
 def render(findings: Findings, name: str, seed: int) -> str:
     """Return the HTML of the page."""
     jinja2, matplotlib = load("jinja2"), load("matplotlib")
-    # Names come from files. Lines of code, in which they are written as Python writes them, are escaped already.
+    # Names come from files and may hold anything. In the lines of code, `repr` has escaped them already.
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -45,7 +45,7 @@ def render(findings: Findings, name: str, seed: int) -> str:
     )
     environment.filters |= {"whole": lambda value: f"{value:,.0f}", "per_cent": lambda value: f"{100 * value:.2f} %"}
     template = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
-    # matplotlib's own settings, whatever the user's are, so that equal findings give equal pages.
+    # Ignore the user's matplotlib settings, so that equal findings give equal pages.
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         pictures = list(_pictures(findings))
@@ -64,7 +64,7 @@ def render(findings: Findings, name: str, seed: int) -> str:
 
 
 def use(findings: Findings, seed: int) -> str:
-    """Return lines of Python that batch a dataset of these graphs to the shape of the page."""
+    """Return Python code that batches these graphs to the shape on the page."""
     oversize = '\n    oversize="drop",' if findings.dropped else ""
     search = findings.search
     if search.way == "graphs_per_batch" and findings.advised:
@@ -87,26 +87,26 @@ def _pictures(findings: Findings) -> Iterator[dict[str, Any]]:
         yield _picture(
             plots.plot_sizes(histogram, findings.limits, _axes(), components=pair),
             f"Sizes: {pair[0]} and {pair[1]}",
-            "Dark: many graphs. Beside it: the sums over each axis. Dashed: the limits of a pack.",
+            "Dark: many graphs. At the sides: the sums over each axis. Dashed: the limits of a pack.",
             f"Histogram of {pair[0]} against {pair[1]} of {histogram.num_graphs:,} graphs; {shares}.",
         )
         yield _picture(
             plots.plot_search(search, _axes(), components=pair),
             "Limits that were tried",
-            "Dark: packs are full. Circles: the fullest limits for their slots. Star: advised.",
+            "Dark: full packs. Circles: the Pareto front of efficiency and slots. Star: advised.",
             f"Efficiency of {len(search):,} limits; the best reach a harmonic mean of {search.best.harmonic_mean:.2%}.",
         )
     means = ", ".join(f"{name} {value:.2%}" for name, value in plan.efficiency.items())
     yield _picture(
         plots.plot_fill(plan, _axes()),
         "Fill of the packs",
-        "How many packs have which content, as a part of the limit.",
+        "Number of packs by content, as a fraction of the limit.",
         f"Steps for each component; means: {means}.",
     )
     yield _picture(
         plots.plot_methods(findings.plans, _axes()),
         "Methods against what is possible",
-        "Packs of each method above the lower bound, which no method can stay below.",
+        "Packs of each method above the lower bound; no method can go below it.",
         f"Lower bound {max(one.lower_bound for one in findings.plans.values()):,} packs; {counts}.",
     )
 
@@ -116,7 +116,7 @@ def _axes() -> Any:
 
 
 def _picture(ax: Any, title: str, caption: str, alternative: str) -> dict[str, Any]:
-    """Return an image as a data URI, with a text for readers who cannot see it."""
+    """Return an image as a data URI, with alternative text for screen readers."""
     content = base64.b64encode(picture_bytes(ax, "svg", dpi=200)).decode("ascii")
     width, height = (round(96 * inches) for inches in ax.figure.get_size_inches())
     return {
