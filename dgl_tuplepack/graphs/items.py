@@ -65,7 +65,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(item: Any, where: str) -> Parts:
-    """Split an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
+    """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
     The graph may also be a dict of named graphs, which is returned in the order of the names. The labels of a PyG graph
     stay in the graph, as attributes. An id by `with_ids` replaces an id inside the item. Raise SchemaError for other

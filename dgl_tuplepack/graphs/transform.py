@@ -110,7 +110,7 @@ class GraphTransform:
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
-                f"{'the dict, also if its graphs are' if names else 'the graph, also if it is'} changed in place."
+                f"{'the dict, even if its graphs are' if names else 'the graph, even if it is'} changed in place."
             )
 
     def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:

@@ -299,7 +299,7 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
     for gather in (list, InMemory):
         store = tp.GraphStore.write(tmp_path / gather.__name__, gather(molecules), pre_transform=first_half)
         assert_same(store.batched(framework="pyg")[range(6)], batch_of(expected))
-        with refused(TransformError, "must return a Data or HeteroData of PyG"):
+        with refused(TransformError, "must return a PyG Data or HeteroData"):
             tp.GraphStore.write(
                 tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x, transform_name="x"
             )

@@ -134,6 +134,7 @@ def _home(
     is_plain = types.edges.keys() == {EDGE_TYPE}
     # If a graph has as many nodes as edges, PyG goes by the name, too.
     names = {home: "" if is_plain else _counter(home, types).replace("_index", "") for home in fitting}
+    # Narrow the choice by one hint after another: the level in the name, the name of the counter, its suffix.
     for hinted in (
         [home for home in fitting if LEVELS[home[0]] in key or (home == _GRAPH and key == LABEL)],
         [home for home, name in names.items() if key == name],

@@ -135,6 +135,7 @@ class PygDataset(Items):
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
 
         def shifts(place: Place) -> IntArray | None:
+            """Return the numbers of nodes by which PyG shifts an attribute; None if it is not shifted."""
             if sample.attributes[place].shifts is None:
                 return None
             t = place[0]
