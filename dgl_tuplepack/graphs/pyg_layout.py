@@ -30,7 +30,7 @@ EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
 # PyG's names for features that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
-# Names that a column of a `Data` must not have: PyG would infer the number of nodes or edges from them.
+# Names that columns of a `Data` must not have: PyG would infer wrong numbers of nodes or edges from them.
 _NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
 
 
@@ -228,7 +228,7 @@ class Names:
 
     @functools.cached_property
     def places(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the number of its storage, its name, and the function to PyG's layout or None."""
+        """For each column: the number of its storage, its name, and a converter to PyG's layout, or None."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
@@ -245,7 +245,7 @@ class Names:
 
 
 def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:
-    """Return the function from a feature or label ``[rows, ...]`` to the layout in which PyG joins it, or None."""
+    """Return a converter of a feature or label ``[rows, ...]`` to PyG's layout; None if the layouts are equal."""
     dim, has_rows = layout.dim(column) or 0, column in layout.rows
     return functools.partial(_laid_out, dim=dim, has_rows=has_rows) if dim or has_rows else None
 

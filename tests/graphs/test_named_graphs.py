@@ -105,7 +105,7 @@ def test_one_named_graph_is_another_thing_than_a_graph() -> None:
         ({"a/b": path_graph(2)}, ["called 'a/b'", "'/'"]),
         ({"a:b": path_graph(2)}, ["called 'a:b'", "':'"]),
         ({"": path_graph(2)}, ["called ''", "not empty"]),
-        ({3: path_graph(2)}, ["called 3", "texts"]),
+        ({3: path_graph(2)}, ["called 3", "strings"]),
         ({"y": 3}, ["is dict", "dict of named graphs"]),
         (({"y": 3}, 1), ["begins with dict", "dict of named graphs"]),
         ({"atoms": path_graph(2), "bonds": path_graph(2).int()}, ["'bonds'", "index type", "torch.int32"]),
@@ -240,7 +240,7 @@ def test_circles_of_ties_cannot_be_sorted() -> None:
     batch = tp.PaddedCollate(limits, pair, ties=ties)([pair])
     assert len(batch.node_mask["a"]) == len(batch.edge_mask["b"]) == 6
     for setting in ({"sort_edges": True}, {"cover_padding": True}):
-        with refused(SchemaError, "circle", "sort_edges"):
+        with refused(SchemaError, "cycle", "sort_edges"):
             tp.PaddedCollate(limits, pair, ties=ties, **setting)
 
 

@@ -121,7 +121,7 @@ class PygDataset(Items):
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        # `_offsets` checks the slices first. With the graph that has most rows of it, no attribute is empty needlessly.
+        # `_offsets` checks the slices first. The longest graph of an attribute has rows of it, if any graph has.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
