@@ -26,7 +26,7 @@ Indices = Mapping[str, str]
 Column = tuple[str, GraphType | None, str]
 # Types by the names of their components.
 Types = Mapping[str, GraphType]
-# Names that stand for the only component of nodes, or of edges.
+# Names that match the only component of nodes, or of edges.
 _NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)

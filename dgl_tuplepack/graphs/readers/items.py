@@ -16,7 +16,7 @@ from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
-# Number of graphs from which on a progress bar is shown.
+# A progress bar is shown from this number of graphs on.
 _PROGRESS_FROM = 50_000
 
 
@@ -116,7 +116,7 @@ def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
 def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
     """Return the sizes of items, which come in pairs (item, display name); `first` is the first item of the dataset.
 
-    The types of PyG graphs follow from all graphs, unless the first graph is a usual one.
+    For PyG graphs, the types follow from all graphs, unless `is_usual` holds for the first one.
     """
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):

@@ -87,7 +87,7 @@ class OgbFolder:
         self.labels = labels
         # OGB adds _dgl to folders of its DGL datasets: ogbg_molhiv_dgl.
         self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
-        inverse, self._task, self._default_split = _KNOWN.get(self.name, (None, None, None))
+        inverse, self._task, self._usual_split = _KNOWN.get(self.name, (None, None, None))
         if add_inverse_edge is not None:
             if self.is_binary and add_inverse_edge:
                 raise FormatError(f"{self.path} is in OGB's binary form, which lists both directions of each edge.")
@@ -129,7 +129,7 @@ class OgbFolder:
             names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
         except OSError as error:
             raise FormatError(cannot("read", folder, error)) from error
-        chosen = self._split or (self._default_split if self._default_split in names else None)
+        chosen = self._split or (self._usual_split if self._usual_split in names else None)
         if chosen is None and len(names) == 1:
             chosen = names[0]
         if chosen is None:
@@ -227,6 +227,7 @@ class OgbSource(SizedSource):
     def __init__(self, folder: OgbFolder) -> None:
         super().__init__(str(folder.path), folder)
         self.files = folder.path
+        # Shards are identified by these names, so attributes of `OgbFolder` must not be renamed.
         self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
 
     @classmethod
