@@ -132,7 +132,7 @@ def _node_type(
     # In a Data, an attribute with that many rows may count the nodes; levels choose it, or else its name.
     counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
     declared = [k for k in counters if k in levels]
-    # An attribute with one row in each graph is a label.
+    # An attribute with one row in each graph is probably a label.
     usable = declared or [k for k in counters if EDGE not in k and not (shifts == 1).all()]
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
