@@ -84,7 +84,7 @@ class PygDataset(Items):
                 if len(offsets) != self._total + 1:
                     raise SchemaError(
                         f"the dataset has {len(offsets) - 1} numbers of {'nodes' if is_nodes else f'rows of {key!r}'}"
-                        f"{of_type}, but {self._total} graphs; give its items, list(dataset)."
+                        f"{of_type}, but has {self._total} graphs; give its items, list(dataset)."
                     )
                 axis = self._data.__cat_dim__(key, value, storage) or 0
                 rows = value.shape[axis] if isinstance(value, Tensor) and value.ndim else len(offsets) - 1
