@@ -1,4 +1,4 @@
-"""Make the DGLGraph of a batch of one schema, without padding, from tensors in a fixed order."""
+"""Make the DGLGraph of a batch without padding, from tensors in a fixed order."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from dgl_tuplepack.graphs.schema import Schema, as_label
 
 
 class BatchBuilder:
-    """Builds batches of one schema, without padding: what depends on the schema alone is made once.
+    """Builder of batches of one schema, without padding; everything that depends only on the schema is made once.
 
-    A batch of few graphs takes little more time to fill than `build_batch` needs to sort tensors by type and name.
+    For a batch of few graphs, sorting tensors by type and name, as `build_batch` needs, takes nearly as long as
+    filling the batch.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -34,31 +35,31 @@ class BatchBuilder:
         self._new_frame, self._new_graph = dgl.frame.Frame, dgl.DGLGraph
 
     def batch(self, totals: list[int], tensors: Sequence[Tensor]) -> Any:
-        """Make ``(DGLGraph, labels)``; without labels, the DGLGraph alone. Named graphs are a dict of DGLGraphs.
+        """Return ``(DGLGraph, labels)``, or only the DGLGraph without labels. Named graphs are a dict of DGLGraphs.
 
-        `totals` are the nodes of each type, edges of each type, and graphs of the batch. `tensors` come in this order:
-        nodes of each graph, for each node type; edges of each graph, for each edge type; sources and destinations of
-        each edge type; features of nodes, of edges, and labels, in the order of ``schema.columns()``.
+        `totals` has the number of nodes of each type, of edges of each type, and of graphs. `tensors` has, in this
+        order: the nodes per graph, for each node type; the edges per graph, for each edge type; the sources and
+        destinations of each edge type; node features, edge features and labels, as in ``schema.columns()``.
         """
-        schema, left, number = self._schema, iter(tensors), len(self._node_types)
+        schema, remaining, number = self._schema, iter(tensors), len(self._node_types)
         num_nodes = dict(zip(self._node_types, totals, strict=False))
-        # The types come first in zip, which would drop a tensor otherwise.
-        nodes_per_graph = dict(zip(self._node_types, left, strict=False))
-        edges_per_graph = dict(zip(self._edge_types, left, strict=False))
+        # zip must read the types first: with `remaining` first, it would read one tensor too many and drop it.
+        nodes_per_graph = dict(zip(self._node_types, remaining, strict=False))
+        edges_per_graph = dict(zip(self._edge_types, remaining, strict=False))
         if schema.graph_names:
-            ends = {e: (next(left), next(left)) for e in self._edge_types}
-            nodes = {t: {name: next(left) for name in names} for t, names in schema.node_features.items()}
-            edges = {e: {name: next(left) for name in names} for e, names in schema.edge_features.items()}
+            ends = {e: (next(remaining), next(remaining)) for e in self._edge_types}
+            nodes = {t: {name: next(remaining) for name in names} for t, names in schema.node_features.items()}
+            edges = {e: {name: next(remaining) for name in names} for e, names in schema.edge_features.items()}
             per_graph = nodes_per_graph, edges_per_graph
             graph = build_batches(schema.graph_names, ends, nodes, edges, *per_graph, num_nodes)
         else:
-            relations = [relation((next(left), next(left)), e, num_nodes) for e in self._edge_types]
+            relations = [relation((next(remaining), next(remaining)), e, num_nodes) for e in self._edge_types]
             frames = [
-                self._new_frame(dict(zip(names, left, strict=False)), rows)
+                self._new_frame(dict(zip(names, remaining, strict=False)), rows)
                 for names, rows in zip(self._features, totals, strict=False)
             ]
             index = joined_relations(relations, self._types, num_nodes)
             graph = self._new_graph(index, [*self._node_types], [*self._short_types], frames[:number], frames[number:])
             set_batch(graph, nodes_per_graph, edges_per_graph, schema.idtype)
-        labels = dict(zip(schema.labels, left, strict=True))
+        labels = dict(zip(schema.labels, remaining, strict=True))
         return (graph, as_label(labels)) if labels else graph

@@ -1,4 +1,4 @@
-"""A run of graphs as flat arrays, which sources deliver and a store writes; and the types of graphs."""
+"""Consecutive graphs as flat arrays, which sources yield and stores write; and the types of graphs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Array = NDArray[Any]
 
 # The types of a homogeneous DGLGraph.
 NODE_TYPE, EDGE_TYPE = "_N", ("_N", "_E", "_N")
-# Between the name of a named graph and a type of it, see `graphs.named`.
+# Separates the name of a named graph from one of its types, see `graphs.named`.
 SEPARATOR = "/"
 
 
 def key_of(t: Any) -> Any:
-    """Return what users call a type of named graphs: the edges of a homogeneous graph by its name, as its nodes."""
+    """Return the public name of a type of named graphs: edges of a homogeneous graph have its name, as its nodes do."""
     return t[0] if isinstance(t, tuple) and SEPARATOR not in t[0] else t
 
 
 def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], named: bool = False) -> tuple[str, ...]:
-    """Names of the components of a size: node types, then edge types; ("nodes", "edges") for one type of each.
+    """Return the names of the components of a size: node types, then edge types; ("nodes", "edges") for one of each.
 
-    `named` says that the types are those of named graphs.
+    Set `named` if the types belong to named graphs.
     """
     if named:
         return (*map(node_component, node_types), *(edge_component(key_of(e)) for e in edge_types))
@@ -40,12 +40,12 @@ def components_of(node_types: Sequence[str], edge_types: Sequence[GraphType], na
 
 @dataclass(frozen=True)
 class GraphBlock:
-    """B graphs one after the other; V_t nodes and E_t edges in all of each type."""
+    """B consecutive graphs with V_t nodes and E_t edges in total of each type t."""
 
     # int64 [B] for each type.
     num_nodes: Mapping[str, IntArray]
     num_edges: Mapping[EdgeType, IntArray]
-    # Source node and destination node of each edge, integers [E_t], counted from 0 in each graph.
+    # Source and destination node of each edge, integers [E_t]; nodes count from 0 in each graph.
     endpoints: Mapping[EdgeType, tuple[Array, Array]]
     # [V_t, ...] and [E_t, ...] by type and name.
     node_features: Mapping[str, Mapping[str, Array]]

@@ -1,4 +1,4 @@
-"""Make a DGLGraph of tensors that are known to fit together."""
+"""Make a DGLGraph from tensors that were checked before."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from dgl_tuplepack.graphs.named import part_of
 
 @functools.cache
 def dgl_and_formats() -> tuple[Any, Any]:
-    """Return DGL, and all sparse formats as its objects, which it would convert for half of the time of a graph."""
+    """Return DGL, and its object for all sparse formats.
+
+    Converting the formats for each graph would take half of the time of making it.
+    """
     dgl = load("dgl")
     return dgl, dgl.container.convert_to_object(["coo", "csr", "csc"])
 
 
 @functools.lru_cache(maxsize=64)
 def graph_of_types(node_types: tuple[str, ...], edge_types: tuple[EdgeType, ...]) -> Any:
-    """Return the graph whose nodes and edges are these types; None for one type of each."""
+    """Return DGL's metagraph, whose nodes and edges are the types; None for one type of each."""
     if len(node_types) == len(edge_types) == 1:
         return None
     ends = [[node_types.index(e[end]) for e in edge_types] for end in (0, 2)]
@@ -37,14 +40,14 @@ def build_graph(
     edge_features: Mapping[EdgeType, Mapping[str, Tensor]],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """DGLGraph of the given types, in their order, and features, which it shares.
+    """Return a DGLGraph with the given types, in their order. It shares the memory of the features.
 
-    With `row_pointers`, int64 ``[V + 1]`` of each type, edges are sorted by destination, and sums over the incoming
-    edges of nodes need no conversion.
+    `row_pointers`, int64 ``[V + 1]`` of each edge type, say that edges are sorted by destination. Sums over the
+    incoming edges of nodes then need no conversion.
 
-    The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would check the endpoints again,
-    which takes as long as all the rest and waits for the device, and would sort the types. So the graph is put together
-    as they do it.
+    The caller has checked endpoints and lengths. `dgl.graph` and `dgl.heterograph` would sort the types, and would
+    check the endpoints again, which takes as long as all the rest and waits for the device. So this function makes the
+    graph by the same steps without them.
     """
     dgl, _ = dgl_and_formats()
     types = graph_of_types(tuple(num_nodes), tuple(endpoints))
@@ -63,19 +66,19 @@ def build_graph(
 def relation(
     ends: tuple[Tensor, Tensor], edge_type: EdgeType, num_nodes: Mapping[str, int], pointers: Tensor | None = None
 ) -> Any:
-    """Index of the edges of one type."""
+    """Return DGL's index of the edges of one type."""
     dgl, formats = dgl_and_formats()
     (src, dst), (source, _, destination) = ends, edge_type
     sizes = 1 if source == destination else 2, num_nodes[source], num_nodes[destination]
     if pointers is None:
         return dgl.heterograph_index.create_unitgraph_from_coo(*sizes, src, dst, formats)
-    # DGL 1.1 fails in sums with edge features without ids of edges, although it says that they are optional.
+    # Edge ids are optional in DGL 1.1, but without them its sums with edge features fail.
     ids = torch.arange(len(src), dtype=src.dtype, device=src.device)
     return dgl.heterograph_index.create_unitgraph_from_csr(*sizes, pointers.to(src.dtype), src, ids, formats, True)
 
 
 def joined_relations(relations: list[Any], types: Any, num_nodes: Mapping[str, int]) -> Any:
-    """Index of the edges of all types; `types` is the graph of types."""
+    """Return DGL's index of the edges of all types; `types` is what `graph_of_types` returns."""
     if types is None:
         return relations[0]
     dgl, _ = dgl_and_formats()
@@ -92,7 +95,7 @@ def build_batch(
     num_nodes: Mapping[str, int],
     row_pointers: Mapping[EdgeType, Tensor] | None = None,
 ) -> Any:
-    """DGLGraph of several graphs, as `build_graph`."""
+    """Return a batched DGLGraph, made as by `build_graph`."""
     graph = build_graph(endpoints, num_nodes, node_features, edge_features, row_pointers)
     idtype = next(iter(endpoints.values()))[0].dtype if endpoints else torch.int64
     set_batch(graph, dict(nodes_per_graph), dict(edges_per_graph), idtype)
@@ -100,7 +103,7 @@ def build_batch(
 
 
 def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor], idtype: torch.dtype) -> None:
-    """Tell a graph how many nodes and edges of each type its graphs have; it keeps the dicts."""
+    """Set the number of nodes and edges of each type in each graph of a batch; the batch keeps the dicts."""
     # DGL 2 needs the counts in the index type of the graph.
     if idtype != torch.int64:
         nodes = {t: number.to(idtype) for t, number in nodes.items()}
@@ -110,12 +113,12 @@ def set_batch(graph: Any, nodes: dict[str, Tensor], edges: dict[EdgeType, Tensor
 
 
 def build_item(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a DGLGraph, or a dict of named ones, of the arguments of `build_graph`."""
+    """Return a DGLGraph, or a dict of named ones, from the arguments of `build_graph`."""
     return _built(names, build_graph, *by_type)
 
 
 def build_batches(names: Sequence[str], *by_type: Mapping[Any, Any]) -> Any:
-    """Return a batched DGLGraph, or a dict of named ones, of the arguments of `build_batch`."""
+    """Return a batched DGLGraph, or a dict of named ones, from the arguments of `build_batch`."""
     return _built(names, build_batch, *by_type)
 
 

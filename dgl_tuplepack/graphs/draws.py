@@ -1,4 +1,4 @@
-"""Random numbers of transforms: a function of a seed, an epoch and a graph, whichever process draws them."""
+"""Random numbers of transforms. They depend on seed, epoch and graph only, not on the process that draws them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dgl_tuplepack.errors import TransformError
 def seed_generators(key: int) -> None:
     """Seed the global generators of torch, numpy and Python by a key in 0..2**64-1.
 
-    `torch.manual_seed` would also keep a note for devices that are not used.
+    Generators are seeded one by one, since `torch.manual_seed` also remembers the seed for CUDA devices not in use.
     """
     for generator in _torch_generators():
         generator.manual_seed(key)
@@ -29,7 +29,7 @@ def seed_generators(key: int) -> None:
 
 @contextlib.contextmanager
 def kept_generators() -> Iterator[None]:
-    """Restore the states of the global generators afterwards."""
+    """Restore the states of the global generators on exit."""
     of_torch = [(generator, generator.get_state()) for generator in _torch_generators()]
     of_numpy, of_python = np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
     try:
@@ -42,27 +42,27 @@ def kept_generators() -> Iterator[None]:
 
 
 def states() -> tuple[Any, ...]:
-    """Return the states of the global generators, which are equal if nothing was drawn in between."""
+    """Return the states of the global generators; two results are equal if nothing was drawn in between."""
     of_torch = [bytes(generator.get_state().numpy()) for generator in _torch_generators()]
     return (*of_torch, pickle.dumps(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
 
 
 def _torch_generators() -> list[torch.Generator]:
-    """Return torch's global generators: that of the CPU, and those of CUDA devices in use."""
+    """Return torch's global generators: the one of the CPU, and those of CUDA devices in use."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     on_devices = torch.cuda.default_generators if in_use else ()
     return [torch.default_generator, *on_devices]
 
 
 class Draws:
-    """The seed of a transform, and the epoch for graphs whose ids do not carry one.
+    """The seed of a transform, and the epoch for ids that do not carry one.
 
-    The epoch is shared with worker processes, persistent ones too.
+    Worker processes share the epoch, persistent ones too.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = whole_number("the seed of a transform", seed, 0, UINT64_MAX, TransformError)
-        # The epoch, whether it was set, and the first graph that drew without one, or -1.
+        # The epoch, whether it was set, and the first graph that drew while it was unknown, or -1.
         self._shared = torch.tensor([0, 0, -1], device="cpu")
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
         self._warned = False
@@ -72,19 +72,19 @@ class Draws:
         self._shared[0] = whole_number("epoch", epoch, 0, INT64_MAX, TransformError)
         self._shared[1] = 1
 
-    def epoch(self, told: int | None) -> tuple[int, bool]:
-        """Return the epoch, and whether it is known, from the ids of a batch or from `set_epoch`."""
-        if told is not None:
-            return told, True
+    def epoch(self, of_ids: int | None) -> tuple[int, bool]:
+        """Return the epoch, from the ids of a batch or else from `set_epoch`, and whether it is known."""
+        if of_ids is not None:
+            return of_ids, True
         epoch, is_set, _ = self._shared.tolist()
         return epoch, bool(is_set)
 
     def watches(self, graph_id: int) -> bool:
-        """Whether a draw of this graph may repeat an earlier one, if the epoch is unknown."""
+        """Return whether a draw of this graph may repeat an earlier one while the epoch is unknown."""
         return int(self._shared[2]) in (-1, graph_id) and not self._warned
 
     def notice_repetition(self, graph_id: int, name: str) -> None:
-        """Warn once when a graph draws again although the epoch is unknown."""
+        """Warn once when a graph draws again while the epoch is unknown."""
         first = int(self._shared[2])
         if first < 0:
             self._shared[2] = graph_id
@@ -92,8 +92,8 @@ class Draws:
             self._warned = True
             warnings.warn(
                 f"the transform {name} draws random numbers for graph {graph_id} again, the same as before, because "
-                "the epoch is not known; call set_epoch(epoch) of what has the transform before each epoch, or take "
-                "the batches from a PackBatchSampler, whose ids carry the epoch.",
+                "the epoch is unknown; before each epoch, call set_epoch(epoch) of the object that has the transform, "
+                "or take the batches from a PackBatchSampler, whose ids carry the epoch.",
                 UserWarning,
                 stacklevel=2,
             )

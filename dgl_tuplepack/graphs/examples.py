@@ -1,4 +1,4 @@
-"""Learn the schema of a dataset from one example."""
+"""The schema of a dataset, learnt from one example."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def schema_of(
 ) -> Schema:
     """Return the schema of one item: DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of `with_ids`.
 
-    Named graphs, or a graph of PyG, may stand for the graph. `levels` tell what attributes of a graph of PyG belong
-    to, where the example itself does not tell it.
+    The graph may also be named graphs, or a PyG graph. `levels` say what the attributes of a PyG graph belong to, if
+    the example itself leaves it open.
     """
     if not begins_with_pyg(example):
-        # Where it is absent, nothing is a DGLGraph.
+        # Without DGL, the item cannot be a DGLGraph.
         load("dgl")
     graphs, label, graph_id = parts_of(example, "the example")
     if is_pyg(graphs):

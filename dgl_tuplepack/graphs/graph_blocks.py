@@ -1,4 +1,4 @@
-"""Turn items of a dataset into blocks of flat arrays, and back."""
+"""Convert items of a dataset to blocks of flat arrays, and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties
 from dgl_tuplepack.graphs.schema import Schema, as_label
 from dgl_tuplepack.graphs.values import as_array, as_tensor
 
-# Enough for `dgl.batch` to work at its usual rate; little memory even for large graphs.
+# Graphs of a block: enough for the full speed of `dgl.batch`, and little memory even for large graphs.
 _GRAPHS = 512
 
 
@@ -30,9 +30,10 @@ def graph_blocks(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of the first item, and blocks of all items: DGLGraph, (DGLGraph, label), (DGLGraph, label, id).
 
-    Named graphs may stand for the graph. For graphs of PyG it is the schema of all items, which tell what their
-    attributes belong to; `levels` tell it too.
-    SizesError if `items` is empty. SchemaError, also while iterating, names an item that is not a graph or differs.
+    The graph may also be named graphs. For PyG graphs, all items are read to find the schema, since what an attribute
+    belongs to shows only in all of them; `levels` can also say it.
+    Raise SizesError if `items` is empty. Raise SchemaError, also while iterating, for an item that is not a graph or
+    has another schema.
     """
     iterator = iter(items)
     try:
@@ -57,27 +58,27 @@ def _blocks(items: Iterator[Any], schema: Schema) -> Iterator[GraphBlock]:
 
 def _block(items: Sequence[Any], schema: Schema, begin: int) -> GraphBlock:
     where = [f"item {begin + i}" for i in range(len(items))]
-    parts = [parts_of(item, place) for item, place in zip(items, where, strict=True)]
+    parts = [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)]
     for i, part in enumerate(parts):
         check_position(part.id, begin + i, where[i])
     graphs = joined(schema, parts, where)
     lengths = {t: as_array(each) for t, each in graphs.lengths.items()}
 
-    def counted(end: Tensor, e: EdgeType, t: str) -> Array:
-        """Return endpoints that count the nodes of their graph."""
+    def from_zero(end: Tensor, e: EdgeType, t: str) -> Array:
+        """Return endpoints that count nodes from 0 in each graph."""
         first: Array = np.repeat(np.cumsum(lengths[t]) - lengths[t], lengths[e])
         return as_array(end).astype(np.int64) - first
 
     return GraphBlock(
         {t: lengths[t] for t in schema.node_types},
         {e: lengths[e] for e in schema.edge_types},
-        {e: (counted(src, e, e[0]), counted(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
+        {e: (from_zero(src, e, e[0]), from_zero(dst, e, e[2])) for e, (src, dst) in graphs.ends.items()},
         *schema.arranged(lambda column: as_array(graphs.columns[column])),
     )
 
 
 def items_of(schema: Schema, blocks: Iterable[GraphBlock]) -> Iterator[Any]:
-    """Yield pairs (DGLGraph or named graphs, label) of all graphs in blocks; without labels, the label is None."""
+    """Yield (graph, label) for each graph of the blocks; the graph is a DGLGraph or a dict, a missing label None."""
     for block in blocks:
         yield from _items(schema, block)
 
@@ -99,7 +100,7 @@ def _items(schema: Schema, block: GraphBlock) -> Iterator[Any]:
             schema.graph_names,
             {e: (src[i], dst[i]) for e, (src, dst) in both.items()},
             {t: numbers[t][i] for t in schema.node_types},
-            {t: {name: parts[i] for name, parts in own.items()} for t, own in nodes.items()},
-            {e: {name: parts[i] for name, parts in own.items()} for e, own in edges.items()},
+            {t: {name: per_graph[i] for name, per_graph in own.items()} for t, own in nodes.items()},
+            {e: {name: per_graph[i] for name, per_graph in own.items()} for e, own in edges.items()},
         )
         yield graph, as_label({name: values[i] for name, values in labels.items()})

@@ -1,4 +1,4 @@
-"""Items of a dataset, and datasets whose items know their own id."""
+"""Items of a dataset: their graph, label and id; and datasets whose ids are positions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dgl_tuplepack.graphs.named import by_name, checked_graphs, holds_graphs, is
 
 
 class EpochIds(list[int]):
-    """Ids of the graphs of a batch, and the epoch that they are for, which random transforms draw from.
+    """Ids of the graphs of a batch, with the epoch, which random transforms need, and the shape bucket of the batch.
 
-    `shape` is the number of the shape bucket of the batch; None if there is only one. A loader hands it on as it is,
-    to a worker too, so that nobody else has to tell workers the epoch and the shape.
+    `shape` is the number of the shape bucket; None if there is only one. Loaders pass the ids on unchanged, to workers
+    too, so workers need no other channel for the epoch and the shape.
     """
 
     def __init__(self, ids: Sequence[int], epoch: int, shape: int | None = None) -> None:
@@ -38,18 +38,18 @@ class BatchItems(list[Any]):
 
 
 def epoch_of(ids: Any) -> int | None:
-    """Return the epoch that ids of a batch are for; None if they do not tell."""
+    """Return the epoch of the ids of a batch; None if it is unknown."""
     return ids.epoch if isinstance(ids, EpochIds) else None
 
 
 def shape_of(batch: Any) -> int | None:
-    """Return the number of the shape that ids or items of a batch are for; None if they do not tell."""
+    """Return the number of the shape bucket of ids or items of a batch; None if it is unknown."""
     return batch.shape if isinstance(batch, EpochIds | BatchItems) else None
 
 
 @dataclass(frozen=True)
 class Identified:
-    """An item of a dataset together with its id, and the epoch that it is read for, if that is known."""
+    """An item of a dataset with its id, and the epoch that it is read for, or None."""
 
     id: int
     item: Any
@@ -65,17 +65,17 @@ class Parts(NamedTuple):
 
 
 def parts_of(item: Any, where: str) -> Parts:
-    """Take an item apart: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
+    """Unpack an item: a DGLGraph, (graph, label) or (graph, label, id), or one of these with an id by `with_ids`.
 
-    A dict of named graphs may stand for the graph; it is returned in the order of the names. A graph of PyG is one
-    part: `Schema.of` and `graphs.merge` find its labels. An id by `with_ids` replaces an id inside the item.
-    SchemaError for other items; `where` says which one it is.
+    The graph may also be a dict of named graphs, which is returned in the order of the names. The labels of a PyG graph
+    stay in the graph, as attributes. An id by `with_ids` replaces an id inside the item. Raise SchemaError for other
+    items; errors call the item `where`.
     """
     if isinstance(item, Identified):
         graph, label, _ = parts_of(item.item, where)
         return Parts(graph, label, whole_number(f"the id of {where}", item.id, 0, error=SchemaError))
     if is_pyg(item):
-        # What belongs to the graph is an attribute of it.
+        # Labels of a PyG graph are attributes of it.
         return Parts(item, None, None)
     given, item = item, item if isinstance(item, tuple | list) else (item,)
     graph = item[0] if item else None
@@ -94,27 +94,27 @@ def parts_of(item: Any, where: str) -> Parts:
 
 
 def taken_apart(items: Sequence[Any]) -> tuple[list[Parts], list[str], int | None]:
-    """Return the parts of the items of a batch, what messages call each, and the epoch if the items tell it."""
+    """Return the parts and the display name of each item of a batch, and the epoch, None if it is unknown."""
     where = [f"graph {shown(i.id)}" if isinstance(i, Identified) else f"item {n}" for n, i in enumerate(items)]
     epoch = items[0].epoch if items and isinstance(items[0], Identified) else None
-    return [parts_of(item, name) for item, name in zip(items, where, strict=True)], where, epoch
+    return [parts_of(item, item_name) for item, item_name in zip(items, where, strict=True)], where, epoch
 
 
 def _named_graphs(given: Any, item: Sequence[Any], where: str) -> dict[str, Any]:
-    """Return the named graphs of an item whose parts are `item`; SchemaError if it begins with something else."""
+    """Return the named graphs that `item`, the item as a sequence, begins with; SchemaError for anything else."""
     graphs = item[0] if item else None
     if not isinstance(graphs, Mapping) or (graphs and not holds_graphs(graphs)):
         begins = f" that begins with {type(graphs).__name__}" if item is given and item else ""
         raise SchemaError(
             f"{where} is {type(given).__name__}{begins}, but must be a DGLGraph, a pair (DGLGraph, label) or "
-            "(DGLGraph, label, id), one of these with a dict of named graphs, or a Data or HeteroData of PyG; let "
+            "(DGLGraph, label, id), one of these with a dict of named graphs, or a PyG Data or HeteroData; let "
             "the dataset return one of them."
         )
     return checked_graphs(graphs, where)
 
 
 def check_position(graph_id: int | None, position: int, where: str) -> None:
-    """Refuse an item whose id is not its position, which ids in a store are."""
+    """Refuse (SchemaError) an item whose id is not its position, since ids in a store are positions."""
     if graph_id is not None and graph_id != position:
         raise SchemaError(
             f"{where} has the id {graph_id}, but ids in a store are positions; keep other ids as a label, "
@@ -123,13 +123,13 @@ def check_position(graph_id: int | None, position: int, where: str) -> None:
 
 
 def begins_with_pyg(item: Any) -> bool:
-    """Whether an item is a graph of PyG, or begins with one or with named ones, which `parts_of` refuses."""
+    """Return whether an item is a PyG graph, or begins with one or with a dict of them, which `parts_of` refuses."""
     first = _first(item)
     return any(map(is_pyg, first.values() if isinstance(first, Mapping) else [first]))
 
 
 def begins_with_graph(item: Any) -> bool:
-    """Whether an item is a graph of DGL or PyG, or begins with one or with named ones."""
+    """Return whether an item is a DGL or PyG graph, or begins with one or with a dict of them."""
     return holds_graphs(_first(item))
 
 
@@ -139,7 +139,7 @@ def _first(item: Any) -> Any:
 
 
 def as_item(parts: Parts) -> Any:
-    """Return parts as one item again, which `parts_of` takes apart."""
+    """Return parts as one item; the inverse of `parts_of`."""
     if is_pyg(parts.graph):
         return parts.graph if parts.id is None else Identified(parts.id, parts.graph)
     return parts if parts.id is not None else (parts.graph, parts.label)
@@ -151,14 +151,14 @@ def _id(value: Any, where: str) -> int:
         raise SchemaError(
             f"{where} has {shown(value)} ({type(value).__name__}) as its third part, which is its id and must be an "
             "integer in 0..2**63-1, since a batch holds the ids as a tensor. Let the dataset return (DGLGraph, label) "
-            "and wrap it in with_ids(dataset): ids are positions then, by which a list of yours finds names and all "
-            "else; several labels belong in one dict."
+            "and wrap it in with_ids(dataset): ids are then positions, and you can look up names by them in a list; "
+            "join several labels in one dict."
         )
     return number
 
 
 def is_iterable(source: Any) -> bool:
-    """Whether a source can be iterated; False for graphs and 0-dimensional arrays, although they have the methods."""
+    """Return whether a source can be iterated; not graphs and 0-dimensional arrays, although they have the methods."""
     iterates = hasattr(source, "__iter__") or hasattr(source, "__getitem__")
     is_single = is_graph(source) or is_pyg(source) or isinstance(source, type)
     return iterates and not is_single and getattr(source, "ndim", 1) != 0
@@ -179,7 +179,7 @@ class WithIds:
         return Identified(number + len(self) if number < 0 else number, self.dataset[number])
 
     def __getitems__(self, indices: Sequence[int]) -> list[Identified]:
-        """Return the items of a batch, as loaders ask for them, with the epoch and shape that the sampler gave."""
+        """Return the items of a batch for a loader, with the epoch and shape of the sampler's ids."""
         numbers, epoch = [self._position(index) for index in indices], epoch_of(indices)
         fetch = getattr(self.dataset, "__getitems__", None)
         items = [self.dataset[number] for number in numbers] if fetch is None else fetch(indices)
@@ -197,23 +197,24 @@ class WithIds:
         if number is None:
             raise InputError(
                 f"a dataset with ids is indexed by one integer, but got {shown(index)}; ids are positions in the "
-                "dataset, look up names of your own in a list."
+                "dataset; look up names of your own in a list."
             )
         return number
 
 
 def check_number(items: Sequence[Any], ids: Sequence[int]) -> None:
-    """Refuse (InputError) items that are not one for each id."""
+    """Refuse (InputError) a list of items whose length differs from the number of ids."""
     if len(items) != len(ids):
         raise InputError(
-            f"a dataset gave {len(items)} items for {len(ids)} ids, but needs one for each; correct its __getitems__."
+            f"a dataset returned {len(items)} items for {len(ids)} ids, but needs one for each; correct its "
+            "__getitems__."
         )
 
 
 def with_ids(dataset: Any) -> WithIds:
-    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take the example of `PaddedCollate` from it, too.
+    """Wrap a dataset so that `PaddedCollate` can fill ``graph_ids``; take its example from the wrapped dataset too.
 
-    Ids are positions in `dataset`, also if its items (graph, label, id) have other ids.
+    Ids are positions in `dataset`, even if its items (graph, label, id) have other ids.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Graphs of a schema, joined to tensors: what padding and blocks are made of."""
+"""Graphs of one schema joined into tensors, from which padded batches and blocks are made."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from dgl_tuplepack.graphs.relations import Column
 
 @dataclass(frozen=True)
 class JoinedGraphs:
-    """B graphs of a schema, joined, with their labels, on one device.
+    """B graphs of one schema, joined, with their labels, on one device.
 
-    Endpoints count the nodes of all graphs; indices among the columns count those of their graph.
+    Endpoints count nodes across all graphs; columns with indices count nodes or edges within each graph.
     """
 
-    # Nodes and edges of each type and, by the key None, graphs.
+    # Number of nodes or edges of each type; the key None has the number of graphs.
     numbers: dict[Any, int]
-    # Nodes or edges of a type in each graph, int64 [B].
+    # Number of nodes or edges of each type in each graph, int64 [B].
     lengths: dict[GraphType, Tensor]
+    # Source and destination node of each edge.
     ends: dict[EdgeType, tuple[Tensor, Tensor]]
     # Features [V, ...] and [E, ...], and labels [B, ...].
     columns: dict[Column, Tensor]
 
     @property
     def device(self) -> torch.device:
-        """Device of the tensors."""
+        """The device of the tensors."""
         return next(iter(self.lengths.values())).device
 
     def shifted(self, column: Column, target: GraphType | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Join the graphs of items by `dgl.batch`, after comparing each with the schema, to tensors."""
+"""Compare items with the schema, join their graphs by `dgl.batch`, and return the tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dgl_tuplepack.graphs.schema import ArraySpec, Schema, as_tensors, check_spe
 
 
 def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> JoinedGraphs:
-    """Join the graphs and labels of items; SchemaError names, by `where`, an item that differs."""
+    """Join the graphs and labels of items, which errors call `where`; SchemaError if one has another schema."""
     if not parts:
         return _nothing(schema)
     graphs = [part.graph for part in parts]
@@ -28,14 +28,14 @@ def joined(schema: Schema, parts: Sequence[Parts], where: Sequence[str]) -> Join
         return joined_data(schema, graphs, where)
     batches = _batched(schema, graphs, where)
     labels = [as_tensors(part.label) for part in parts]
-    for label, place in zip(labels, where, strict=True):
+    for label, item_name in zip(labels, where, strict=True):
         found = {name: ArraySpec(tuple(value.shape), value.dtype) for name, value in label.items()}
-        check_specs(found, schema.labels, f"{place}, labels", "in the dataset")
+        check_specs(found, schema.labels, f"{item_name}, labels", "in the dataset")
     return tensors_of(schema, batches, {name: torch.stack([label[name] for label in labels]) for name in schema.labels})
 
 
 def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> JoinedGraphs:
-    """Return what `dgl.batch` has made of graphs, or of those of each name, as tensors."""
+    """Return the tensors of a batch of `dgl.batch`, or of a dict with the batch of each name."""
     made = JoinedGraphs({}, {}, {}, {})
     for t, graph, own in located_types(batches):
         is_nodes = isinstance(t, str)
@@ -46,7 +46,7 @@ def tensors_of(schema: Schema, batches: Any, labels: Mapping[str, Tensor]) -> Jo
         content, specs = ("node_feature", schema.node_features) if is_nodes else ("edge_feature", schema.edge_features)
         data = features_of(graph, own)
         for name, spec in specs[t].items():
-            # If no graph has a node (edge) of the type, they may lack its features.
+            # If no graph has a node (edge) of the type, its features may be missing.
             made.columns[content, t, name] = data[name] if number else spec.filled(0, 0).to(graph.device)
     made.numbers[None] = next(iter(by_name(batches).values())).batch_size
     made.columns.update({("label", None, name): value.to(made.device) for name, value in labels.items()})
@@ -63,30 +63,30 @@ def _nothing(schema: Schema) -> JoinedGraphs:
 
 
 def _edges_by_id(batch: Any, edge_type: EdgeType) -> tuple[Tensor, Tensor]:
-    """Return endpoints in the order of edge ids, also for a graph whose formats do not keep that order."""
+    """Return endpoints in the order of edge ids, which not all sparse formats keep."""
     src, dst, ids = batch.edges(form="all", order=None, etype=edge_type)
     return torch.empty_like(src).index_put_((ids,), src), torch.empty_like(dst).index_put_((ids,), dst)
 
 
 def _batched(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> Any:
-    """Return the batch of graphs, or a dict of the batches of those of each name."""
+    """Return the batch of graphs; for named graphs, a dict with the batch of each name."""
     dgl = load("dgl")
     try:
-        # DGL assumes the types of the first graph and checks that features agree among the graphs. So it is enough to
-        # compare the result with the example, and to search for the graph that differs only on failure.
-        for graph, place in zip(graphs, where, strict=True):
-            schema.check_types(graph, place)
+        # DGL assumes the types of the first graph, and checks that the features of all graphs agree. So comparing the
+        # batch with the schema is enough; only a failure needs a search for the graph that differs.
+        for graph, item_name in zip(graphs, where, strict=True):
+            schema.check_types(graph, item_name)
         batches = _by_dgl(dgl, graphs)
         check_alike(batches, "the batch")
         batch = next(iter(by_name(batches).values()))
         if batch.batch_size == len(graphs) and batch.idtype == schema.idtype and schema.matches_features(batches):
             return batches
     except (dgl.DGLError, SchemaError):
-        # What is wrong is told below, with the item that has it.
+        # The checks below raise again, and name the item.
         pass
-    for graph, place in zip(graphs, where, strict=True):
-        schema.check_graph(graph, place)
-    # No graph differs: if none has nodes (edges) of a type, DGL still asks for equal features of that type.
+    for graph, item_name in zip(graphs, where, strict=True):
+        schema.check_graph(graph, item_name)
+    # No graph differs. DGL may have failed on the features of a type without nodes (edges), which need not be equal.
     return _by_dgl(dgl, [_without_empty_features(graph) for graph in graphs])
 
 

@@ -1,4 +1,4 @@
-"""Items of several named graphs. The package reads them as one graph, whose types carry the names of the graphs.
+"""Items of several named graphs, read as one graph whose types include the names of the graphs.
 
 The types of a homogeneous graph "atoms" become "atoms" and ("atoms", "_E", "atoms"); a type "C" of a heterograph "mol"
 becomes "mol/C". The types of a graph without a name, the usual item, stay as they are.
@@ -22,48 +22,48 @@ _NOT_IN_NAMES = (SEPARATOR, ":")
 
 
 def is_graph(item: Any) -> bool:
-    """Whether an item is a DGLGraph; False if DGL is not imported."""
+    """Return whether an item is a DGLGraph; False if DGL is not imported."""
     dgl = sys.modules.get("dgl")
     return dgl is not None and isinstance(item, dgl.DGLGraph)
 
 
 def is_pyg(item: Any) -> bool:
-    """Whether an item is a Data or HeteroData of PyG; False if PyG is not imported."""
+    """Return whether an item is a PyG Data or HeteroData; False if PyG is not imported."""
     pyg = sys.modules.get("torch_geometric.data")
     return pyg is not None and isinstance(item, pyg.Data | pyg.HeteroData)
 
 
 def holds_graphs(item: Any) -> bool:
-    """Whether an item is a graph of DGL or PyG, or a dict that has one."""
+    """Return whether an item is a DGL or PyG graph, or a dict with at least one."""
     values = item.values() if isinstance(item, Mapping) else [item]
     return any(is_graph(value) or is_pyg(value) for value in values)
 
 
 def checked_graphs(graphs: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return a dict of named graphs in the order of the names; SchemaError if it is something else."""
+    """Return named graphs in the order of their names; SchemaError for names or values that are not allowed."""
     if not graphs:
         raise SchemaError(f"{where} is an empty dict, but a dict of named graphs needs at least one; give one.")
     for name, graph in graphs.items():
         if is_pyg(graph):
             raise SchemaError(
                 f"{where} is a dict that has {shown(graph)} under {shown(name)}, but named graphs must be DGLGraphs; "
-                'give several graphs of PyG as one HeteroData, with a node type for each: data["s"].x, data["t"].x.'
+                'give several PyG graphs as one HeteroData, with a node type for each: data["s"].x, data["t"].x.'
             )
         if not is_graph(graph):
             raise SchemaError(
                 f"{where} is a dict that has {shown(graph)} under {shown(name)}, but must be a DGLGraph, or a dict of "
-                "named DGLGraphs; labels belong behind it: (graphs, {'y': label})."
+                "named DGLGraphs; put labels after it: (graphs, {'y': label})."
             )
         if not isinstance(name, str) or not name or any(mark in name for mark in _NOT_IN_NAMES):
             raise SchemaError(
-                f"{where} has a graph called {shown(name)}, but names of graphs are texts without "
+                f"{where} has a graph called {shown(name)}, but names of graphs are strings without "
                 f"{' and '.join(map(repr, _NOT_IN_NAMES))}, and not empty; choose another name."
             )
     return {name: graphs[name] for name in sorted(graphs)}
 
 
 def by_name(graphs: Any) -> Mapping[str, Any]:
-    """Return named graphs; a graph without a name has the empty one."""
+    """Return graphs by name; the name is empty for a graph without one."""
     return graphs if isinstance(graphs, dict) else {"": graphs}
 
 
@@ -81,7 +81,7 @@ def types_in(graphs: Any) -> tuple[tuple[str, ...], tuple[EdgeType, ...]]:
 
 
 def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and edge types of a graph with its name."""
+    """Return the node types and edge types of a graph, with its name in them."""
     node_types, edge_types = graph.ntypes, graph.canonical_etypes
     if node_types == [NODE_TYPE] and edge_types == [EDGE_TYPE]:
         return [name], [(name, EDGE_TYPE[1], name)]
@@ -90,9 +90,9 @@ def types_of(name: str, graph: Any) -> tuple[list[str], list[EdgeType]]:
 
 
 def located_types(graphs: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield each type of a graph, or of named graphs together, with the graph that has it, and what it is called there.
+    """Yield (type, graph, own type) for each type of a graph, or of named graphs together; node types come first.
 
-    Node types come first.
+    The graph is the one that has the type, and the own type is its name there, without the name of the graph.
     """
     types = [(*(types_of(name, graph) if name else types_in(graph)), graph) for name, graph in by_name(graphs).items()]
     for node_types, _, graph in types:
@@ -105,7 +105,7 @@ def counts_of(graphs: Any) -> dict[Any, int]:
     """Return the nodes and edges of each type of a graph, or of named graphs together."""
     if isinstance(graphs, dict):
         return {t: count(graph, own) for t, graph, own in located_types(graphs)}
-    # The usual item: sizes of a million of them are read by this line.
+    # The usual item. Reading the sizes of a million items runs this line a million times.
     return {t: graphs.num_nodes(t) for t in graphs.ntypes} | {e: graphs.num_edges(e) for e in graphs.canonical_etypes}
 
 
@@ -134,7 +134,7 @@ def check_alike(graphs: Any, where: str) -> None:
 
 
 def own_type(t: Any) -> Any:
-    """Return what the named graph calls one of its types."""
+    """Return the name of a type in its named graph."""
     if isinstance(t, tuple):
         return own_type(t[0]), t[1], own_type(t[2])
     _, separator, own = t.partition(SEPARATOR)
@@ -142,12 +142,12 @@ def own_type(t: Any) -> Any:
 
 
 def name_of_type(t: GraphType) -> str:
-    """Return the name of the graph that has a type."""
+    """Return the name of the named graph that has a type."""
     return (t if isinstance(t, str) else t[0]).partition(SEPARATOR)[0]
 
 
 def part_of(name: str, by_type: Mapping[Any, Value]) -> dict[Any, Value]:
-    """Return the entries of one named graph, by its own types."""
+    """Return the entries of one named graph, with its own types as keys."""
     return {own_type(t): value for t, value in by_type.items() if name_of_type(t) == name}
 
 
@@ -158,14 +158,14 @@ def check_types(
     other: str,
     names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
 ) -> None:
-    """Refuse (SchemaError) node types and edge types `found`, and names of graphs, that are not those `expected`.
+    """Refuse (SchemaError) node and edge types `found`, or names of graphs, that differ from those `expected`.
 
-    Messages call the two `where` and `other`.
+    `names` are the names found and those expected. Messages call the two sides `where` and `other`.
     """
     if names[0] != names[1]:
         theirs, ours = (f"the graphs {list(each)}" if each else "one graph without a name" for each in names)
         raise SchemaError(f"{where} has {theirs}, but {other} has {ours}; all items must have the same named graphs.")
-    # Types are lists or tuples.
+    # Types may be lists or tuples, which are not equal to each other.
     if found != expected and (*found[0], *found[1]) != (*expected[0], *expected[1]):
         raise SchemaError(
             f"{where} has node types {list(found[0])} and edge types {list(found[1])}, but {other} "

@@ -1,4 +1,4 @@
-"""Where the graphs of PyG of a schema have their types, features and labels, as attributes of storages."""
+"""The attributes and storages of PyG graphs that hold the types, features and labels of a schema."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from dgl_tuplepack.errors import SchemaError
 from dgl_tuplepack.graphs.blocks import EDGE_TYPE, NODE_TYPE, EdgeType, GraphType
 from dgl_tuplepack.graphs.relations import Column as Column
 
-# Name of an attribute -> what it belongs to: "node", "edge", "graph", an attribute that counts nodes or is endpoints of
-# edges, or None to leave it out; or, of endpoints, the attributes that count the nodes of both: "x_s -> x_t".
+# Name of an attribute -> its level: "node", "edge", "graph", the attribute that counts its nodes or is endpoints of its
+# edges, or None to leave it out. The level of endpoints names the attributes that count both ends: "x_s -> x_t".
 Levels = Mapping[str, str | None]
 # The key of a storage, and the name of an attribute.
 Place = tuple[GraphType | None, str]
-# The attributes that are a single label, the endpoints, and the number of nodes.
+# Attributes: a single label, the endpoints of edges, and the number of nodes.
 LABEL, ENDPOINTS, NUMBER = "y", "edge_index", "num_nodes"
 NODE, EDGE, GRAPH = "node", "edge", "graph"
 LEVELS = {"node_feature": NODE, "edge_feature": EDGE, "label": GRAPH}
-# PyG takes the number of nodes, or edges, from these attributes.
+# PyG infers the number of nodes, or edges, from these attributes.
 NODE_KEYS = frozenset({"x", "feat", "pos", "node_type", "n_id"})
 EDGE_KEYS = frozenset({"edge_weight", "edge_attr", "edge_type", "e_id"})
-# Attributes of batches besides those of their graphs.
+# Attributes that batches add to those of their graphs.
 RESERVED = frozenset({"batch", "ptr", "node_mask", "edge_mask", "graph_mask", "graph_ids", "num_graphs"})
-# What PyG calls the features that DGL's datasets call "feat".
+# PyG's names for features that DGL datasets call "feat".
 _FEATURES = {"node_feature": "x", "edge_feature": "edge_attr"}
-# PyG counts nodes, or edges, by these attributes of a `Data`.
+# Names that columns of a `Data` must not have: PyG would infer wrong numbers of nodes or edges from them.
 _NOT_FOR = {"node_feature": EDGE_KEYS, "edge_feature": NODE_KEYS, "label": NODE_KEYS | EDGE_KEYS}
 
 
 def checked_levels(levels: Any) -> Levels:
-    """Return the setting `levels`; SchemaError if it is not a dict of names to texts or None."""
+    """Return the setting `levels` as a dict; SchemaError if it does not map names to strings or None."""
     good = isinstance(levels, Mapping) and all(
         isinstance(key, str) and (level is None or (isinstance(level, str) and level)) for key, level in levels.items()
     )
@@ -50,10 +50,10 @@ def checked_levels(levels: Any) -> Levels:
 
 @dataclass(frozen=True)
 class Types:
-    """The types of graphs of PyG, and where they are.
+    """The types of PyG graphs, and the storages and attributes that hold them.
 
-    A `Data` is flat: one storage, whose key is None, has the attributes of all types. A node type of it has the name
-    of the attribute that counts its nodes, apart from the type that `num_nodes` counts.
+    A `Data` is flat: one storage, whose key is None, has the attributes of all types. Its node types are named after
+    the attributes that count their nodes, except for the type that `num_nodes` counts.
     """
 
     is_flat: bool
@@ -67,11 +67,11 @@ class Types:
         return (*self.nodes, *self.edges)
 
     def storage_of(self, t: GraphType | None) -> GraphType | None:
-        """Return the key of the storage of a type; None for what belongs to the graph."""
+        """Return the key of the storage of a type; None is the storage of the graph, the only one of a `Data`."""
         return None if self.is_flat or t is None else t if isinstance(t, str) else self.edges[t][0]
 
     def place_of(self, t: GraphType) -> Place:
-        """Return the storage and the attribute that count the nodes or edges of a type."""
+        """Return the storage, and the attribute there that counts the nodes or edges of a type."""
         if not isinstance(t, str):
             return self.edges[t]
         return self.storage_of(t), NUMBER if not self.is_flat or t == NODE_TYPE else t
@@ -84,22 +84,22 @@ class Types:
 
 @dataclass(frozen=True)
 class PygLayout:
-    """How the graphs of PyG that a schema was learnt from hold their attributes.
+    """The layout of attributes in the PyG graphs that a schema was learnt from.
 
     Attributes
     ----------
     dims
-        The axis along which PyG joins an attribute, where it is not the first one; None where PyG adds an axis.
+        Axis along which PyG joins an attribute, if it is not the first one; None if PyG adds an axis.
     rows
-        Number of rows that each graph has of an attribute of graphs, where it is not 1.
+        Number of rows per graph of an attribute of graphs, if it is not 1.
     counted
-        Node types whose graphs have `num_nodes`.
+        Node types with an attribute `num_nodes`.
     ends
         `Types.ends`.
     left_out
         Attributes that were left out.
     shifted
-        Attributes that `__inc__` shifts, besides endpoints; files do not keep it.
+        Attributes other than endpoints that `__inc__` shifts; not kept in files.
     """
 
     dims: Mapping[Column, int | None] = field(default_factory=dict)
@@ -110,11 +110,11 @@ class PygLayout:
     shifted: tuple[Column, ...] = field(default=(), compare=False)
 
     def dim(self, column: Column) -> int | None:
-        """Return the axis along which an attribute is joined."""
+        """Return the axis along which PyG joins an attribute; None if PyG adds an axis."""
         return self.dims.get(column, 0)
 
     def types(self, node_types: Sequence[str], edge_types: Sequence[EdgeType]) -> Types:
-        """Return these types and where they are."""
+        """Return the types with their storages and attributes."""
         is_plain = [*node_types, *edge_types] == [NODE_TYPE, EDGE_TYPE]
         is_flat = is_plain or any(storage is None for storage, _ in self.ends.values())
         edges = {e: self.ends.get(e, (None if is_flat else e, ENDPOINTS)) for e in edge_types}
@@ -131,7 +131,7 @@ class PygLayout:
 
     @classmethod
     def from_document(cls, document: Any) -> PygLayout:
-        """Return a layout from a file, whose checksum tells whether it is as it was written."""
+        """Return the layout of a document by `as_document`, which needs no checks since its file has a checksum."""
         dims = {(content, _type(t), name): dim for content, t, name, dim in document["dims"]}
         rows = {(content, _type(t), name): number for content, t, name, number in document["rows"]}
         ends = {_type(e): (_type(t), key) for e, t, key in document.get("ends", ())}
@@ -155,38 +155,38 @@ def refuse_unknown(what: str) -> NoReturn:
     raise SchemaError(
         f"the number of nodes of {what} is not known: it has neither num_nodes nor an attribute such as x; set "
         "num_nodes (PyG itself would count up to the last node that has an edge). Several graphs in one Data need "
-        "a class whose __inc__ tells which nodes each of them counts, as in PyG's guide, or one HeteroData."
+        "a class whose __inc__ returns the number of nodes of each, as in PyG's guide, or one HeteroData."
     )
 
 
 def named(where: str, t: GraphType | None) -> str:
-    """Return what messages call a graph, or a type of it."""
+    """Return the display name of a graph, or of one of its types."""
     return where if t is None else f"{where}, type {t!r}"
 
 
 def named_attribute(key: str, where: str, t: GraphType | None) -> str:
-    """Return what messages call an attribute."""
+    """Return the display name of an attribute."""
     return f"the {key} of {named(where, t)}" if key == ENDPOINTS else f"the attribute {key!r} of {named(where, t)}"
 
 
 def or_left_out(key: str) -> str:
-    """Return the end of a remedy; edges need their endpoints."""
+    """Return the end of a remedy: leave the attribute out, unless it is the endpoints, which edges need."""
     return "" if key == ENDPOINTS else f', or leave it out: levels={{"{key}": None}}'
 
 
 class NodePlace(NamedTuple):
-    """Number of the storage of a node type, and what `batch`, `ptr`, the mask and `num_nodes` of it are called."""
+    """The number of a node type's storage, and the names of its `batch`, `ptr`, mask and `num_nodes`."""
 
     storage: int
     batch: str
     pointers: str
     mask: str
-    # None where the rows of an attribute are the number.
+    # None if the rows of an attribute are the number of nodes.
     number: str | None
 
 
 class EdgePlace(NamedTuple):
-    """Number of the storage of an edge type, and what its endpoints and its mask are called."""
+    """The number of an edge type's storage, and the names of its endpoints and its mask."""
 
     storage: int
     ends: str
@@ -195,7 +195,7 @@ class EdgePlace(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """The columns of a batch as attributes of PyG: the storage and the name of each."""
+    """The columns of a batch as PyG attributes, with the storage and the name of each."""
 
     types: Types
     columns: tuple[tuple[Column, GraphType | None, str], ...]
@@ -203,24 +203,24 @@ class Names:
 
     @functools.cached_property
     def storages(self) -> tuple[GraphType | None, ...]:
-        """Keys of all storages; None is that of the graph."""
+        """Keys of all storages; None is the key of the graph's own storage."""
         return tuple(dict.fromkeys((None, *map(self.types.storage_of, self.types.all))))
 
     @functools.cached_property
     def node_places(self) -> tuple[NodePlace, ...]:
-        """Where each node type has what is added to batches."""
+        """For each node type, the storage and the names of the attributes that batches add."""
         made = []
         for t in self.types.nodes:
             storage, key = self.types.place_of(t)
-            named = "" if key == NUMBER else f"{t}_"
-            mask = f"{named}mask" if named else "node_mask"
-            number = None if named else NUMBER
-            made.append(NodePlace(self.storages.index(storage), f"{named}batch", f"{named}ptr", mask, number))
+            prefix = "" if key == NUMBER else f"{t}_"
+            mask = f"{prefix}mask" if prefix else "node_mask"
+            number = None if prefix else NUMBER
+            made.append(NodePlace(self.storages.index(storage), f"{prefix}batch", f"{prefix}ptr", mask, number))
         return tuple(made)
 
     @functools.cached_property
     def edge_places(self) -> tuple[EdgePlace, ...]:
-        """Where each edge type has its endpoints and its mask."""
+        """For each edge type, the storage and the names of its endpoints and its mask."""
         return tuple(
             EdgePlace(self.storages.index(t), key, "edge_mask" if key == ENDPOINTS else f"{key}_mask")
             for t, key in self.types.edges.values()
@@ -228,24 +228,24 @@ class Names:
 
     @functools.cached_property
     def places(self) -> list[tuple[int, str, Callable[[Tensor], Tensor] | None]]:
-        """For each column: the number of its storage, its name, and what lays it out as PyG joins it; None if it is."""
+        """For each column: the number of its storage, its name, and a converter to PyG's layout, or None."""
         return [(self.storages.index(t), key, _layout_of(column, self.layout)) for column, t, key in self.columns]
 
     @functools.cached_property
     def counted(self) -> frozenset[str]:
-        """Node types whose graphs have `num_nodes`: those of the layout, and those that nothing else counts."""
+        """Node types with `num_nodes`: those of the layout, and those that no feature counts."""
         types = (t for t, place in zip(self.types.nodes, self.node_places, strict=True) if place.number is not None)
         return frozenset(t for t in types if t in self.layout.counted or not self._is_counted(t))
 
     def _is_counted(self, node_type: str) -> bool:
-        """Whether PyG takes the number of nodes from a node feature."""
+        """Return whether PyG infers the number of nodes from a node feature."""
         found = {key: column[0] for column, t, key in self.columns if t == self.types.storage_of(node_type)}
         named = [key for key in found if key in NODE_KEYS] or [key for key in found if "node" in key]
         return bool(named) and found[named[0]] == "node_feature"
 
 
 def _layout_of(column: Column, layout: PygLayout) -> Callable[[Tensor], Tensor] | None:
-    """Return what changes a feature or label ``[rows, ...]`` to the form in which PyG joins it."""
+    """Return a converter of a feature or label ``[rows, ...]`` to PyG's layout; None if the layouts are equal."""
     dim, has_rows = layout.dim(column) or 0, column in layout.rows
     return functools.partial(_laid_out, dim=dim, has_rows=has_rows) if dim or has_rows else None
 
@@ -257,13 +257,13 @@ def _laid_out(value: Tensor, dim: int, has_rows: bool) -> Tensor:
 def names_of(
     node_types: Sequence[str], edge_types: Sequence[EdgeType], columns: Sequence[Column], layout: PygLayout | None
 ) -> Names:
-    """Return the names of attributes; SchemaError if two columns would have the same one."""
+    """Return the attributes of columns; SchemaError if two columns would have the same name."""
     found = layout or PygLayout()
     types = found.types(node_types, edge_types)
     bare = Names(types, (), found)
     added = {str(name) for place in (*bare.node_places, *bare.edge_places) for name in place[1:]}
     taken: dict[GraphType | None, set[str]] = {}
-    named = []
+    attributes = []
     for content, t, name in columns:
         storage = types.storage_of(t)
         used = taken.setdefault(storage, {*RESERVED, ENDPOINTS, NUMBER, *added})
@@ -276,9 +276,9 @@ def names_of(
                 key = f"{LEVELS[content]}_{key}"
         if key in used:
             raise SchemaError(
-                f"the {content.replace('_', ' ')} {name!r} would be the attribute {key!r} of a batch of PyG, which is "
-                "another one already; rename it in the dataset."
+                f"the {content.replace('_', ' ')} {name!r} would be the attribute {key!r} of a PyG batch, but that "
+                "name is in use already; rename it in the dataset."
             )
         used.add(key)
-        named.append(((content, t, name), storage, key))
-    return Names(types, tuple(named), found)
+        attributes.append(((content, t, name), storage, key))
+    return Names(types, tuple(attributes), found)

@@ -1,7 +1,7 @@
-"""What is declared about a schema: components that are tied, and features and labels that hold indices.
+"""Relations that users declare: components that are tied, and features and labels that hold indices.
 
-A tie says that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``. A feature
-or label that indexes nodes or edges of its graph is declared by its name: ``{"root": "nodes:atoms"}``.
+A tie says that the nodes of one type are the edges of another, in order: ``{"nodes:bonds": "edges:atoms"}``. Indices
+name a feature or label, and the nodes or edges of its graph that it indexes: ``{"root": "nodes:atoms"}``.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ Indices = Mapping[str, str]
 Column = tuple[str, GraphType | None, str]
 # Types by the names of their components.
 Types = Mapping[str, GraphType]
-_KINDS = ("nodes", "edges")
+# Names that match the only component of nodes, or of edges.
+_NODES_OR_EDGES = ("nodes", "edges")
 # dtypes of indices.
 INDEX_TYPES = (torch.int64, torch.int32)
 
 
 def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
-    """Return the edge type that each tied node type equals; SchemaError if `ties` do not tell that."""
+    """Return the edge type of each tied node type; SchemaError if `ties` are malformed or ambiguous."""
     tied: dict[str, EdgeType] = {}
     for nodes, edges in _pairs("ties", ties, 'such as {"nodes:bonds": "edges:atoms"}'):
         node_type, edge_type = types[_component("ties", nodes, types)], types[_component("ties", edges, types)]
@@ -50,7 +51,7 @@ def tied_types(ties: Ties, types: Types) -> dict[str, EdgeType]:
 def indexed_types(
     indices: Indices, columns: Iterable[tuple[Column, Any]], types: Types, named: bool
 ) -> dict[Column, GraphType]:
-    """Return the type that each feature or label of indices counts; SchemaError if `indices` do not tell that."""
+    """Return the type that each declared feature or label indexes; SchemaError for malformed or ambiguous `indices`."""
     by_name: dict[str, list[tuple[Column, Any]]] = {}
     for column, spec in columns:
         by_name.setdefault(column[2], []).append((column, spec))
@@ -62,10 +63,10 @@ def indexed_types(
                 "empty name); correct the name."
             )
         if len({column[0] for column, _ in by_name[name]}) > 1:
-            called = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
+            owners = " and ".join(dict.fromkeys(_called(column) for column, _ in by_name[name]))
             raise SchemaError(
-                f"indices name {shown(name)}, which is the name of {called}; indices need a name that nothing else "
-                "has: rename the others."
+                f"indices name {shown(name)}, which is the name of {owners}; indices need a unique name: rename the "
+                "others."
             )
         for column, spec in by_name[name]:
             if spec.dtype not in INDEX_TYPES:
@@ -73,8 +74,8 @@ def indexed_types(
                     f"indices are int64 or int32, but {_called(column)} is {spec}; convert it, or leave it out."
                 )
             of_column = types
-            if named and target in _KINDS and column[1] is not None:
-                # Those of the same graph.
+            if named and target in _NODES_OR_EDGES and column[1] is not None:
+                # "nodes" and "edges" mean the graph that has the feature.
                 own = name_of_type(column[1])
                 of_column = {component: t for component, t in types.items() if name_of_type(t) == own}
             indexed[column] = types[_component("indices", target, of_column)]
@@ -82,18 +83,18 @@ def indexed_types(
 
 
 def _pairs(what: str, given: Any, example: str) -> Iterator[tuple[str, str]]:
-    texts = isinstance(given, Mapping) and all(isinstance(text, str) for pair in given.items() for text in pair)
-    if not texts:
-        raise SchemaError(f"{what} must be a dict of texts, but are {shown(given)}; give one, {example}.")
+    is_good = isinstance(given, Mapping) and all(isinstance(text, str) for pair in given.items() for text in pair)
+    if not is_good:
+        raise SchemaError(f"{what} must be a dict of strings, but are {shown(given)}; give one, {example}.")
     yield from given.items()
 
 
 def _component(what: str, name: str, types: Types) -> str:
-    """Return the only component that a name stands for: itself, a relation alone, or all there is of a kind."""
+    """Return the only component that matches a name: the component itself, a relation, or "nodes" or "edges"."""
     if name in types:
         return name
-    of_kind = name in _KINDS
-    found = [c for c in types if (c.startswith(name + ":") if of_kind else matching_name(c, {name: 0}) is not None)]
+    is_general = name in _NODES_OR_EDGES
+    found = [c for c in types if (c.startswith(name + ":") if is_general else matching_name(c, {name: 0}) is not None)]
     if len(found) != 1:
         problem = f"which may be {' or '.join(found)}" if found else "which is none of them"
         raise SchemaError(f"{what} name {shown(name)}, {problem}; the components are {', '.join(types)}.")
@@ -101,9 +102,9 @@ def _component(what: str, name: str, types: Types) -> str:
 
 
 def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) -> list[EdgeType]:
-    """Order edge types such that edges which nodes are tied to come before the edges of these nodes.
+    """Order edge types for sorting: if nodes are tied to edges, these edges come before the edges of the nodes.
 
-    SchemaError if the ties form a circle.
+    Raise SchemaError if the ties form a cycle.
     """
     order: list[EdgeType] = []
     rest = list(edge_types)
@@ -111,7 +112,7 @@ def sorting_order(edge_types: Sequence[EdgeType], tied: Mapping[str, EdgeType]) 
         ready = [e for e in rest if not any(tied.get(t) in rest for t in (e[0], e[2]))]
         if not ready:
             raise SchemaError(
-                f"the ties {dict(tied)} form a circle, so that edges cannot be sorted and padding nodes cannot be "
+                f"the ties {dict(tied)} form a cycle, so that edges cannot be sorted and padding nodes cannot be "
                 "covered; leave out sort_edges and cover_padding, or one of the ties."
             )
         order += ready
@@ -125,10 +126,10 @@ def check_values(
     values: Callable[[Column], Array],
     where: Callable[[int], str],
 ) -> None:
-    """Refuse (SchemaError) graphs whose tied components differ in number, or whose indices lead outside the graph.
+    """Refuse (SchemaError) graphs whose tied components differ in number, or whose indices are out of range.
 
     `lengths` returns the number of nodes (edges) of a type in each graph, `values` all rows of a feature or label, and
-    `where` says which graph it is.
+    `where` the display name of a graph.
     """
     names = {t: component for component, t in schema.types.items()}
     for node_type, edge_type in schema.tied.items():
@@ -157,7 +158,7 @@ def check_values(
 def check_endpoints(
     nodes: Array, num_edges: IntArray, num_nodes: IntArray, where: Callable[[int], str], remedy: str
 ) -> None:
-    """Refuse (SchemaError) source or destination nodes of edges that are not in their graph."""
+    """Refuse (SchemaError) endpoints of edges that are not nodes of their graph."""
     outside = (nodes < 0) | (nodes >= np.repeat(num_nodes, num_edges))
     if outside.any():
         edge = int(np.argmax(outside))

@@ -1,4 +1,4 @@
-"""The schema of a dataset, learnt from one example: types, and dtypes and shapes of features and labels."""
+"""The schema of a dataset: its types, and the dtypes and shapes of its features and labels."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ from dgl_tuplepack.graphs.relations import Column, Indices, Ties, indexed_types,
 Value = TypeVar("Value")
 
 _HINT_ON_NAMES = (
-    " Names of graphs belong in a list beside the dataset: with_ids(dataset) gives positions in it as graph_ids."
+    " Keep names of graphs in a list next to the dataset: with_ids(dataset) makes graph_ids the positions in it."
 )
 
-
-# Where features can be changed.
+# The ways to change features, for messages.
 BY_TRANSFORM = (
-    "in the dataset or by a transform (pre_transform= of what writes graphs, transform= of PaddedCollate and "
+    "in the dataset or by a transform (pre_transform= of functions that write graphs, transform= of PaddedCollate and "
     "packed_loader)"
 )
 
@@ -52,7 +51,7 @@ class ArraySpec:
         return f"{str(self.dtype).removeprefix('torch.')} {list(self.shape)}"
 
     def filled(self, number: int, fill: Any) -> Tensor:
-        """Return `number` entries of one value: a number, or nested lists with the shape of an entry."""
+        """Return `number` entries that all equal `fill`: a number, or nested lists with the shape of an entry."""
         return torch.tensor(fill, dtype=self.dtype, device="cpu").expand(number, *self.shape).contiguous()
 
 
@@ -62,8 +61,8 @@ class Schema:
 
     `labels` maps names to specs: the keys of a dict label, or the empty name for a single label. It is empty without
     labels. `graph_names` has the name of each graph of an item; it is empty if an item is one graph without a name. See
-    `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for
-    graphs of PyG, whose attributes the features and labels are.
+    `graphs.named` for the types of named graphs, and `graphs.relations` for `ties` and `indices`. `pyg` is set for PyG
+    graphs; their attributes are the features and labels.
     """
 
     node_types: tuple[str, ...]
@@ -79,7 +78,7 @@ class Schema:
     pyg: PygLayout | None = None
 
     def __post_init__(self) -> None:
-        # Looked at here, so that what does not fit is refused; kept, since a caller may change a dict of theirs.
+        # Computing the properties checks the values. The dicts are copied, since the caller may change theirs later.
         for name, _ in (("ties", self.tied), ("indices", self.index_columns)):
             object.__setattr__(self, name, dict(getattr(self, name)))
 
@@ -90,26 +89,26 @@ class Schema:
 
     @functools.cached_property
     def types(self) -> dict[str, GraphType]:
-        """Types by the names of their components."""
+        """Map the name of each component to its type."""
         return dict(zip(self.components, (*self.node_types, *self.edge_types), strict=True))
 
     @functools.cached_property
     def tied(self) -> dict[str, EdgeType]:
-        """Node type -> edge type whose edges these nodes are."""
+        """Map each tied node type to the edge type whose edges are its nodes."""
         return tied_types(self.ties, self.types)
 
     @functools.cached_property
     def index_columns(self) -> dict[Column, GraphType]:
-        """Feature or label -> type that it indexes."""
+        """Map each feature or label that holds indices to the type that it indexes."""
         return indexed_types(self.indices, self.columns(), self.types, bool(self.graph_names))
 
     @property
     def numbered_by_labels(self) -> dict[GraphType, str]:
-        """Types whose nodes (edges) a label numbers -> name of the label, the empty one of a single label."""
+        """Map each type that a label indexes to the name of the label, which is empty for a single label."""
         return {target: column[2] for column, target in self.index_columns.items() if column[0] == "label"}
 
     def with_relations(self, ties: Ties | None, indices: Indices | None) -> Schema:
-        """Return a schema with other ties and indices, where they are given."""
+        """Return the schema with `ties` and `indices` replaced; None keeps the present ones."""
         if ties is None and indices is None:
             return self
         return replace(
@@ -117,16 +116,16 @@ class Schema:
         )
 
     def with_declared(self, ties: Ties | None, indices: Indices | None) -> Schema:
-        """Return a schema with ties and indices beside those that it has already."""
-        return self.with_relations(_beside(self.ties, ties), _beside(self.indices, indices))
+        """Return the schema with ties and indices added to the present ones."""
+        return self.with_relations(_added(self.ties, ties), _added(self.indices, indices))
 
     def check_types(self, graph: Any, where: str) -> None:
-        """Refuse a graph, or named graphs, of other types or names."""
+        """Refuse (SchemaError) a graph, or named graphs, with other types or names."""
         expected = self.node_types, self.edge_types
         check_types(types_in(graph), expected, where, "the example", (names_of(graph), self.graph_names))
 
     def columns(self) -> Iterator[tuple[Column, ArraySpec]]:
-        """Yield all features and labels with their specs."""
+        """Yield each feature and label with its spec."""
         for t, specs in self.node_features.items():
             yield from ((("node_feature", t, name), spec) for name, spec in specs.items())
         for edge_type, specs in self.edge_features.items():
@@ -134,7 +133,7 @@ class Schema:
         yield from ((("label", None, name), spec) for name, spec in self.labels.items())
 
     def spec_of(self, column: Column) -> ArraySpec:
-        """Return shape and dtype of a feature or label."""
+        """Return the shape and dtype of a feature or label."""
         content, t, name = column
         by_type: Any = self.node_features if content == "node_feature" else self.edge_features
         return self.labels[name] if content == "label" else by_type[t][name]
@@ -142,18 +141,18 @@ class Schema:
     def arranged(
         self, value: Callable[[Column], Value]
     ) -> tuple[dict[str, dict[str, Value]], dict[EdgeType, dict[str, Value]], dict[str, Value]]:
-        """Return the value of each node feature and edge feature by type and name, and of each label by name."""
+        """Call `value` for each column; return node and edge features by type and name, and labels by name."""
         nodes = {t: {n: value(("node_feature", t, n)) for n in names} for t, names in self.node_features.items()}
         edges = {e: {n: value(("edge_feature", e, n)) for n in names} for e, names in self.edge_features.items()}
         return nodes, edges, {n: value(("label", None, n)) for n in self.labels}
 
     def with_columns(self, specs: Mapping[Column, ArraySpec]) -> Schema:
-        """Return a schema with the same types, and other specs of features and labels."""
+        """Return the schema with other specs of its features and labels."""
         nodes, edges, labels = self.arranged(specs.__getitem__)
         return replace(self, node_features=nodes, edge_features=edges, labels=labels)
 
     def check_graph(self, graphs: Any, where: str) -> None:
-        """Refuse a graph, or named graphs, whose types, index type or features differ; name what differs."""
+        """Refuse (SchemaError) a graph, or named graphs, with other types, another index type or other features."""
         self.check_types(graphs, where)
         check_alike(graphs, where)
         graph = next(iter(by_name(graphs).values()))
@@ -167,44 +166,44 @@ class Schema:
                 f"{where} has index type {graph.idtype}, but the example has {self.idtype}; all graphs need the same, "
                 "convert them with graph.long() or graph.int()."
             )
-        for found, expected, kind in self._features_in(graphs):
-            check_specs(found, expected, f"{where}, {kind} features", BY_TRANSFORM)
+        for found, expected, owner in self._features_in(graphs):
+            check_specs(found, expected, f"{where}, {owner} features", BY_TRANSFORM)
 
     def matches_features(self, graphs: Any) -> bool:
-        """Whether features have the same names, shapes and dtypes."""
+        """Return whether the features have the names, shapes and dtypes of the schema."""
         return all(found == expected for found, expected, _ in self._features_in(graphs))
 
     def _features_in(self, graphs: Any) -> Iterator[tuple[dict[str, ArraySpec], dict[str, ArraySpec], str]]:
-        """Yield features of graphs and of the schema for each type; types without nodes (edges) may lack features."""
+        """Yield specs found and specs expected, with "node" or "edge", for each type that has nodes (edges)."""
         for t, graph, own in located_types(graphs):
             if count(graph, own):
-                specs, kind = (self.node_features[t], "node") if isinstance(t, str) else (self.edge_features[t], "edge")
-                yield specs_of(features_of(graph, own)), specs, kind
+                is_nodes = isinstance(t, str)
+                specs, owner = (self.node_features[t], "node") if is_nodes else (self.edge_features[t], "edge")
+                yield specs_of(features_of(graph, own)), specs, owner
 
 
-def _beside(own: Any, declared: Any) -> Any:
+def _added(own: Any, declared: Any) -> Any:
+    # A value that is no mapping is passed on, and refused by the schema.
     return {**own, **declared} if isinstance(declared, Mapping) else declared
 
 
 def refuse_levels(levels: Levels | None, what: str) -> None:
-    """Refuse the setting `levels` for what is not of PyG."""
+    """Refuse (SchemaError) the setting `levels` for graphs that are not PyG graphs."""
     if levels:
-        raise SchemaError(
-            f"levels tell what attributes of graphs of PyG belong to, but {what} is not one; leave levels out."
-        )
+        raise SchemaError(f"levels are for attributes of PyG graphs, but {what} is not one; leave levels out.")
 
 
 def as_tensors(label: Any) -> dict[str, Tensor]:
-    """Return a label as named tensors; a single label gets the empty name.
+    """Return a label as tensors by name; a single label has the empty name.
 
     Python numbers become int64, bool, or the default floating-point dtype of torch. SchemaError for a value that is
     neither a number nor a dense tensor or array of numbers.
     """
     if label is None:
         return {}
-    parts = label if isinstance(label, Mapping) else {"": label}
+    values = label if isinstance(label, Mapping) else {"": label}
     tensors = {}
-    for name, value in parts.items():
+    for name, value in values.items():
         try:
             tensor = torch.as_tensor(_readable(value))
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -223,7 +222,7 @@ def as_tensors(label: Any) -> dict[str, Tensor]:
 
 
 def as_label(tensors: dict[str, Tensor]) -> Tensor | dict[str, Tensor] | None:
-    """Return named tensors as a label; None for none. The inverse of `as_tensors`."""
+    """Return tensors by name as a label, None if there are none. The inverse of `as_tensors`."""
     return (tensors[""] if set(tensors) == {""} else tensors) if tensors else None
 
 
@@ -232,22 +231,22 @@ def _named(name: Any, value: Any) -> str:
 
 
 def _readable(value: Any) -> Any:
-    """Return arrays as torch takes them: writable, native, without negative strides; refuse masked values."""
+    """Return an array that torch accepts: writable, native, without negative strides; refuse masked values."""
     if not isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        raise TypeError("values of it are masked")
+        raise TypeError("some of its values are masked")
     plain = value.flags.writeable and value.dtype.isnative and all(step >= 0 for step in value.strides)
     return value if plain else np.array(value, value.dtype.newbyteorder("="))
 
 
 def specs_of(features: Mapping[str, Tensor]) -> dict[str, ArraySpec]:
-    """Return dtypes and shapes of rows of features."""
+    """Return the dtype, and the shape of one row, of each feature."""
     return {name: ArraySpec(tuple(value.shape[1:]), value.dtype) for name, value in features.items()}
 
 
 def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec], where: str, by: str) -> None:
-    """Refuse features or labels that differ; the message says what to change, and `by` what means."""
+    """Refuse (SchemaError) features or labels that differ; the message lists the changes, and `by` how to make them."""
     if found == expected:
         return
 
@@ -265,7 +264,7 @@ def check_specs(found: Mapping[str, ArraySpec], expected: Mapping[str, ArraySpec
 
 
 def differing_names(found: Collection[str], expected: Collection[str]) -> list[tuple[str, str]]:
-    """Return pairs of "add" or "delete" and a name, which lead from the names found to those expected."""
+    """Return pairs ("add" or "delete", name) that turn the names found into the expected names."""
     return [("add", n) for n in expected if n not in found] + [("delete", n) for n in found if n not in expected]
 
 

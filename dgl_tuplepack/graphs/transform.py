@@ -1,4 +1,4 @@
-"""Apply a transform to graphs, one by one: seeded for each graph, and checked."""
+"""Apply a transform to single graphs: seed it for each graph, and check the results."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from dgl_tuplepack.graphs.named import (
 )
 from dgl_tuplepack.graphs.pyg_layout import Levels
 
-# Purpose of a random stream: 1 to 4 are those of the sampler.
+# Purpose of the random stream; the sampler uses 1 to 4.
 _GRAPHS = 5
 
 
 class GraphTransform:
-    """A transform of single graphs, such as those of `dgl.transforms`, with random numbers for each graph.
+    """A transform of single graphs, such as one of `dgl.transforms`, with its own random numbers for each graph.
 
     Before each graph, the global generators of torch, numpy and Python are seeded from seed, epoch and id; afterwards
     their states are restored.
@@ -40,13 +40,13 @@ class GraphTransform:
     Parameters
     ----------
     transform
-        Takes a DGLGraph and returns one.
+        Callable that accepts a DGLGraph and returns one.
     seed
         0..2**64-1.
     may_grow
-        Whether graphs may get more nodes or edges, or other types: not once sizes were taken.
+        Whether graphs may get more nodes or edges, or other types; not allowed after sizes were read.
     levels
-        What attributes of graphs of PyG belong to.
+        What attributes of PyG graphs belong to.
     """
 
     def __init__(
@@ -55,28 +55,28 @@ class GraphTransform:
         self.name = check_callable(transform, "a DGLGraph")
         self.transform, self.draws, self.may_grow = transform, Draws(seed), may_grow
         self.levels = levels
-        # Types whose nodes (edges) a label numbers: they may not become fewer.
+        # Types whose nodes (edges) a label indexes, which may not become fewer; with the name of the label.
         self.numbered: Mapping[GraphType, str] = {}
 
     def __call__(self, parts: Sequence[Parts], where: Sequence[str], epoch: int | None) -> list[Parts]:
-        """Transform copies of the graphs of items, which errors call `where`.
+        """Return the parts with transformed copies of their graphs; errors call the items `where`.
 
-        TransformError if the transform fails, returns something else than one graph, makes a graph larger, or draws
-        random numbers for a graph without an id.
+        Raise TransformError if the transform fails, does not return one graph, makes a graph larger, or draws random
+        numbers for a graph without an id.
         """
-        told, is_known = self.draws.epoch(epoch)
-        stream = int(key_of(self.draws.seed, told, _GRAPHS))
+        epoch, is_known = self.draws.epoch(epoch)
+        stream = int(key_of(self.draws.seed, epoch, _GRAPHS))
         with kept_generators() if parts else nullcontext():
             return [
-                part._replace(graph=self._of_one(part, place, stream, is_known))
-                for part, place in zip(parts, where, strict=True)
+                part._replace(graph=self._transformed(part, item_name, stream, is_known))
+                for part, item_name in zip(parts, where, strict=True)
             ]
 
-    def _of_one(self, part: Parts, where: str, stream: int, is_known: bool) -> Any:
+    def _transformed(self, part: Parts, where: str, stream: int, is_known: bool) -> Any:
         seed_generators(int(key_of(stream, part.id or 0, _GRAPHS)))
         is_watched = part.id is None or (not is_known and self.draws.watches(part.id))
         before = states() if is_watched else None
-        # Some transforms of DGL write into the features that they are given.
+        # Some DGL transforms change the features of their argument in place.
         graph = _copied(part.graph)
         counts = _counts(graph, where, self.levels)
         try:
@@ -90,16 +90,16 @@ class GraphTransform:
         if is_watched and states() != before:
             if part.id is None:
                 raise TransformError(
-                    f"the transform {self.name} draws random numbers, but {where} has no id, so nothing tells which "
-                    "ones are its own; wrap the dataset in with_ids(dataset), the example too."
+                    f"the transform {self.name} draws random numbers, but {where} has no id to derive them from; wrap "
+                    "the dataset in with_ids(dataset), the example too."
                 )
             self.draws.notice_repetition(part.id, self.name)
         return found
 
     def _checked(self, found: Any, given: Any, counts: dict[Any, int], where: str) -> Any:
-        """Return what the transform has made of the graph, or of the named graphs, `given`."""
+        """Return what the transform made of `given`; TransformError if it is not allowed."""
         if is_pyg(given):
-            self._check_returned(is_pyg(found), found, where, "a Data or HeteroData of PyG")
+            self._check_returned(is_pyg(found), found, where, "a PyG Data or HeteroData")
         else:
             found = self._checked_graphs(found, names_of(given), where)
         if not self.may_grow:
@@ -110,13 +110,13 @@ class GraphTransform:
         if not is_allowed:
             raise TransformError(
                 f"the transform {self.name} returned {shown(found)} for {where}, but must return {what}; return "
-                f"{'the dict, also if its graphs are' if names else 'the graph, also if it is'} changed in place."
+                f"{'the dict, even if its graphs are' if names else 'the graph, even if it is'} changed in place."
             )
 
     def _checked_graphs(self, found: Any, names: Sequence[str], where: str) -> Any:
         if isinstance(found, dict) and all(isinstance(name, str) for name in found):
             found = {name: found[name] for name in sorted(found)}
-        # Before sizes are taken, one graph may become several, such as a graph and its line graph.
+        # Before sizes are read, one graph may become several, such as a graph and its line graph.
         is_allowed = names_of(found) == names or (self.may_grow and found != {})
         is_allowed = is_allowed and all(is_graph(each) and not each.is_block for each in by_name(found).values())
         what = f"a dict of the DGLGraphs {list(names)}" if names else "a DGLGraph that is not a block"
@@ -125,15 +125,15 @@ class GraphTransform:
             if graph.batch_size != 1:
                 raise TransformError(
                     f"the transform {self.name} returned a batch of {graph.batch_size} graphs for {where}, but must "
-                    "return one graph; transforms that pad or join graphs take whole batches."
+                    "return one graph; apply transforms that pad or join graphs to whole batches."
                 )
         return found
 
     def _check_size(self, found: Any, counts: dict[Any, int], where: str) -> None:
         now = _counts(found, where, self.levels)
         remedy = (
-            "but sizes were taken before it, and plans and limits rest on them; give it as pre_transform to what "
-            "writes a store, or apply it to the dataset before sizes are read."
+            "but sizes were read before it, and plans and limits depend on them; pass it as pre_transform when you "
+            "write a store, or apply it to the dataset before sizes are read."
         )
         if now.keys() != counts.keys():
             raise TransformError(
@@ -141,35 +141,35 @@ class GraphTransform:
             )
         names = names_of(found)
         for t, number in now.items():
-            kind, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
+            nodes, own = ("nodes" if isinstance(t, str) else "edges"), (own_type(t) if names else t)
             of_type = "" if len(counts) == 2 else f" of type {own!r}"
             of_type += f" of the graph {name_of_type(t)!r}" if names else ""
             if number > counts[t]:
                 raise TransformError(
-                    f"the transform {self.name} gave {where} {number} {kind}{of_type} instead of {counts[t]}, {remedy}"
+                    f"the transform {self.name} gave {where} {number} {nodes}{of_type} instead of {counts[t]}, {remedy}"
                 )
-            # Labels of a graph of PyG are its attributes, which the transform gets.
+            # Labels of a PyG graph are attributes, so the transform can change them too.
             if number < counts[t] and t in self.numbered and not is_pyg(found):
                 label = f"label {self.numbered[t]!r}" if self.numbered[t] else "label"
                 raise TransformError(
-                    f"the transform {self.name} left {number} of {counts[t]} {kind}{of_type} of {where}, but the "
-                    f"{label} numbers them, and transforms do not get labels; keep a mask as a feature in its place, "
+                    f"the transform {self.name} left {number} of {counts[t]} {nodes}{of_type} of {where}, but the "
+                    f"{label} indexes them, and transforms do not get labels; use a mask as a feature instead, "
                     "or transform the graphs before the label is made."
                 )
 
 
 def check_callable(transform: Any, what: str) -> str:
-    """Return what messages call a transform; TransformError if it cannot be called. It takes and returns `what`."""
+    """Return a transform's display name; TransformError if it is no callable. Errors say that it must accept `what`."""
     if not callable(transform) or isinstance(transform, type):
         hint = "; make an object of the class" if isinstance(transform, type) else ""
         raise TransformError(
-            f"a transform must be a callable that takes and returns {what}, but is {shown(transform)}{hint}."
+            f"a transform must be a callable that accepts and returns {what}, but is {shown(transform)}{hint}."
         )
     return name_of(transform)
 
 
 def name_of(transform: Any) -> str:
-    """Return a short name: of the class of an object, or of a function."""
+    """Return the name of a function, or of the class of another object."""
     if isinstance(transform, functools.partial):
         return name_of(transform.func)
     return str(getattr(transform, "__qualname__", type(transform).__qualname__))
@@ -178,17 +178,18 @@ def name_of(transform: Any) -> str:
 def identity_of(transform: Any, name: str | None = None) -> str:
     """Return the text that identifies a transform on disk: the name that the user gave, or else its `repr`.
 
-    A function that encloses nothing is its qualified name. TransformError if the `repr` differs between processes.
+    For a function without enclosed variables, it is the qualified name. Raise TransformError if the `repr` differs
+    between processes.
     """
     if name is not None:
         if not isinstance(name, str) or not name:
-            raise TransformError(f"transform_name must be a text that is not empty, but is {shown(name)}.")
+            raise TransformError(f"transform_name must be a string that is not empty, but is {shown(name)}.")
         return name
     text = _text(transform)
     if " at 0x" in text or "..." in text:
         raise TransformError(
             f"the transform {text:.200} cannot be identified in another process; give a name that changes with what "
-            "it does, transform_name=..., or take a function without enclosed variables, or a class with a __repr__."
+            "it does, transform_name=..., or use a function without enclosed variables, or a class with a __repr__."
         )
     return text
 
@@ -204,7 +205,7 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(key)}: {_text(inner)}" for key, inner in value.items()) + "}"
-    # DGL's transforms do not show their settings, nor does a Compose of them.
+    # The repr of a DGL transform, or of a Compose, has no settings.
     is_bare = shown_as.startswith((f"{type(value).__name__}()", "Compose(")) or " object at 0x" in shown_as
     if settings and is_bare:
         return f"{type(value).__qualname__}({', '.join(f'{name}={_text(each)}' for name, each in settings.items())})"
@@ -212,7 +213,7 @@ def _text(value: Any) -> str:
 
 
 def _copied(graph: Any) -> Any:
-    """Return a graph, or named ones, with features of their own: DGL's clone shares their memory."""
+    """Return a copy of a graph, or of named ones, and of the features, whose memory DGL's clone shares."""
     if isinstance(graph, dict):
         return {name: _copied(each) for name, each in graph.items()}
     copied = graph.clone()
@@ -226,7 +227,7 @@ def _copied(graph: Any) -> Any:
 
 
 def _counts(graph: Any, where: str, levels: Levels | None) -> dict[Any, int]:
-    """Return the nodes and edges of each type of a graph, of named graphs together, or of one of PyG."""
+    """Return the number of nodes and edges of each type of a graph, of named graphs together, or of a PyG graph."""
     if not is_pyg(graph):
         return counts_of(graph)
     from dgl_tuplepack.graphs.pyg.items import counts_of_graph

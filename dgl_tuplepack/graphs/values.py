@@ -10,7 +10,7 @@ from dgl_tuplepack.graphs.blocks import Array
 
 
 def as_array(tensor: Tensor) -> Array:
-    """Return the values of a tensor as they are stored; bfloat16, which numpy lacks, as its bits."""
+    """Return the values of a tensor as they are stored: bfloat16, which numpy lacks, as its bits in uint16."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
@@ -18,7 +18,7 @@ def as_array(tensor: Tensor) -> Array:
 
 
 def as_tensor(stored: Array, dtype: torch.dtype) -> Tensor:
-    """Return a copy of stored values as a tensor of the dtype that is handed out."""
+    """Return a copy of stored values as a tensor of `dtype`."""
     if dtype == torch.bfloat16:
         return torch.from_numpy(stored.view(np.int16).copy()).view(dtype)
     return torch.from_numpy(stored.copy()).to(dtype)

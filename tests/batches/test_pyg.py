@@ -90,7 +90,7 @@ def test_text_is_left_out_loudly_and_what_else_is_not_a_tensor_is_refused(tmp_pa
 @pytest.mark.dgl
 def test_an_item_that_is_no_graph_of_any_kind_is_named(molecules: list[Any], tmp_path: Path) -> None:
     for gather in (list, iter):
-        with refused(SchemaError, "is NoneType", "a Data or HeteroData of PyG"):
+        with refused(SchemaError, "is NoneType", "a PyG Data or HeteroData"):
             tp.GraphStore.write(tmp_path / "store", gather([None, molecules[0]]))
 
 
@@ -143,7 +143,7 @@ def test_bad_graphs_are_refused_with_a_remedy(molecules: list[Any], tmp_path: Pa
     refuses([good, batch_of(molecules)], "item 1 is a batch", "to_data_list")
     refuses([Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], batch=torch.zeros(2))], "'batch'", "rename")
     refuses([good], "levels name ['w']", levels={"w": "edge"})
-    refuses([good], "levels must be", levels={"y": "graphs"})
+    refuses([good], "levels map the attribute 'y' to 'graphs'", levels={"y": "graphs"})
     counted = Data(x=torch.ones(2, 1), edge_index=good.edge_index[:, :0], num_nodes=3)
     refuses([counted], "'x' has 2 rows", "3 nodes")
     for label, text in (
@@ -299,7 +299,7 @@ def test_transforms_of_pyg_are_applied_to_graphs_of_pyg(molecules: list[Any], tm
     for gather in (list, InMemory):
         store = tp.GraphStore.write(tmp_path / gather.__name__, gather(molecules), pre_transform=first_half)
         assert_same(store.batched(framework="pyg")[range(6)], batch_of(expected))
-        with refused(TransformError, "must return a Data or HeteroData of PyG"):
+        with refused(TransformError, "must return a PyG Data or HeteroData"):
             tp.GraphStore.write(
                 tmp_path / "other", gather(molecules), pre_transform=lambda data: data.x, transform_name="x"
             )

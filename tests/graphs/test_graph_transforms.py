@@ -75,7 +75,7 @@ WRONG: dict[str, tuple[Any, type[tp.errors.TuplepackError], tuple[str, ...]]] = 
     "batch": (lambda graph: dgl.batch([graph, graph]), TransformError, ("returned a batch of 2 graphs",)),
     "loops": (dgl.transforms.AddSelfLoop(), TransformError, ("edges instead of", "pre_transform")),
     "reverse": (dgl.transforms.AddReverse(), TransformError, ("edges instead of", "before sizes")),
-    "nodes": (lambda graph: dgl.add_nodes(graph, 2), TransformError, ("nodes instead of", "sizes were taken")),
+    "nodes": (lambda graph: dgl.add_nodes(graph, 2), TransformError, ("nodes instead of", "sizes were read")),
     "types": (
         dgl.transforms.AddReverse(sym_new_etype=True, copy_edata=False), TransformError, ("instead of", "sizes were"),
     ),

@@ -151,7 +151,7 @@ def test_a_histogram_is_enough_to_plan_with(tmp_path: Path) -> None:
     histogram = tp.SizeHistogram.from_sizes(tp.GraphSizes(np.array(ROWS))).without_ids()
     assert counted(histogram) == counted(tp.GraphSizes(np.array(ROWS)))
     for use in (tp.sizes_of, lambda x: tp.PackBatchSampler(x, LIMITS)):
-        with refused(SizesError, "a SizeHistogram does not know single graphs", "dataset itself"):
+        with refused(SizesError, "a SizeHistogram has no sizes of single graphs", "dataset itself"):
             use(histogram)
     with refused(SchemaError, "a SizeHistogram has sizes only", "must be a DGLGraph"):
         tp.GraphStore.write(tmp_path / "s", histogram)

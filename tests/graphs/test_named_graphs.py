@@ -101,11 +101,11 @@ def test_one_named_graph_is_another_thing_than_a_graph() -> None:
     ("wrong", "parts"),
     [
         ({}, ["empty dict", "at least one"]),
-        ({"atoms": path_graph(2), "y": 3}, ["has 3 under 'y'", "labels belong behind"]),
+        ({"atoms": path_graph(2), "y": 3}, ["has 3 under 'y'", "put labels after it"]),
         ({"a/b": path_graph(2)}, ["called 'a/b'", "'/'"]),
         ({"a:b": path_graph(2)}, ["called 'a:b'", "':'"]),
         ({"": path_graph(2)}, ["called ''", "not empty"]),
-        ({3: path_graph(2)}, ["called 3", "texts"]),
+        ({3: path_graph(2)}, ["called 3", "strings"]),
         ({"y": 3}, ["is dict", "dict of named graphs"]),
         (({"y": 3}, 1), ["begins with dict", "dict of named graphs"]),
         ({"atoms": path_graph(2), "bonds": path_graph(2).int()}, ["'bonds'", "index type", "torch.int32"]),
@@ -158,9 +158,9 @@ def test_items_that_differ_are_named(other: Any, parts: list[str], tmp_path: Pat
         ({"nodes:bonds": "nodes:atoms"}, ["nodes to edges"]),
         ({"nodes:bonds": "edges:atoms", "nodes:atoms": "edges:atoms"}, ["twice"]),
         ({"nodes": "edges:atoms"}, ["may be nodes:atoms or nodes:bonds"]),
-        ({"nodes:bonds": 3}, ["dict of texts"]),
-        ([("bonds", "atoms")], ["dict of texts"]),
-        ("bonds", ["dict of texts"]),
+        ({"nodes:bonds": 3}, ["dict of strings"]),
+        ([("bonds", "atoms")], ["dict of strings"]),
+        ("bonds", ["dict of strings"]),
     ],
 )
 def test_ties_that_mean_nothing_are_refused(ties: Any, parts: list[str], tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_transform_that_drops_what_a_label_numbers_is_refused(tmp_path: Path) 
         lambda: store.padded(LIMITS, transform=without_first)[[0]],
         lambda: next(iter(tp.packed_loader(items, limits=LIMITS, transform=without_first, **declared))),
     ):
-        with refused(TransformError, "left", "nodes", "'atoms'", "label 'root' numbers them", "feature"):
+        with refused(TransformError, "left", "nodes", "'atoms'", "label 'root' indexes them", "feature"):
             read()
     # Nodes and edges that no label numbers may become fewer.
     fewer: dict[str, Any] = {"transform": lambda graphs: {**graphs, "bonds": dgl.remove_nodes(graphs["bonds"], [0])}}
@@ -228,7 +228,7 @@ def test_a_transform_that_drops_what_a_label_numbers_is_refused(tmp_path: Path) 
     plain = [(path_graph(4), 2)]
     without = dgl.transforms.DropNode(1.0)
     pad = tp.PaddedCollate(tp.Limits(9, 9, 2), tp.with_ids(plain)[0], transform=without, indices={"": "nodes"})
-    with refused(TransformError, "left 0 of 4 nodes of graph 0", "the label numbers them"):
+    with refused(TransformError, "left 0 of 4 nodes of graph 0", "the label indexes them"):
         pad([tp.with_ids(plain)[0]])
 
 
@@ -240,7 +240,7 @@ def test_circles_of_ties_cannot_be_sorted() -> None:
     batch = tp.PaddedCollate(limits, pair, ties=ties)([pair])
     assert len(batch.node_mask["a"]) == len(batch.edge_mask["b"]) == 6
     for setting in ({"sort_edges": True}, {"cover_padding": True}):
-        with refused(SchemaError, "circle", "sort_edges"):
+        with refused(SchemaError, "cycle", "sort_edges"):
             tp.PaddedCollate(limits, pair, ties=ties, **setting)
 
 
@@ -266,8 +266,8 @@ def test_line_graphs_of_line_graphs_are_tied_twice() -> None:
         ({"x": "nodes"}, ["float32", "int64 or int32"]),
         ({"root": "nodes:angles"}, ["'nodes:angles'", "none of them"]),
         ({"root": "nodes"}, ["may be nodes:atoms or nodes:bonds"]),
-        ({"root": 3}, ["dict of texts"]),
-        (["root"], ["dict of texts"]),
+        ({"root": 3}, ["dict of strings"]),
+        (["root"], ["dict of strings"]),
     ],
 )
 def test_indices_that_mean_nothing_are_refused(indices: Any, parts: list[str], tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def test_indices_that_may_count_nodes_or_edges_are_asked_for() -> None:
     assert stored(lines, levels={"line": "node -> node"}).sizes.components[1:] == (
         "edges:_N:edge_index:_N", "edges:_N:line:_N"
     )  # fmt: skip
-    with refused(SchemaError, "'nodes -> x_s'", "must name what counts the nodes of both ends", "_N"):
+    with refused(SchemaError, "'nodes -> x_s'", "must name the attributes that count the nodes of both ends", "_N"):
         stored(lines, levels={"line": "nodes -> x_s"})
 
 
@@ -209,7 +209,7 @@ def test_endpoints_of_32_bits_are_those_of_pyg() -> None:
 
 def test_endpoints_have_no_other_level() -> None:
     for level in (None, "node", "graph", "x"):
-        with refused(SchemaError, f"levels say {level!r} of 'edge_index'", "endpoints"):
+        with refused(SchemaError, f"levels map 'edge_index' to {level!r}", "endpoints"):
             stored(things(Data), levels={"edge_index": level})
     assert len(stored(things(Data), levels={"edge_index": "edge_index"})) == 4
 
@@ -254,7 +254,7 @@ def test_a_dataset_in_memory_has_the_attributes_that_its_graphs_have() -> None:
 )
 def test_slices_that_do_not_divide_the_rows_are_refused(key: str, wrong: Callable[[Any], Any]) -> None:
     dataset = changed(lambda d: d.slices.update({key: wrong(d.slices[key])}))
-    parts = ("the dataset tells", "numbers of", "graphs") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
+    parts = ("the dataset has", "numbers of", "graphs") if len(dataset.slices[key]) != 5 else (f"slices of {key!r}",)
     with refused(SchemaError, *parts):
         stored(dataset)
 

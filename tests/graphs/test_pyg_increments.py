@@ -112,7 +112,7 @@ def test_pairs_of_equal_sizes_are_two_graphs(gather: Any, gen: torch.Generator, 
         tp.GraphStore.write(tmp_path / "other", gather(graphs))
     store = tp.GraphStore.write(tmp_path / "other", gather(graphs), levels={"w": "edge_index_t"})
     assert sorted(store.schema.edge_features["x_t", "edge_index_t", "x_t"]) == ["edge_attr_t", "w"]
-    with refused(SchemaError, "levels say 'x_r' of the attribute 'w'", "'edge_index_s'", "'x_t'", "'graph'"):
+    with refused(SchemaError, "levels map the attribute 'w' to 'x_r'", "'edge_index_s'", "'x_t'", "'graph'"):
         tp.GraphStore.write(tmp_path / "third", gather(graphs), levels={"w": "x_r"})
 
 

@@ -1,1 +1,1 @@
-"""The structure of PyG's graphs: what belongs to nodes, to edges or to the graph, and what PyG shifts in batches."""
+"""The structure of PyG graphs: what each attribute belongs to, and by how much PyG shifts it in batches."""

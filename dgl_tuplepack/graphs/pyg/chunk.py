@@ -1,4 +1,4 @@
-"""Several graphs of PyG, joined by PyG's own `collate`: the rows of each attribute, and what PyG shifts them by."""
+"""Several PyG graphs, joined by PyG's own `collate`: the rows of each attribute, and by how much PyG shifts them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class Joined:
     """An attribute of several graphs.
 
     `dim` is the axis of its rows, None if PyG adds one; `spec` describes a row. `rows` has the number of rows of each
-    graph, and `shifts` what PyG adds for each graph to the rows of those after it: ``[B]``, ``[B, 2]`` for two ends, or
-    None for nothing. `dtype` is that of PyG's batch. `value` has all rows, not shifted, along the first axis.
+    graph. `shifts` has, for each graph, the number that PyG adds to the rows of all later graphs: ``[B]``, ``[B, 2]``
+    for two ends, or None for nothing. `dtype` is the dtype in PyG's batch. `value` has all rows, not shifted, along the
+    first axis.
     """
 
     dim: int | None
@@ -53,13 +54,13 @@ class Joined:
 
     @property
     def is_ends(self) -> bool:
-        """Whether it has the form of `edge_index`."""
+        """Whether it has the shape, dtype and axis of an `edge_index`."""
         return self.spec.shape == (2,) and self.spec.dtype in INDEX_TYPES and self.dim in (-1, 1)
 
 
 @dataclass
 class Chunk:
-    """Several graphs: their attributes by place, and the nodes of each graph by storage, None if PyG would guess."""
+    """Several graphs: their attributes, and the numbers of nodes of each storage, None if PyG would guess them."""
 
     node_types: list[str]
     edge_types: list[EdgeType]
@@ -78,7 +79,7 @@ class Chunk:
         return None in self.nodes
 
     def counts(self, types: Types) -> dict[GraphType, IntArray]:
-        """Return the number of nodes and edges of each type in each graph; SchemaError if it is not known."""
+        """Return the number of nodes and edges of each type in each graph; SchemaError if a number is not known."""
         found: dict[GraphType, IntArray] = {}
         for t in types.all:
             storage, key = place = types.place_of(t)
@@ -97,12 +98,12 @@ class Chunk:
         return found
 
     def without_values(self) -> Chunk:
-        """Return what tells the structure of the graphs."""
+        """Return the structure of the graphs: the chunk without the values of attributes."""
         return replace(self, attributes={p: replace(a, value=a.value[:0]) for p, a in self.attributes.items()})
 
 
 def merged(chunks: Sequence[Chunk]) -> Chunk:
-    """Return chunks, which were compared with the first one, as one without values."""
+    """Join chunks, which were compared with the first one, without their values."""
     first = chunks[0]
 
     def joined(arrays: list[IntArray | None]) -> IntArray | None:
@@ -138,32 +139,33 @@ def two_columns(shifts: IntArray) -> IntArray:
 
 
 def storages_of(data: Any) -> Iterator[tuple[GraphType | None, Any]]:
-    """Yield the storages of a graph with their keys; None is the key of what belongs to the graph as a whole."""
+    """Yield the storages of a graph with their keys; None is the key of the storage of the graph itself."""
     yield None, data.stores[0]
     if isinstance(data, HeteroData):
         yield from sorted(data.node_items(), key=lambda item: item[0])
         yield from sorted(data.edge_items(), key=lambda item: item[0])
 
 
-def follows_pyg(kind: Any) -> bool:
-    """Whether a class of graphs has the methods of PyG's `Data` or `HeteroData` that say how to join them."""
-    base: Any = HeteroData if issubclass(kind, HeteroData) else Data
-    return kind.__inc__ is base.__inc__ and kind.__cat_dim__ is base.__cat_dim__
+def follows_pyg(graph_class: Any) -> bool:
+    """Return whether a class joins graphs as PyG does: whether it overrides neither `__inc__` nor `__cat_dim__`."""
+    base: Any = HeteroData if issubclass(graph_class, HeteroData) else Data
+    return graph_class.__inc__ is base.__inc__ and graph_class.__cat_dim__ is base.__cat_dim__
 
 
-def check_kind(data: Any, where: str, is_wanted: bool = True) -> None:
-    """Refuse batches, and what is not a graph of PyG."""
-    if is_pyg(data) != is_wanted:
-        kinds = ("of PyG", "a DGLGraph") if is_pyg(data) else ("a DGLGraph", "of PyG")
+def check_library(data: Any, where: str, expects_pyg: bool = True) -> None:
+    """Refuse (SchemaError) batches, and graphs of the other library than the expected one."""
+    if is_pyg(data) != expects_pyg:
+        found, other = ("PyG", "DGL") if is_pyg(data) else ("DGL", "PyG")
         raise SchemaError(
-            f"{where} is {kinds[0]}, but the graphs before it, or the example, are {kinds[1]}; give graphs of one kind."
+            f"{where} is a {found} graph, but the example, or the graphs before it, are {other} graphs; give graphs of "
+            "one library."
         )
     if isinstance(data, Batch):
         raise SchemaError(f"{where} is a batch of graphs; give its graphs, batch.to_data_list().")
 
 
 def known_nodes(storage: Any, what: str) -> int | None:
-    """Return the number of nodes of a storage; None if PyG would guess it, of which it warns."""
+    """Return the number of nodes of a storage; None if PyG would guess it, with a warning."""
     if NUMBER in storage:
         return whole_number(f"num_nodes of {what}", storage[NUMBER], 0, error=SchemaError)
     try:
@@ -178,32 +180,32 @@ def known_nodes(storage: Any, what: str) -> int | None:
 def chunk_of(
     graphs: Sequence[Any], where: Sequence[str], levels: Levels, like: Chunk | Mapping[Place, ArraySpec] | None = None
 ) -> Chunk:
-    """Join graphs by PyG's `collate`, and compare them with each other, or with `like`: a chunk, or rows by place."""
-    for data, place in zip(graphs, where, strict=True):
-        check_kind(data, place)
+    """Join graphs by PyG's `collate`; compare them with each other, or with `like`: a chunk, or specs of rows."""
+    for data, item_name in zip(graphs, where, strict=True):
+        check_library(data, item_name)
     node_types, edge_types = types_in(graphs[0])
     if isinstance(like, Chunk):
         node_types, edge_types = like.node_types, like.edge_types
     storages = [dict(storages_of(data)) for data in graphs]
-    for data, place in zip(graphs, where, strict=True):
-        check_types(types_in(data), (node_types, edge_types), place, "the example")
+    for data, item_name in zip(graphs, where, strict=True):
+        check_types(types_in(data), (node_types, edge_types), item_name, "the example")
     left_out, texts = {key for key, level in levels.items() if level is None}, set[str]()
     specs = {p: a.spec for p, a in like.attributes.items()} if isinstance(like, Chunk) else like
     keys = [
-        [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, place)]
-        for each, place in zip(storages, where, strict=True)
+        [(t, key) for t, storage in each.items() for key in _keys(storage, left_out, texts, item_name)]
+        for each, item_name in zip(storages, where, strict=True)
     ]
     expected = keys[0] if specs is None else list(specs)
-    for found, place in zip(keys, where, strict=True):
+    for found, item_name in zip(keys, where, strict=True):
         for t, key in {*expected} - {*found}:
             if key == ENDPOINTS:
-                refuse_without_ends(named(place, t))
+                refuse_without_ends(named(item_name, t))
         if {*found} != {*expected}:
-            _refuse_names(place, found, expected)
+            _refuse_names(item_name, found, expected)
     if both := texts & {key for _, key in keys[0]}:
         raise SchemaError(
-            f"the attributes {sorted(both)} are text in a part of {where[0]} only; rename them, or leave them out: "
-            f"levels={dict.fromkeys(sorted(both))}."
+            f"the attributes {sorted(both)} are text in some storages of {where[0]}, but not in others; rename them, "
+            f"or leave them out: levels={dict.fromkeys(sorted(both))}."
         )
     left_out |= texts
     numbered = {t for t, storage in storages[0].items() if NUMBER in storage}
@@ -221,12 +223,12 @@ def chunk_of(
 
 
 def types_in(data: Any) -> tuple[list[str], list[EdgeType]]:
-    """Return the node types and edge types of a HeteroData; none of a Data."""
+    """Return the node types and edge types of a HeteroData; a Data has none."""
     return (sorted(data.node_types), sorted(data.edge_types)) if isinstance(data, HeteroData) else ([], [])
 
 
 def _keys(storage: Any, left_out: Collection[str], texts: set[str], where: str) -> list[str]:
-    """Return the names of the attributes of a storage that are read, sorted; those of text are added to `texts`."""
+    """Return the sorted names of the attributes to read from a storage, and add the names of text to `texts`."""
     found = []
     for key, value in storage.items():
         is_number = key == NUMBER and hasattr(type(storage), "can_infer_num_nodes")
@@ -274,23 +276,27 @@ def _checked(
     place: Place, values: Sequence[Any], graphs: Sequence[Any], storages: Sequence[Any], where: Sequence[str],
     expected: ArraySpec | None,
 ) -> tuple[int | None, ArraySpec]:  # fmt: skip
-    """Return the axis and a row of an attribute; SchemaError if a graph has another one."""
+    """Return the axis, and the spec of a row, of an attribute; SchemaError if they differ between graphs."""
     (t, key), first = place, None
-    for value, data, each, name in zip(values, graphs, storages, where, strict=True):
-        what = named_attribute(key, name, t)
+    for value, data, each, item_name in zip(values, graphs, storages, where, strict=True):
+        what = named_attribute(key, item_name, t)
         dim, spec = described(value, key, data, each[t], what)
         first = first or (dim, expected or spec)
         if (dim is None) != (first[0] is None):
-            raise SchemaError(f"{what} is joined along {dim}, before along {first[0]}; correct __cat_dim__.")
+            raise SchemaError(
+                f"{what} is joined along {dim}, but along {first[0]} in the graphs before; correct __cat_dim__."
+            )
         # PyG joins endpoints of 32 and 64 bits to 64.
         if spec != first[1] and key != ENDPOINTS:
-            check_specs({_name(place): spec}, {_name(place): first[1]}, f"{name}, rows of attributes", BY_TRANSFORM)
+            check_specs(
+                {_name(place): spec}, {_name(place): first[1]}, f"{item_name}, rows of attributes", BY_TRANSFORM
+            )
     assert first is not None
     return first
 
 
 def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple[int | None, ArraySpec]:
-    """Return the axis of the rows of an attribute, and a row of it; SchemaError if batches cannot hold it."""
+    """Return the axis of the rows of an attribute, and the spec of a row; SchemaError if batches cannot hold it."""
     is_number = isinstance(value, bool | int | float) and (not isinstance(value, int) or -(2**63) <= value < 2**63)
     plain = type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided
     if not is_number and (not plain or value.is_nested or value.is_meta):
@@ -317,7 +323,7 @@ def described(value: Any, key: str, data: Any, storage: Any, what: str) -> tuple
     if not shape or dim is None:
         return dim if dim is None else 0, ArraySpec(shape, tensor.dtype)
     if not -len(shape) <= dim < len(shape):
-        raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ says axis {dim}; correct one of them.")
+        raise SchemaError(f"{what} has the shape {list(shape)}, but __cat_dim__ returns {dim}; correct one of them.")
     axis = dim % len(shape)
     return (dim if axis else 0), ArraySpec((*shape[:axis], *shape[axis + 1 :]), tensor.dtype)
 
@@ -329,7 +335,7 @@ def _check_endpoints(ends: Tensor, dim: int | None, what: str) -> None:
             "[2, E]; convert it."
         )
     if dim not in (-1, 1):
-        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges along the last axis; correct it.")
+        raise SchemaError(f"{what} is joined along {dim} by __cat_dim__, but edges need the last axis; correct it.")
 
 
 def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], is_needed: bool) -> IntArray | None:
@@ -340,9 +346,9 @@ def _nodes(t: GraphType | None, storages: Sequence[Any], where: Sequence[str], i
 
 
 def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[str]) -> Any:
-    """Return what PyG's `collate` does of the graphs, and of a last one again.
+    """Return the result of PyG's `collate` for the graphs and one more.
 
-    Shifts are sums over the graphs before, so the last graph of a list does not count in them.
+    PyG returns the sums of the shifts before each graph, so one more graph is needed for the shift of the last.
     """
     with warnings.catch_warnings():
         # PyG guesses the number of nodes of bipartite graphs.
@@ -363,12 +369,12 @@ def _collated(graphs: Sequence[Any], where: Sequence[str], left_out: Collection[
                         ) from own
             raise SchemaError(
                 f"PyG cannot join {where[0]} and those after it: {type(error).__name__}: {error!s:.200}; correct "
-                "__inc__ and __cat_dim__ of the class, which must return the same kind of value for every graph."
+                "__inc__ and __cat_dim__ of the class, which must return values of one type for all graphs."
             ) from error
 
 
 def _joined(what: str, dim: int | None, spec: ArraySpec, value: Tensor, slices: Any, sums: Tensor) -> Joined:
-    """Return an attribute as PyG has joined it, without the shifts and the last graph."""
+    """Return an attribute that PyG has joined, without the shifts, and without the graph that was added."""
     rows = np.diff(slices.numpy())[:-1].astype(np.int64)
     dtype = value.dtype
     value = value.movedim(dim or 0, 0)[: int(slices[-2])]

@@ -1,4 +1,4 @@
-"""Items that are graphs of PyG, Data or HeteroData: their sizes, their schema, and many of them joined."""
+"""Items that are PyG graphs, Data or HeteroData: read their sizes and schema, and join many of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dgl_tuplepack.graphs.joined import JoinedGraphs
 from dgl_tuplepack.graphs.named import check_types
 from dgl_tuplepack.graphs.pyg.chunk import (
     Chunk,
-    check_kind,
+    check_library,
     chunk_of,
     described,
     follows_pyg,
@@ -57,7 +57,7 @@ from dgl_tuplepack.planning.sizes import IntArray
 
 # Graphs that are joined at once.
 _GRAPHS = 512
-# Bytes of a stream that are kept in memory.
+# Bytes of a stream that stay in memory.
 _IN_MEMORY = 2**26
 
 
@@ -66,8 +66,8 @@ def read(
 ) -> tuple[Schema, Iterator[GraphBlock]]:
     """Return the schema of items, and blocks of all of them.
 
-    Every item is read, once, before the schema is known: what an attribute belongs to is decided considering all
-    graphs. Until then they are kept as PyG joined them, in memory or, from 64 MiB on, in a temporary file.
+    Every item is read once, before the schema is known: what an attribute belongs to shows only in all graphs. The
+    joined graphs are kept until then, in memory or, from 64 MiB on, in a temporary file.
     """
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115
     try:
@@ -82,7 +82,7 @@ def read(
 
 
 def _joined(items: Iterator[Any], levels: Levels, file: IO[bytes]) -> tuple[list[Chunk], bool]:
-    """Write all items to a file as PyG joins them, and return their structure, and whether they have ids."""
+    """Write all items to a file as PyG joins them; return their structure, and whether they have ids."""
     seen: list[Chunk] = []
     has_ids = False
     for begin in count(0, _GRAPHS):
@@ -106,12 +106,12 @@ def _blocks(schema: Schema, file: IO[bytes], number: int) -> Iterator[GraphBlock
 
 
 def example_schema(data: Any, levels: Levels, has_ids: bool, indices: Indices | None) -> Schema:
-    """Return the schema of one graph; SchemaError if it does not tell the level of an attribute."""
+    """Return the schema of one graph; SchemaError if it leaves the level of an attribute open."""
     return learnt(chunk_of([data], ["the example"], levels), levels, has_ids, indices)
 
 
 def is_usual(data: Any, levels: Levels) -> bool:
-    """Whether nothing but `edge_index` is shifted, by the rules of PyG itself, so that sizes need no `collate`."""
+    """Return whether PyG shifts only `edge_index`, and by its own rules, so that sizes need no `collate`."""
     others = {*data.keys()} - {ENDPOINTS}
     known = (NODE, EDGE, GRAPH, None)
     return (
@@ -124,7 +124,7 @@ def is_usual(data: Any, levels: Levels) -> bool:
 
 def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, int]:
     """Return the number of nodes and edges of each type of one graph."""
-    check_kind(data, where)
+    check_library(data, where)
     if not is_usual(data, levels):
         chunk = chunk_of([data], [where], levels)
         return {t: int(number[0]) for t, number in chunk.counts(types_of(chunk, levels)).items()}
@@ -151,7 +151,7 @@ def counts_of_graph(data: Any, where: str, levels: Levels) -> dict[GraphType, in
 
 
 def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[tuple[str, ...], IntArray]:
-    """Return the components of sizes, and the sizes of graphs that come with what messages call them."""
+    """Return the components of sizes, and the sizes of graphs, which come in pairs (graph, display name)."""
     iterator, chunks = iter(graphs), list[Chunk]()
     while pairs := list(islice(iterator, _GRAPHS)):
         given, where = zip(*pairs, strict=True)
@@ -163,37 +163,38 @@ def sizes_of_graphs(graphs: Iterable[tuple[Any, str]], levels: Levels) -> tuple[
 
 
 def joined_data(schema: Schema, graphs: Sequence[Any], where: Sequence[str]) -> JoinedGraphs:
-    """Join graphs of PyG, with their labels; SchemaError names, by `where`, one that the schema does not fit."""
-    for data, place in zip(graphs, where, strict=True):
-        check_kind(data, place, schema.pyg is not None)
+    """Join PyG graphs and their labels; errors call the graphs `where`. SchemaError if one has another schema."""
+    for data, item_name in zip(graphs, where, strict=True):
+        check_library(data, item_name, schema.pyg is not None)
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     places = _places(schema)
     specs: dict[Place, Any] = dict.fromkeys(types.edges.values())
-    for (column, spec), of_column in zip(schema.columns(), places, strict=True):
+    for (column, spec), place in zip(schema.columns(), places, strict=True):
         has_rows = column[0] == "label" and column in schema.pyg.rows
-        specs[of_column] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
+        specs[place] = ArraySpec(spec.shape[1:], spec.dtype) if has_rows else spec
     chunk = chunk_of(graphs, where, dict.fromkeys(schema.pyg.left_out), specs)
     _check_types(chunk, types)
-    counts, ends, columns = _parts(schema, chunk)
+    counts, ends, columns = _unpacked(schema, chunk)
     device = next(iter(ends.values())).device
     lengths = {t: torch.from_numpy(np.ascontiguousarray(number)).to(device) for t, number in counts.items()}
 
-    def shifted(values: Tensor, e: EdgeType, t: str) -> Tensor:
+    def across_graphs(values: Tensor, e: EdgeType, t: str) -> Tensor:
+        """Return endpoints that count nodes across all graphs."""
         first = torch.repeat_interleave(lengths[t].cumsum(0) - lengths[t], lengths[e])
         return values.to(schema.idtype) + first.to(schema.idtype)
 
     return JoinedGraphs(
         {**{t: int(number.sum()) for t, number in counts.items()}, None: len(graphs)},
         lengths,
-        {e: (shifted(both[:, 0], e, e[0]), shifted(both[:, 1], e, e[2])) for e, both in ends.items()},
+        {e: (across_graphs(both[:, 0], e, e[0]), across_graphs(both[:, 1], e, e[2])) for e, both in ends.items()},
         {column: values.to(device) for column, values in columns.items()},
     )
 
 
 def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
-    """Return graphs, which the schema fits, as a block."""
-    counts, ends, columns = _parts(schema, chunk)
+    """Return the graphs of a chunk as a block; SchemaError if they have another schema."""
+    counts, ends, columns = _unpacked(schema, chunk)
     return GraphBlock(
         {t: counts[t] for t in schema.node_types},
         {e: counts[e] for e in schema.edge_types},
@@ -203,7 +204,7 @@ def block_of(schema: Schema, chunk: Chunk) -> GraphBlock:
 
 
 def _places(schema: Schema) -> list[Place]:
-    """Return the storage and the name of the attribute that each feature and label is."""
+    """Return the storage and the attribute of each feature and label."""
     names = names_of(schema.node_types, schema.edge_types, [column for column, _ in schema.columns()], schema.pyg)
     return [(t, key) for _, t, key in names.columns]
 
@@ -217,8 +218,10 @@ def _check_types(chunk: Chunk, types: Types) -> None:
         check_types(found, (types.nodes, [*types.edges]), chunk.where[0], "the example")
 
 
-def _parts(schema: Schema, chunk: Chunk) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
-    """Return counts by type, endpoints ``[E, 2]``, and features and labels; SchemaError if the schema does not fit."""
+def _unpacked(
+    schema: Schema, chunk: Chunk
+) -> tuple[dict[GraphType, IntArray], dict[EdgeType, Tensor], dict[Any, Tensor]]:
+    """Return counts by type, endpoints ``[E, 2]``, features and labels; SchemaError for graphs of another schema."""
     assert schema.pyg is not None
     types = schema.pyg.types(schema.node_types, schema.edge_types)
     counts, columns = chunk.counts(types), [column for column, _ in schema.columns()]
@@ -235,7 +238,7 @@ def _parts(schema: Schema, chunk: Chunk) -> tuple[dict[GraphType, IntArray], dic
             i = int(differ[0])
             raise SchemaError(
                 f"{chunk.where[i]}: the attribute {key!r} has {attribute.rows[i]} rows, but must have {expected[i]}, "
-                f"one for each {column[0].partition('_')[0]}, as the graphs before tell; correct it, or say what it "
+                f"one for each {column[0].partition('_')[0]}, as in the graphs before; correct it, or say what it "
                 f'belongs to: levels={{"{key}": "node"}}, "edge" or "graph"; "{key}" lets limits count its rows.'
             )
         value = attribute.value

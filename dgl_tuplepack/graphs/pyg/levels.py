@@ -1,4 +1,4 @@
-"""What attributes of PyG's graphs belong to: nodes or edges of a type, or graphs; and the schema that follows."""
+"""Find what each attribute of PyG graphs belongs to, nodes or edges of a type or graphs, and return the schema."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from dgl_tuplepack.graphs.pyg_layout import (
 from dgl_tuplepack.graphs.schema import ArraySpec, Schema
 from dgl_tuplepack.planning.sizes import IntArray
 
-# What an attribute belongs to: the content of its column, and the type, None for graphs.
+# What an attribute belongs to: the content of its column, and the type; None for graphs.
 _Home = tuple[str, GraphType | None]
 _GRAPH: _Home = ("label", None)
 
 
 def learnt(chunk: Chunk, levels: Levels, has_ids: bool, declared: Mapping[str, str] | None = None) -> Schema:
-    """Return the schema of graphs, of which `chunk` has all; SchemaError names what they do not tell.
+    """Return the schema of all graphs, which are in `chunk`; SchemaError names what they leave open.
 
     `declared` are the indices that the user declares.
     """
     types = types_of(chunk, levels)
     for key in sorted(key for key in chunk.left_out if levels.get(key, "") is not None):
         warnings.warn(
-            f"the attribute {key!r} is text, which batches cannot hold, and is left out; name it to leave it "
-            f'out without this warning: levels={{"{key}": None}}.',
+            f"the attribute {key!r} is text, which batches cannot hold, and is left out; to leave it out without "
+            f'this warning, name it: levels={{"{key}": None}}.',
             stacklevel=2,
         )
     indexed = {
@@ -102,13 +102,13 @@ def _schema(
 
 
 def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[GraphType, str]) -> dict[str, str]:
-    """Return the component that indices count by their name; SchemaError if they count several."""
+    """Map the name of each attribute of indices to the component that it indexes; SchemaError if there are several."""
     found: dict[str, str] = {}
     for (_, _, name), target in indices.items():
         if target is not None and found.setdefault(name, components[target]) != components[target]:
             raise SchemaError(
-                f"the attribute {name!r} numbers {found[name]} and {components[target]}; indices of one name number "
-                "one thing: rename one."
+                f"the attribute {name!r} indexes {found[name]} and {components[target]}; indices of one name must "
+                "index one component: rename one."
             )
     return found
 
@@ -116,7 +116,7 @@ def _by_name(indices: Mapping[Column, GraphType | None], components: Mapping[Gra
 def _home(
     place: Place, attribute: Joined, types: Types, counts: Mapping[GraphType, IntArray], chunk: Chunk, levels: Levels
 ) -> _Home:
-    """Return what an attribute belongs to, considering all graphs; SchemaError if several are possible, or none."""
+    """Return what an attribute belongs to, considering all graphs; SchemaError if nothing fits, or several do."""
     t, key = place
     possible: dict[_Home, IntArray] = {
         ("node_feature" if isinstance(of, str) else "edge_feature", of): number
@@ -132,8 +132,9 @@ def _home(
         _check_rows(place, attribute, home, possible[home], chunk.where)
         return home
     is_plain = types.edges.keys() == {EDGE_TYPE}
-    # PyG tells nodes from edges by the name, too, where a graph has as many of both.
+    # If a graph has as many nodes as edges, PyG goes by the name, too.
     names = {home: "" if is_plain else _counter(home, types).replace("_index", "") for home in fitting}
+    # Narrow the choice by one hint after another: the level in the name, the name of the counter, its suffix.
     for hinted in (
         [home for home in fitting if LEVELS[home[0]] in key or (home == _GRAPH and key == LABEL)],
         [home for home, name in names.items() if key == name],
@@ -160,7 +161,7 @@ def _counter(home: _Home, types: Types) -> str:
 
 
 def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: Levels) -> list[_Home]:
-    """Return what an attribute may belong to, by the levels or by its name."""
+    """Return what an attribute may belong to according to `levels`, or else to its name."""
     key, level = place[1], levels.get(place[1])
     own = {_counter(home, types): home for home in possible}
     if level is not None:
@@ -169,8 +170,8 @@ def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: L
             names = [*dict.fromkeys(LEVELS[content] for content, _ in possible)]
             names += [name for name in own if name not in (NUMBER, "")]
             raise SchemaError(
-                f"levels say {level!r} of the attribute {key!r}, but levels must be "
-                f"{' or '.join(map(repr, names))} for it, or None to leave it out; correct levels."
+                f"levels map the attribute {key!r} to {level!r}, but it needs {' or '.join(map(repr, names))}, or None "
+                "to leave it out; correct levels."
             )
         return found
     name = key if key in own else NUMBER if key in NODE_KEYS else ENDPOINTS if key in EDGE_KEYS else ""
@@ -178,17 +179,17 @@ def _chosen(place: Place, possible: Mapping[_Home, Any], types: Types, levels: L
 
 
 def _check_rows(place: Place, attribute: Joined, home: _Home, counts: IntArray, where: Sequence[str]) -> None:
-    """Refuse an attribute that does not have one row for each node or edge, or equally many for each graph."""
-    rows, kind, key = attribute.rows, LEVELS[home[0]], place[1]
+    """Refuse (SchemaError) an attribute without one row per node or edge, or without equally many per graph."""
+    rows, level, key = attribute.rows, LEVELS[home[0]], place[1]
     what = f"the attribute {key!r}" + ("" if place[0] is None else f" of {place[0]!r}")
     if home != _GRAPH:
         differ = np.flatnonzero(rows != counts) if attribute.dim is not None else np.arange(len(counts))
         if len(differ):
             i = int(differ[0])
             raise SchemaError(
-                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {kind}s, but it belongs to {kind}s by "
-                "its name, its place or levels; correct it, or move what belongs to the graph to another attribute of "
-                "the graph."
+                f"{what} has {rows[i]} rows in {where[i]}, which has {counts[i]} {level}s, but by its name, its "
+                f"storage or levels it belongs to {level}s; correct it, or move values of the whole graph to another "
+                "attribute of the graph."
             )
     elif len(differ := np.flatnonzero(rows != rows[0])):
         i = int(differ[0])

@@ -1,8 +1,8 @@
-"""What PyG's increments count: the types of nodes and edges of graphs, and what indices number.
+"""Find the node and edge types of PyG graphs, and the type that indices count, from PyG's increments.
 
-PyG's `collate` gives the rows of each attribute in each graph, and by how much PyG shifts it. A shift counts the type
-that has as many nodes (edges) in every graph. If several node types have equal numbers in all graphs, any of them
-gives the same batches, and a later graph with other numbers is an error.
+PyG's `collate` returns the rows of each attribute in each graph, and by how much PyG shifts it. A shift counts the type
+that has that many nodes (edges) in every graph. If several node types have equal numbers in all graphs, each of them
+leads to the same batches, and a later graph with other numbers is an error.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _ARROW = "->"
 
 
 def check_ends(types: Types, where: str) -> None:
-    """Refuse edges to nodes of types that a graph does not have."""
+    """Refuse (SchemaError) edge types whose node types do not exist."""
     if unknown := {t for e in types.edges for t in (e[0], e[2])} - {*types.nodes}:
         raise SchemaError(
-            f"{where} has edges to nodes of the types {sorted(unknown)}, but nodes of the types {list(types.nodes)}; "
-            "set num_nodes of these types."
+            f"{where} has edges to nodes of the types {sorted(unknown)}, but only nodes of the types "
+            f"{list(types.nodes)}; set num_nodes of the missing types."
         )
 
 
 def types_of(chunk: Chunk, levels: Levels) -> Types:
-    """Return the types of graphs; SchemaError if PyG shifts endpoints by something else than numbers of nodes."""
+    """Return the types of graphs; SchemaError if PyG does not shift endpoints by numbers of nodes."""
     where = chunk.where[0]
     if [*chunk.node_types, *chunk.edge_types] == [NODE_TYPE, EDGE_TYPE]:
         raise SchemaError(
@@ -54,13 +54,13 @@ def types_of(chunk: Chunk, levels: Levels) -> Types:
     level = levels.get(ENDPOINTS, ENDPOINTS)
     if level not in (ENDPOINTS, EDGE) and _ARROW not in (level or ""):
         raise SchemaError(
-            f"levels say {level!r} of {ENDPOINTS!r}, but it is the endpoints of edges, which graphs need; leave it "
-            "out of levels."
+            f"levels map {ENDPOINTS!r} to {level!r}, but it holds the endpoints of edges, which graphs need; leave "
+            "it out of levels."
         )
     ends = {p: a for p, a in chunk.attributes.items() if _is_ends(p, a, levels)}
-    # The edge_index of a line graph counts edges, so it is indices, and no edge type.
-    asked = {place: _targets(place, ends, chunk, levels) for place in ends}
-    targets = {place: found for place, found in asked.items() if found is not None}
+    # The edge_index of a line graph counts edges, so it holds indices, and is no edge type.
+    found = {place: _targets(place, ends, chunk, levels) for place in ends}
+    targets = {place: both for place, both in found.items() if both is not None}
     for e in chunk.edge_types:
         if (e, ENDPOINTS) not in targets:
             refuse_without_ends(f"{where}, type {e!r}")
@@ -81,14 +81,14 @@ def refuse_without_types(where: str) -> NoReturn:
 
 
 def _is_ends(place: Place, attribute: Joined, levels: Levels) -> bool:
-    """Whether an attribute may be endpoints of edges, and levels do not say that it is something else."""
+    """Return whether an attribute may be endpoints of edges, by its shape and shifts and by `levels`."""
     key = place[1]
     is_free = levels.get(key, key) == key or _ARROW in (levels[key] or "")
     return key == ENDPOINTS or (attribute.is_ends and attribute.shifts is not None and is_free)
 
 
 def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels) -> tuple[str, str] | None:
-    """Return the node types of both ends of edges; None if they are no nodes, but edges."""
+    """Return the node types of both ends; None if the ends are edges, not nodes."""
     t, key = place
     level = levels.get(key) or ""
     if _ARROW in level:
@@ -99,8 +99,8 @@ def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Leve
         known = [*chunk.node_types] if not chunk.is_flat else [k for _, k in chunk.attributes] + [NODE_TYPE]
         if len(both) != 2 or not {*both} <= {*known}:
             raise SchemaError(
-                f"levels say {level!r} of {key!r}, but must name what counts the nodes of both ends, of "
-                f"{', '.join(sorted(known))}, such as 'x_s -> x_t'; correct levels."
+                f"levels map {key!r} to {level!r}, but must name the attributes that count the nodes of both ends, "
+                f"such as 'x_s -> x_t', from {', '.join(sorted(known))}; correct levels."
             )
         return both[0], both[1]
     if chunk.follows_pyg or (not chunk.is_flat and key == ENDPOINTS):
@@ -114,7 +114,7 @@ def _targets(place: Place, ends: Mapping[Place, Any], chunk: Chunk, levels: Leve
 def _node_type(
     place: Place, side: int, shifts: IntArray, ends: Mapping[Place, Any], chunk: Chunk, levels: Levels
 ) -> str | None:
-    """Return the node type that shifts count, by numbers and then by names; None if it is edges that they count."""
+    """Return the node type that shifts count, by numbers and then by names; None if they count edges."""
     t, key = place
     fits = [p for p, a in chunk.attributes.items() if np.array_equal(a.rows, shifts) and a.dim is not None]
     counted = [of for of, nodes in chunk.nodes.items() if nodes is not None and np.array_equal(nodes, shifts)]
@@ -129,10 +129,11 @@ def _node_type(
             return found
         _check_counted(place, shifts, fits, ends, chunk)
         return None
-    names = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
-    declared = [k for k in names if k in levels]
-    # One row in each graph is what labels have.
-    usable = declared or [k for k in names if EDGE not in k and not (shifts == 1).all()]
+    # In a Data, an attribute with that many rows may count the nodes; levels choose it, or else its name.
+    counters = [k for p in fits for k in [p[1]] if p not in ends and levels.get(k, k) == k]
+    declared = [k for k in counters if k in levels]
+    # An attribute with one row in each graph is probably a label.
+    usable = declared or [k for k in counters if EDGE not in k and not (shifts == 1).all()]
     if alike := [k for k in usable if is_alike(k, key)]:
         return _first(alike)
     if key != ENDPOINTS and (counted or usable) and other_ends:
@@ -146,7 +147,7 @@ def _node_type(
 
 
 def _refuse_nodes_or_edges(place: Place, nodes: str, edges: Place, chunk: Chunk) -> NoReturn:
-    """Refuse endpoints that may count nodes or edges: with sorted edges, it makes a difference."""
+    """Refuse (SchemaError) endpoints that may count nodes or edges: with sorted edges, batches would differ."""
     t, key = place
     raise SchemaError(
         f"{named_attribute(key, chunk.where[0], t)} may count nodes or the edges of {edges[1]!r}: each fits the "
@@ -163,7 +164,7 @@ def _first(names: Sequence[str]) -> str:
 def _check_counted(
     place: Place, shifts: IntArray, fits: Sequence[Place], ends: Mapping[Place, Any], chunk: Chunk
 ) -> None:
-    """Refuse endpoints that count neither nodes nor edges."""
+    """Refuse (SchemaError) endpoints that count neither nodes nor edges."""
     if fits or any(np.array_equal(a.rows, shifts) for p, a in ends.items() if p != place):
         return
     if chunk.is_flat and chunk.nodes[None] is None and place[1] == ENDPOINTS:
@@ -172,15 +173,15 @@ def _check_counted(
 
 
 def is_alike(name: str, other: str) -> bool:
-    """Whether two names end alike: `z_s` as `x_s`."""
+    """Return whether two names have the same suffix, as `z_s` and `x_s`."""
     return "_" in name and "_" in other and name.split("_")[-1] == other.split("_")[-1] != "index"
 
 
 def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
-    """Raise the error for an attribute whose shifts are not `expected`, or none of the numbers of rows."""
+    """Raise the error for shifts that differ from `expected`, or, without it, from all numbers of rows."""
     (t, key), shifts = place, chunk.attributes[place].shifts
     if expected is None and shifts is not None and shifts.ndim == 1:
-        # Numbers that most graphs are shifted by tell which graph is wrong.
+        # If most graphs are shifted by the numbers of one attribute, a graph that is not is wrong.
         known = [n for n in chunk.nodes.values() if n is not None] + [a.rows for a in chunk.attributes.values()]
         best = max(known, key=lambda n: int((n == shifts).sum()))
         expected = best if len(best) > (best == shifts).sum() > len(best) // 2 else None
@@ -196,22 +197,22 @@ def refuse_shift(place: Place, chunk: Chunk, expected: Any = None) -> NoReturn:
     arrow = f', or say what it counts: levels={{"{key}": "x_s -> x_t"}}' if chunk.attributes[place].is_ends else ""
     raise SchemaError(
         f"{what} is shifted by {rows[wrong].reshape(-1).tolist()}, which __inc__ returns, but it counts "
-        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as the graphs before tell; "
+        f"{' and '.join(map(str, dict.fromkeys(expected[wrong].reshape(-1).tolist())))}, as in the graphs before; "
         f"correct __inc__{arrow}{or_left_out(key)}."
     )
 
 
 def _hetero(chunk: Chunk, targets: Mapping[Place, tuple[str, str]]) -> Types:
     edges: dict[EdgeType, Place] = {}
-    # Those that are edge types of the graph come first.
+    # The edge_index of each storage comes first, so that an error names the other attribute.
     for place in sorted(targets, key=lambda p: p[1] != ENDPOINTS):
         (t, key), (source, target) = place, targets[place]
         edge_type = t if key == ENDPOINTS and isinstance(t, tuple) else None
         edge_type = edge_type or (source, key if not isinstance(t, tuple) else f"{t[1]}/{key}", target)
         if edge_type in edges:
             raise SchemaError(
-                f"{named_attribute(key, chunk.where[0], t)} would be the edge type {edge_type}, which is another one "
-                "already; rename it."
+                f"{named_attribute(key, chunk.where[0], t)} would be the edge type {edge_type}, but that name is in "
+                "use already; rename it."
             )
         edges[edge_type] = place
     return Types(False, tuple(chunk.node_types), {e: edges[e] for e in sorted(edges)})
@@ -230,9 +231,10 @@ def _flat(chunk: Chunk, targets: Mapping[Place, tuple[str, str]], levels: Levels
 
 
 def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Place, GraphType | None], declared: Any = ()) -> None:
-    """Refuse graphs that PyG shifts in another way than by the numbers of nodes or edges of types.
+    """Refuse (SchemaError) graphs that PyG does not shift by the numbers of nodes or edges of a type.
 
-    `targets` has what indices count, None if that is open. PyG need not shift those whose names are `declared`.
+    `targets` has the type that each attribute of indices counts, None if it is open. PyG need not shift indices whose
+    names are in `declared`.
     """
     counts = chunk.counts(types)
     for e, place in types.edges.items():
@@ -256,7 +258,7 @@ def check_shifts(chunk: Chunk, types: Types, targets: Mapping[Place, GraphType |
 
 
 def index_target(place: Place, chunk: Chunk, types: Types, declared: Mapping[str, str]) -> GraphType | None:
-    """Return the type that indices count; None if it is declared. SchemaError if it is open, or none."""
+    """Return the type that indices count; None if the user declared it. SchemaError if none fits, or several do."""
     (t, key), counts = place, chunk.counts(types)
     shifts = chunk.attributes[place].shifts
     assert shifts is not None

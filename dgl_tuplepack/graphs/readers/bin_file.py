@@ -1,4 +1,4 @@
-"""Files of `dgl.save_graphs` as sources; DGL reads them."""
+"""Files of `dgl.save_graphs` as sources, read by DGL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class BinFile(Source):
-    """A ``.bin`` file, which is read completely."""
+    """A ``.bin`` file, which is always read as a whole."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
@@ -23,7 +23,7 @@ class BinFile(Source):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Recognise the suffix, whether the file exists or not."""
+        """Recognise the suffix, even if the file does not exist."""
         return cls(path) if path.suffix == ".bin" else None
 
     def sizes(self) -> GraphSizes:
@@ -35,16 +35,16 @@ class BinFile(Source):
         return self.items()
 
     def items(self) -> Iterable[Any]:
-        """Return graphs, or pairs of a graph and its label."""
+        """Return a list of graphs, or of pairs (graph, label)."""
         dgl = load("dgl")
-        # DGL's own message for a missing file is long.
+        # Opening the file first gives a shorter message than DGL's if it is missing.
         open_file(self._path).close()
         try:
             graphs, labels = dgl.load_graphs(str(self._path))
         except Exception as error:
             raise FormatError(
-                f"{self._path} cannot be read as a file of dgl.save_graphs; it is damaged or of another kind, write it "
-                "again."
+                f"{self._path} cannot be read as a file of dgl.save_graphs; it is damaged, or another kind of file; "
+                "write it again."
             ) from error
         for name, values in labels.items():
             if values.shape[:1] != (len(graphs),):

@@ -1,4 +1,4 @@
-"""Lists, datasets and iterators of graphs as sources, also those of DGL and OGB: items are fetched one by one."""
+"""Lists, datasets and iterators of graphs as sources, such as datasets of DGL and OGB; items are read one by one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from dgl_tuplepack.graphs.named import check_types, counts_of, is_pyg, names_of
 from dgl_tuplepack.graphs.readers.source import Source
 from dgl_tuplepack.planning.sizes import GraphSizes
 
+# A progress bar is shown from this number of graphs on.
 _PROGRESS_FROM = 50_000
 
 
 class Items(Source):
-    """Anything that can be iterated; or an object that has only an attribute `sizes`.
+    """Anything that can be iterated, or an object with an attribute `sizes`.
 
-    Datasets with a length are read by index, since their own iterators need not end.
+    Datasets with a length are read by index, since their own iterators may be endless.
     """
 
     def __init__(self, given: Any) -> None:
@@ -36,12 +37,12 @@ class Items(Source):
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise what can be iterated, except for single graphs and mappings, and what has sizes."""
+        """Recognise iterables, except for single graphs and mappings, and objects with `sizes`."""
         can_be = is_iterable(given) and not isinstance(given, Mapping)
         return cls(given) if can_be or isinstance(getattr(given, "sizes", None), GraphSizes) else None
 
     def sizes(self) -> GraphSizes:
-        """Return the attribute `sizes`, if there is one, or the sizes of all items, which are fetched."""
+        """Return the attribute `sizes` if there is one, else read all items and return their sizes."""
         if self._known is not None:
             return self._known
         if self._number is None or not self._is_indexed:
@@ -55,7 +56,7 @@ class Items(Source):
         return sizes_of_items(self._given[0], ((self._given[i], f"item {i}") for i in ids), self.levels)
 
     def num_graphs(self) -> int | None:
-        """Return the length, if there is one."""
+        """Return the length; None if there is none."""
         return self._number
 
     def splits(self) -> Mapping[str, Any]:
@@ -63,7 +64,7 @@ class Items(Source):
         if not hasattr(self._given, "get_idx_split"):
             splits = getattr(self._given, "splits", None)
             return splits if isinstance(splits, Mapping) else {}
-        return {part: np.asarray(ids, dtype=np.int64) for part, ids in self._given.get_idx_split().items()}
+        return {split: np.asarray(ids, dtype=np.int64) for split, ids in self._given.get_idx_split().items()}
 
     def items(self) -> Iterable[Any]:
         """Return the items, by index if possible."""
@@ -77,22 +78,24 @@ class Items(Source):
 
 
 class SizeReader:
-    """Reads the size of one graph after another; all must have the types of `first`, an item called `where`.
+    """Function from an item to its size; all items must have the types of `first`, which errors call `where`.
 
-    `levels` tell what attributes of graphs of PyG belong to. `components` are the names of the components of a size.
+    `levels` say what attributes of PyG graphs belong to. `components` are the names of the components of a size.
     """
 
     def __init__(self, first: Any, where: str, levels: Mapping[str, str | None] | None = None) -> None:
         self._levels, self._where = levels, where
         counts, self._names = self._counts(first, where)
         self._types = tuple(counts)
-        self.components = components_of(*_by_kind(self._types), bool(self._names))
+        self.components = components_of(*_by_node_or_edge(self._types), bool(self._names))
 
     def __call__(self, item: Any, where: str) -> tuple[int, ...]:
         """Return the size of an item, one number for each component."""
         counts, names = self._counts(item, where)
         if (tuple(counts), names) != (self._types, self._names):
-            check_types(_by_kind(counts), _by_kind(self._types), where, self._where, (names, self._names))
+            check_types(
+                _by_node_or_edge(counts), _by_node_or_edge(self._types), where, self._where, (names, self._names)
+            )
         return tuple(counts.values())
 
     def _counts(self, item: Any, where: str) -> tuple[dict[Any, int], tuple[str, ...]]:
@@ -104,16 +107,16 @@ class SizeReader:
         return counts_of_graph(graph, where, self._levels or {}), ()
 
 
-def _by_kind(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
-    """Return node types and edge types."""
+def _by_node_or_edge(types: Iterable[Any]) -> tuple[list[str], list[EdgeType]]:
+    """Return the node types and the edge types among types."""
     types = list(types)
     return [t for t in types if isinstance(t, str)], [t for t in types if not isinstance(t, str)]
 
 
 def sizes_of_items(first: Any, items: Iterable[tuple[Any, str]], levels: Mapping[str, str | None] | None) -> GraphSizes:
-    """Return the sizes of items, which come with what messages call them; `first` is the first of the dataset.
+    """Return the sizes of items, which come in pairs (item, display name); `first` is the first item of the dataset.
 
-    Of graphs of PyG, all of them tell the types, unless these are plain to see.
+    For PyG graphs, the types follow from all graphs, unless `is_usual` holds for the first one.
     """
     graph = parts_of(first, "item 0").graph
     if is_pyg(graph):
@@ -135,6 +138,6 @@ def _length(given: Any) -> int | None:
 
 
 def _only_iterates(given: Any) -> bool:
-    """Whether it is an `IterableDataset`, which may have a length, but no items by index."""
+    """Return whether it is an `IterableDataset`, which may have a length, but has no items by index."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(given, data.IterableDataset)

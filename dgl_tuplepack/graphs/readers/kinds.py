@@ -25,11 +25,11 @@ from dgl_tuplepack.graphs.readers.source import Source
 
 
 class Wrapped(Source):
-    """The wrapped source itself, with positions as the ids of its items."""
+    """A source with positions as the ids of its items."""
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise what `with_ids` returns."""
+        """Recognise a dataset that `with_ids` has wrapped."""
         if not isinstance(given, WithIds):
             return None
         inner = resolve(given.dataset)
@@ -41,7 +41,7 @@ class Wrapped(Source):
 
 
 def _with_ids(dataset: Any) -> Any:
-    """Wrap items by position; None, for graphs that are read in blocks alone, stays."""
+    """Wrap a dataset; None, for graphs that can only be read in blocks, is unchanged."""
     return None if dataset is None else WithIds(dataset)
 
 
@@ -49,28 +49,28 @@ def _with_ids(dataset: Any) -> Any:
 class Kind:
     """One kind of source in the registry."""
 
-    # Returns the class; called when the kind is asked, so that planning loads only what it needs.
+    # Returns the class. Called only when the kind is tried, so that planning loads no module that it does not need.
     load: Callable[[], type[Source]]
-    # What messages call a path, or an object, of this kind; empty if no path (object) is of this kind.
+    # Display name of a path, or of an object, of this kind; empty if no path (object) is of this kind.
     path: str = ""
     object: str = ""
-    # Every folder of this kind has one of these files; only such folders are looked into.
+    # Every folder of this kind has one of these files; other folders are not opened.
     signs: tuple[str, ...] = ()
-    # Whether there may be an object of this kind, by the modules that are loaded.
+    # Whether an object may be of this kind, which depends on the modules that are loaded.
     may_be_object: Callable[[], bool] = lambda: True
-    # Optional package, one of `EXTRAS`, that is loaded before the class.
+    # Optional package, one of `EXTRAS`, to load before the class.
     needs: str = ""
     # False for a kind with sizes only.
     has_graphs: bool = True
 
     def recognised(self, given: Any, path: Path | None, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source, if it is of this kind."""
+        """Return the source if it is of this kind, else None."""
         if not self._may_be(path):
             return None
         if self.needs:
             load(self.needs)
-        kind = self.load()
-        return kind.of_object(given) if path is None else kind.of_path(path, settings)
+        source = self.load()
+        return source.of_object(given) if path is None else source.of_path(path, settings)
 
     def _may_be(self, path: Path | None) -> bool:
         if path is None:
@@ -114,14 +114,14 @@ KINDS = [
     ),
     Kind(
         _pyg_dataset,
-        object="an InMemoryDataset of PyG or a subset of it",
+        object="a PyG InMemoryDataset or a subset of it",
         may_be_object=lambda: "torch_geometric" in sys.modules,
     ),
     # Recognises anything that can be iterated.
     Kind(
         lambda: Items,
         object="a list of graphs, a dataset or an iterator of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or "
-        "of Data or HeteroData of PyG",
+        "of PyG's Data or HeteroData",
     ),
 ]
 
@@ -138,8 +138,8 @@ def recognised(given: Any, settings: Mapping[str, Any] | None = None) -> Source 
 def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequence[str] = ()) -> Source:
     """Return the source of a path or an object; a `Source` is returned as it is.
 
-    `settings` are keywords for some kinds, such as those of `OgbFolder`; `also` are other paths that the caller takes,
-    for messages. FormatError for a path, SizesError for an object that no kind recognises.
+    `settings` are keywords for some kinds, such as those of `OgbFolder`. `also` lists other paths that the caller
+    accepts, for messages. If no kind recognises it, raise FormatError for a path, and SizesError for an object.
     """
     source = recognised(given, settings)
     if source is None:
@@ -148,12 +148,12 @@ def resolve(given: Any, settings: Mapping[str, Any] | None = None, also: Sequenc
 
 
 def paths(also: Sequence[str] = ()) -> str:
-    """List the kinds of paths that can be read, and `also`, for messages."""
+    """Return a list for messages of the paths that can be read, and of `also`."""
     return _joined([*(kind.path for kind in KINDS if kind.path), *also])
 
 
 def _objects() -> str:
-    """List the kinds of objects that can be read, for messages."""
+    """Return a list for messages of the objects that can be read."""
     return _joined([kind.object for kind in KINDS if kind.object])
 
 

@@ -26,11 +26,11 @@ NUM_ATOM_KINDS, NUM_BOND_KINDS = len(_ATOMS), len(_BONDS)
 
 
 class Molecules(Source):
-    """One random molecule-like graph for each size, as plain arrays; only the sizes are real.
+    """One random molecule-like graph for each size, as plain arrays.
 
     `sizes` have the components ("nodes", "edges"), and a graph with edges needs a node (else SizesError). `seed` is in
-    0..2**64-1; equal seeds give equal graphs on every platform. Node and edge feature ``"kind"``, int64; the label,
-    float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that there is something to learn.
+    0..2**64-1; equal seeds give equal graphs on every platform. Nodes and edges have a feature ``"kind"``, int64. The
+    label, float32 ``[1]``, is 1 if a nitrogen is bound to an oxygen, so that a model has something to learn.
     """
 
     knows_sizes = True
@@ -53,7 +53,7 @@ class Molecules(Source):
         return len(self._sizes)
 
     def block(self) -> GraphBlock:
-        """Return all molecules."""
+        """Return all molecules as one block."""
         sizes = self._sizes
         first_nodes, first_edges = (np.cumsum(numbers) - numbers for numbers in sizes.array.T)
         num_nodes, num_edges = sizes.array.sum(axis=0)
@@ -77,12 +77,12 @@ class Molecules(Source):
         )
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return all molecules."""
+        """Return one block with all molecules."""
         return iter([self.block()])
 
 
 def random_molecules(sizes: GraphSizes, seed: int = 0) -> list[tuple[Any, Any]]:
-    """Make the graphs of `Molecules` as pairs (DGLGraph, label)."""
+    """Return the graphs of `Molecules` as pairs (DGLGraph, label)."""
     block = Molecules(sizes, seed).block()
     dgl, torch = load("dgl"), load("torch")
     offsets = np.concatenate([np.zeros((1, 2), dtype=np.int64), np.cumsum(sizes.array, axis=0)])

@@ -1,4 +1,4 @@
-"""Sizes given as numbers, for each graph or counted: enough to plan with, but not to write."""
+"""Sizes given as numbers, one for each graph or counted in a histogram: enough for plans, but not for stores."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Numbers(Source):
         return None if (isinstance(first, list | tuple) and not first) or not is_row(first) else cls(given)
 
     def sizes(self) -> GraphSizes:
-        """Return the checked numbers; `GraphSizes` are returned as they are."""
+        """Return the checked numbers; `GraphSizes` are returned unchanged."""
         if isinstance(self._given, GraphSizes):
             return self._given
         return _from_columns(self._given) if isinstance(self._given, tuple) else GraphSizes(self._given)
 
 
 class Counted(Source):
-    """A histogram, which `load` returns at first use; messages call it `title`."""
+    """A histogram, which `load` returns; messages call it `title`."""
 
     def __init__(self, title: str, load: Callable[[], SizeHistogram]) -> None:
         super().__init__(title)
@@ -60,12 +60,12 @@ class Counted(Source):
         return self._load()
 
     def sizes(self) -> GraphSizes:
-        """Refuse: a histogram has counts only."""
-        raise SizesError(f"{self.title} does not know single graphs; give the sizes or the dataset itself.")
+        """Raise SizesError: a histogram has counts only."""
+        raise SizesError(f"{self.title} has no sizes of single graphs; give the sizes or the dataset itself.")
 
 
 def _from_columns(columns: tuple[Any, ...]) -> GraphSizes:
-    # Checked one by one: after stacking, a pair of integers and floats would hide which one is wrong.
+    # Checked one by one: once stacked, integers next to floats would be floats, and both would look wrong.
     arrays = [as_int64(column, "graph sizes") for column in columns]
     if len(arrays) != 2 or any(array.ndim != 1 or len(array) != len(arrays[0]) for array in arrays):
         raise SizesError(

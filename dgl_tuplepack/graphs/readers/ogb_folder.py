@@ -1,4 +1,4 @@
-"""OGB's raw folders of graph property prediction, read without OGB and without building single graphs.
+"""OGB's raw folders of graph property prediction, read without OGB and without making single graphs.
 
 Layout and meaning of the files are those of OGB 1.3.6 (ogb/io/read_graph_raw.py, graphproppred/dataset_dgl.py).
 """
@@ -25,7 +25,7 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 Table = CsvTable | NpzTable
 
-# OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the usual split.
+# OGB's own datasets in CSV form: whether an edge stands for both directions, the task, the default split.
 _MOLECULES = ("bace", "bbbp", "clintox", "muv", "pcba", "sider", "tox21", "toxcast", "hiv", "chembl")
 _KNOWN: dict[str, tuple[bool | None, str | None, str | None]] = {
     **{f"ogbg-mol{name}": (True, "classification", "scaffold") for name in _MOLECULES},
@@ -48,10 +48,10 @@ class OgbFolder:
     name
         Name such as "ogbg-molhiv", to choose among several datasets in `path`.
     add_inverse_edge
-        Whether each edge of a CSV file stands for itself and its opposite. None: as in OGB, for its own datasets, which
-        are known by the name of the folder; required for other datasets.
+        Whether each edge of a CSV file stands for both directions. By default as in OGB, whose own datasets are
+        recognised by the name of the folder; required for other datasets.
     split
-        Name of one of several ways of splitting; None: the usual one, or the only one.
+        Name of a split folder, such as "scaffold". By default OGB's own choice, or the only one.
     labels
         Whether to read labels. Labels of ogbg-code2 are text, which cannot be stored.
 
@@ -80,12 +80,12 @@ class OgbFolder:
         split: str | None = None,
         labels: bool = True,
     ) -> None:
-        # Workers may have another working folder.
+        # An absolute path, since workers may run in another directory.
         self.path = _dataset_folder(as_path(path).absolute(), name)
         self._raw, self._split = self.path / "raw", split
         self.is_binary = is_there(self._raw / "data.npz")
         self.labels = labels
-        # OGB also calls folders of its DGL datasets ogbg_molhiv_dgl.
+        # OGB adds _dgl to folders of its DGL datasets: ogbg_molhiv_dgl.
         self.name = self.path.name.removesuffix("_dgl").replace("_", "-")
         inverse, self._task, self._usual_split = _KNOWN.get(self.name, (None, None, None))
         if add_inverse_edge is not None:
@@ -101,7 +101,7 @@ class OgbFolder:
 
     @property
     def sizes(self) -> GraphSizes:
-        """(nodes, edges) of each graph, from the two lists of sizes."""
+        """Sizes (nodes, edges) of all graphs, from the two lists of sizes."""
         nodes, edges = self._counts("node"), self._counts("edge")
         if len(nodes) != len(edges):
             raise FormatError(
@@ -113,7 +113,7 @@ class OgbFolder:
         if self.is_binary:
             path = self._raw / "data.npz"
             table = NpzTable(path, f"num_{name}s_list")
-            counts = table.take(len(table))
+            counts = table.read(len(table))
         else:
             path = self._raw / f"num-{name}-list.csv.gz"
             counts = _read_column(path)
@@ -123,7 +123,7 @@ class OgbFolder:
 
     @property
     def splits(self) -> dict[str, IntArray]:
-        """Ids by name of the split; empty if there are no splits."""
+        """The ids of each split by its name; empty without splits."""
         folder = self.path / "split"
         try:
             names = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
@@ -149,7 +149,7 @@ class OgbFolder:
         return len(self.sizes)
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Yield all graphs in their order, a few thousand at a time."""
+        """Yield all graphs in order, a few thousand at a time."""
         sizes = self.sizes
         nodes, edges = sizes.num_nodes, sizes.num_edges // (1 + self.add_inverse_edge)
         with ExitStack() as opened:
@@ -163,14 +163,14 @@ class OgbFolder:
                     num_nodes={NODE_TYPE: nodes[block]},
                     num_edges={EDGE_TYPE: edges[block] * doubled},
                     endpoints={EDGE_TYPE: self._endpoints(ends, of_edges)},
-                    node_features={NODE_TYPE: {name: table.take(of_nodes) for name, table in node_tables.items()}},
+                    node_features={NODE_TYPE: {name: table.read(of_nodes) for name, table in node_tables.items()}},
                     edge_features={
-                        EDGE_TYPE: {n: np.repeat(t.take(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
+                        EDGE_TYPE: {n: np.repeat(t.read(of_edges), doubled, axis=0) for n, t in edge_tables.items()}
                     },
-                    labels={"": as_label(label_table.take(number))} if label_table is not None else {},
+                    labels={"": as_label(label_table.read(number))} if label_table is not None else {},
                 )
             for table in (*ends, *node_tables.values(), *edge_tables.values(), *([label_table] if label_table else [])):
-                table.end()
+                table.check_end()
 
     def _tables(self, opened: ExitStack) -> tuple[list[Table], dict[str, Table], dict[str, Table], Table | None]:
         """Open the tables of edges, node features, edge features and labels; `opened` closes them."""
@@ -200,15 +200,15 @@ class OgbFolder:
 
     def _endpoints(self, ends: list[Table], number: int) -> tuple[IntArray, IntArray]:
         if len(ends) == 2:
-            src, dst = (np.asarray(end.take(number), dtype=np.int64) for end in ends)
+            src, dst = (np.asarray(end.read(number), dtype=np.int64) for end in ends)
         else:
-            rows = ends[0].take(number)
+            rows = ends[0].read(number)
             if number and (rows.shape[1] != 2 or rows.dtype != np.int64):
                 raise FormatError(f"{ends[0].path} must hold pairs of node numbers, but does not; is it an OGB file?")
             src, dst = rows[:, 0], rows[:, -1]
         if not self.add_inverse_edge:
             return src, dst
-        # Each edge is followed by its opposite.
+        # Each edge is followed by its reverse.
         return np.stack([src, dst], axis=1).reshape(-1), np.stack([dst, src], axis=1).reshape(-1)
 
     def _label_converter(self, table: Table | None) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -227,6 +227,7 @@ class OgbSource(SizedSource):
     def __init__(self, folder: OgbFolder) -> None:
         super().__init__(str(folder.path), folder)
         self.files = folder.path
+        # Shards are identified by these names, so attributes of `OgbFolder` must not be renamed.
         self.settings = {key: repr(value) for key, value in sorted(vars(folder).items()) if key != "path"}
 
     @classmethod
@@ -240,13 +241,13 @@ class OgbSource(SizedSource):
         return cls(given) if isinstance(given, OgbFolder) else None
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return rows of the tables, a few thousand graphs at a time."""
+        """Return the rows of the tables, a few thousand graphs at a time."""
         blocks: Iterator[GraphBlock] = self._given.blocks()
         return blocks
 
 
 def folder_of(root: Path, name: str) -> Path:
-    """Return the folder that OGB makes in `root` for a dataset of this name; it may be missing."""
+    """Return the folder that OGB makes in `root` for a dataset of this name; it need not exist."""
     path = root / name.replace("-", "_")
     of_dgl = path.parent / f"{path.name}_dgl"
     return of_dgl if is_there(of_dgl) and not is_there(path) else path
@@ -291,11 +292,11 @@ def _read_column(path: Path) -> IntArray:
 
 
 def _saved_splits(path: Path) -> dict[str, IntArray]:
-    """Read splits that OGB's DatasetSaver stored."""
+    """Read the splits that OGB's DatasetSaver stored."""
     torch: Any = load("torch")
     if not is_there(path):
         raise FormatError(f"{path.parent} holds neither train.csv.gz nor split_dict.pt; complete it.")
-    # Classes and functions in a saved array of integers.
+    # Classes and functions that torch must allow to load an array of integers.
     saved: Any = np.empty(0, np.int64).__reduce__()
     numpy_arrays = [saved[0], np.ndarray, np.dtype, type(np.dtype(np.int64))]
     try:
@@ -309,6 +310,6 @@ def _saved_splits(path: Path) -> dict[str, IntArray]:
     except FormatError:
         raise
     except Exception as error:
-        # torch raises errors of any class, for damaged files and for content that it refuses.
-        said = str(error) or type(error).__name__
-        raise FormatError(f"cannot read {path}: {said:.200}; store the ids as CSV.") from error
+        # torch raises errors of any class for damaged files and for content that it refuses.
+        reason = str(error) or type(error).__name__
+        raise FormatError(f"cannot read {path}: {reason:.200}; store the ids as CSV.") from error

@@ -1,4 +1,4 @@
-"""Tables of OGB's raw folders, read a run of rows at a time: compressed CSV, or an array of an npz file."""
+"""Tables of OGB's raw folders, read some rows at a time: compressed CSV, or an array of an npz file."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from dgl_tuplepack.errors import FormatError
 from dgl_tuplepack.graphs.blocks import Array
 
 _CHUNK = 1 << 20
-# Empty fields, and the words that pandas reads as a missing value, in lower case.
+# Empty fields, and the words that pandas reads as a missing value; in lower case.
 _GAPS = (b",,", b",\n", b"\n,", b"na", b"n/a", b"null", b"none")
 
 
 @contextlib.contextmanager
 def reading(what: str, but: type[Exception] = FormatError) -> Iterator[None]:
-    """Turn the errors that a damaged file of others raises, except for `but`, into a FormatError that names it."""
+    """Turn errors of other libraries about the file `what`, except for `but`, into a FormatError that names it."""
     try:
         yield
     except (FormatError, StopIteration, but):
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            # An error of the system; those of compressions have no number.
+            # An error of the system; errors of decompression have no number.
             raise FormatError(cannot("read", what, error)) from error
-        said = str(error) or type(error).__name__
-        raise FormatError(f"cannot read {what}: {said:.200}; it is damaged, or not a file of OGB.") from error
+        reason = str(error) or type(error).__name__
+        raise FormatError(f"cannot read {what}: {reason:.200}; it is damaged, or not a file of OGB.") from error
 
 
 @contextlib.contextmanager
 def opened_npz(path: Path, what: str) -> Iterator[Any]:
-    """Open an npz file; errors that name `what` are those of `reading`."""
+    """Open an npz file; raise errors as `reading` does."""
     with reading(what), open_file(path) as file, np.load(file, allow_pickle=False) as arrays:
         yield arrays
 
@@ -45,26 +45,28 @@ def opened_npz(path: Path, what: str) -> Iterator[Any]:
 class CsvTable:
     """Rows of a gzip-compressed CSV file without a header, as int64 or float32.
 
-    As in OGB, a table is float32 if any of its values is not an integer.
+    As in OGB, a table is float32 if any value is not an integer.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.is_integer, self.has_missing = _looked_through(path)
+        self.is_integer, self.has_missing = _scan(path)
         self._reader: Any = None
         self._columns: int | None = None
 
-    def take(self, number: int) -> Array:
+    def read(self, number: int) -> Array:
         """Return the next rows, ``[number, columns]``."""
         rows = self._next(number)
         if len(rows) != number:
             raise FormatError(f"{self.path} ends too early; it does not belong to the other tables, or is damaged.")
         return rows if self.is_integer else rows.astype(np.float32)
 
-    def end(self) -> None:
-        """Refuse rows that are left."""
+    def check_end(self) -> None:
+        """Raise FormatError if there are more rows."""
         if len(self._next(1)):
-            raise FormatError(f"{self.path} has more rows than the lists of sizes say; it does not belong to them.")
+            raise FormatError(
+                f"{self.path} has more rows than the lists of sizes add up to; it does not belong to them."
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -72,12 +74,12 @@ class CsvTable:
             self._reader.close()
 
     def _next(self, number: int) -> Array:
-        """Return at most `number` more rows; without rows, the array still has the columns of the table."""
+        """Return the next `number` rows, or fewer at the end; an empty array also has the columns of the table."""
         pandas = load("pandas")
-        # Without a dtype, pandas would choose one for each run of rows.
+        # Without a dtype, pandas would choose one for each chunk of rows.
         dtype = np.int64 if self.is_integer else np.float64
         if not number and self._columns is not None:
-            # If pandas is asked for 0 rows, it skips some.
+            # Asked for 0 rows, pandas would skip some.
             return np.empty((0, self._columns), dtype)
         try:
             with reading(str(self.path), but=pandas.errors.EmptyDataError):
@@ -92,7 +94,7 @@ class CsvTable:
         return rows
 
 
-def _looked_through(path: Path) -> tuple[bool, bool]:
+def _scan(path: Path) -> tuple[bool, bool]:
     """Return whether a CSV file holds integers only, and whether values are missing."""
     is_integer, has_missing, last = True, False, b"\n"
     with reading(str(path)):
@@ -127,19 +129,19 @@ class NpzTable:
         """Whether there is a NaN."""
         return self._rows.dtype.kind == "f" and bool(np.isnan(self._rows).any())
 
-    def take(self, number: int) -> Array:
+    def read(self, number: int) -> Array:
         """Return the next rows, ``[number, ...]``."""
         first, self._position = self._position, self._position + number
         if self._position > len(self):
             raise FormatError(f"{self.member} in {self.path} ends too early; it does not belong to the other arrays.")
         return self._rows[first : self._position]
 
-    def end(self) -> None:
-        """Refuse rows that are left."""
+    def check_end(self) -> None:
+        """Raise FormatError if there are more rows."""
         if self._position != len(self):
             raise FormatError(
-                f"{self.member} in {self.path} has {len(self)} rows, but the lists of sizes say {self._position}; it "
-                "does not belong to them."
+                f"{self.member} in {self.path} has {len(self)} rows, but the lists of sizes add up to "
+                f"{self._position}; it does not belong to them."
             )
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""PyG's datasets in memory as sources: the tensors of all graphs are read at once, without a loop over graphs."""
+"""PyG's in-memory datasets as sources: the tensors of all graphs are read at once, without a loop over graphs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from dgl_tuplepack.planning.sizes import GraphSizes, IntArray
 
 # Graphs of a block.
 _GRAPHS = 16_384
-# Graphs that PyG joins, to tell the structure of all.
+# Graphs that PyG joins, to find the structure of all graphs.
 _SAMPLE = 64
-# Rows before each graph, and of all of them, [N + 1], where rows stand one after the other.
+# Number of rows before each graph, and of all rows, [N + 1].
 _Offsets = IntArray
-# Methods that decide which graphs an InMemoryDataset has: a class with others is read item by item.
+# Methods that decide which graphs an InMemoryDataset has. A class that overrides one is read item by item.
 _OWN = ("get", "len", "indices", "__getitem__", "__len__", "__iter__")
 
 
 class PygDataset(Items):
-    """An `InMemoryDataset` of PyG, or a subset of one; its collated graphs are those that it returns."""
+    """A PyG `InMemoryDataset`, or a subset of one, that returns its collated graphs unchanged."""
 
     prefers_items = True
 
@@ -42,20 +42,20 @@ class PygDataset(Items):
 
         super().__init__(given)
         self.knows_sizes = True
-        # The dataset that holds all graphs, and those of them that are meant; None for all.
+        # The dataset that holds all graphs, and the ids of the graphs to read; None for all.
         self._dataset, self._ids, self._data = dataset, ids, _data_of(dataset)
         self._storages = dict(storages_of(self._data))
 
     @classmethod
     def of_object(cls, given: Any) -> Source | None:
-        """Recognise a dataset in memory without a transform, whose classes change nothing of how it is read."""
+        """Recognise an in-memory dataset without a transform, whose classes do not change how it is read."""
         if "torch_geometric.data" not in sys.modules:
             return None
         found = _in_memory(given)
         return None if found is None else cls(given, *found)
 
     def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return the same graphs, whose attributes belong to what `levels` say."""
+        """Return a copy of the source with other `levels`."""
         other = super().with_levels(levels)
         for name in ("_sample", "_structure"):
             other.__dict__.pop(name, None)
@@ -63,7 +63,7 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _total(self) -> int:
-        """Number of graphs of the whole dataset."""
+        """Number of graphs in the whole dataset."""
         inner = next(iter(self._dataset.slices.values()))
         while isinstance(inner, Mapping):
             inner = next(iter(inner.values()))
@@ -71,19 +71,19 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _offsets(self) -> dict[Place, _Offsets]:
-        """Offsets of each attribute that the graphs have: those without slices are no part of them."""
+        """Offsets of each attribute of the graphs; an attribute without slices belongs to the dataset only."""
         found: dict[Place, _Offsets] = {}
         for t, storage in self._storages.items():
             slices: Mapping[str, Any] = self._dataset.slices if t is None else self._dataset.slices.get(t, {})
             nodes = {self._nodes_key(t)}
-            # What counts nodes comes first, which messages name.
+            # The attribute that counts nodes comes first, so that it is the first one checked.
             for key in [*(nodes & slices.keys()), *sorted((storage.keys() & slices.keys()) - nodes)]:
                 of_type = "" if t is None else f" of type {t!r}"
                 is_nodes = key in nodes
                 offsets, value = np.asarray(slices[key], np.int64), storage[key]
                 if len(offsets) != self._total + 1:
                     raise SchemaError(
-                        f"the dataset tells {len(offsets) - 1} numbers of {'nodes' if is_nodes else f'rows of {key!r}'}"
+                        f"the dataset has {len(offsets) - 1} numbers of {'nodes' if is_nodes else f'rows of {key!r}'}"
                         f"{of_type}, but has {self._total} graphs; give its items, list(dataset)."
                     )
                 axis = self._data.__cat_dim__(key, value, storage) or 0
@@ -97,7 +97,7 @@ class PygDataset(Items):
         return found
 
     def _nodes_key(self, t: GraphType | None) -> str | None:
-        """Return the attribute that PyG takes the number of nodes from."""
+        """Return the attribute from which PyG infers the number of nodes; None if there is none."""
         tensors = [key for key, value in self._storages[t].items() if isinstance(value, Tensor)]
         found = [key for key in tensors if key in NODE_KEYS] or [key for key in tensors if "node" in key]
         return found[0] if found else None
@@ -116,12 +116,12 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _sample(self) -> Any:
-        """Some graphs as PyG joins them."""
+        """A sample of the graphs, as PyG joins them."""
         from dgl_tuplepack.graphs.pyg.chunk import chunk_of
 
         if not len(self._given):
             raise SizesError("the dataset has no graphs; at least one is needed.")
-        # Slices are checked first. The longest one has nodes, if one has.
+        # `_offsets` checks the slices first. The longest graph of an attribute has rows of it, if any graph has.
         longest = [int(np.argmax(np.diff(offsets))) for offsets in self._offsets.values()]
         number = min(self._total, _SAMPLE)
         ids = sorted({*longest, *(i * self._total // number for i in range(number))})
@@ -129,12 +129,13 @@ class PygDataset(Items):
 
     @functools.cached_property
     def _structure(self) -> Any:
-        """All graphs as a chunk, without values. What is shifted is shifted by PyG's rule, as the sample is."""
+        """All graphs as a chunk, without values. Attributes shifted in the sample are shifted by PyG's rule."""
         sample = self._sample
         nodes = {t: self._all_nodes(t) for t in sample.nodes}
         nodes = {t: counts if counts is None or self._ids is None else counts[self._ids] for t, counts in nodes.items()}
 
         def shifts(place: Place) -> IntArray | None:
+            """Return the numbers of nodes by which PyG shifts an attribute; None if it is not shifted."""
             if sample.attributes[place].shifts is None:
                 return None
             t = place[0]
@@ -161,14 +162,14 @@ class PygDataset(Items):
         return GraphSizes(np.stack([*counts.values()], axis=1), components_of(types.nodes, [*types.edges]))
 
     def blocks(self) -> Iterator[GraphBlock]:
-        """Return runs of the collated tensors; of a subset, gathered rows. All graphs tell the levels of attributes."""
+        """Return slices of the collated tensors, or the gathered rows of a subset; all graphs decide the schema."""
         from dgl_tuplepack.graphs.pyg.items import block_of
         from dgl_tuplepack.graphs.pyg.levels import learnt
 
         learnt_schema = learnt(self._structure, self.levels or {}, True, self.indices)
         self.schema = learnt_schema.with_declared(None, self.indices)
         self.own_indices = self.schema.indices
-        # Refuses a sample that PyG shifts otherwise.
+        # Raises if PyG shifts the sample in another way than `_structure` assumes.
         block_of(self.schema, self._sample)
         return self._runs(self.schema)
 
@@ -190,7 +191,7 @@ class PygDataset(Items):
             yield block_of(schema, replace(whole, attributes=attributes, nodes=nodes, where=where))
 
     def _values(self, place: Place, dim: int | None, run: slice) -> Tensor:
-        """Return the rows of an attribute of a run of the graphs."""
+        """Return the rows of an attribute for consecutive graphs."""
         value: Tensor = self._storages[place[0]][place[1]]
         offsets = self._offsets[place]
         rows = value.movedim(dim, 0) if dim else value
@@ -203,7 +204,7 @@ class PygDataset(Items):
 
 
 def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
-    """Return the dataset that holds all graphs, and the ids of those in `given`; None if it is something else."""
+    """Return the dataset that holds all graphs, and the ids of the graphs in `given`; None for other objects."""
     base: Any = sys.modules["torch_geometric.data"].InMemoryDataset
     subset = sys.modules["torch.utils.data"].Subset
     if type(given) is subset:
@@ -231,13 +232,13 @@ def _in_memory(given: Any) -> tuple[Any, IntArray | None] | None:
 def _data_of(dataset: Any) -> Any:
     """Return the collated graph of a dataset."""
     with warnings.catch_warnings():
-        # PyG recommends the graphs instead; here their rows are taken by the slices, as it does itself.
+        # PyG warns against direct use of `data`; here it is cut by the slices, as PyG itself does.
         warnings.simplefilter("ignore")
         return dataset.data
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether graphs are joined by PyG's own rules, and rows of attributes tell their numbers of nodes."""
+    """Return whether graphs are joined by PyG's own rules, and have their numbers of nodes in rows of attributes."""
     if not is_pyg(data):
         return False
     from dgl_tuplepack.graphs.pyg.chunk import follows_pyg, storages_of
@@ -247,7 +248,7 @@ def _is_plain(data: Any) -> bool:
 
 
 class _Numbered(list[str]):
-    """What messages call the graphs; a list of a million names would take longer than all else."""
+    """The display names of the graphs, made on demand: a list of a million would take longer than everything else."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -17,15 +17,14 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
     ----------
     source
         A list of DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or of these with a dict of named graphs
-        ``{"atoms": g, "bonds": h}`` in place of the graph, or of Data or HeteroData of PyG; a DGLDataset, an
-        InMemoryDataset of PyG, a dataset object of OGB or a subset of one (anything with a length and items of that
-        kind); a `GraphStore`, a `MultiStore` or an
-        `OgbFolder`; the path of one of these three, or of a ``.bin`` file of `dgl.save_graphs`; a pair of arrays
-        ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of such rows; or `GraphSizes`, which is
-        returned as it is.
+        ``{"atoms": g, "bonds": h}`` in place of the graph, or of PyG's Data or HeteroData; a DGLDataset, a PyG
+        InMemoryDataset, a dataset object of OGB or a subset of one (anything with a length and such items); a
+        `GraphStore`, a `MultiStore` or an `OgbFolder`; the path of one of these three, or of a ``.bin`` file of
+        `dgl.save_graphs`; a pair of arrays ``(num_nodes, num_edges)``, each ``[N]``; an array ``[N, k]`` or a list of
+        such rows; or `GraphSizes`, which is returned unchanged.
     levels
-        Of graphs of PyG: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
-        `edge_label_index`, have a component unless it says otherwise.
+        For PyG graphs: what attributes belong to, as in `GraphStore.write`. Attributes that are edge types, such as
+        `edge_label_index`, have a component unless `levels` say otherwise.
 
     Returns
     -------
@@ -61,5 +60,5 @@ def sizes_of(source: Any, *, levels: Mapping[str, str | None] | None = None) -> 
 
 
 def histogram_of(source: Any) -> SizeHistogram:
-    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned as it is."""
+    """Return the histogram of the sizes of any source; a `SizeHistogram` is returned unchanged."""
     return resolve(source).histogram()

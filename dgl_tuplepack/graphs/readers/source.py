@@ -15,40 +15,40 @@ from dgl_tuplepack.planning.sizes import GraphSizes
 
 
 class Source(ABC):
-    """A source of one kind. To read another kind, add a subclass in a file of its own and a line in `KINDS` (kinds.py).
+    """A source of one kind. To read another kind, add a subclass in its own file and a line in `KINDS` (kinds.py).
 
-    The line goes before `Items`, which takes anything that can be iterated, and for folders that may hold ``raw/``
-    before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
+    The line goes before `Items`, which accepts anything that can be iterated. For folders that may hold ``raw/``, it
+    also goes before `OgbSource`. An optional package that a kind needs is also listed in `EXTRAS` and in setup.cfg.
 
-    Making a source reads only what recognises it; the methods read the rest. A kind whose graphs lie in arrays gives
-    `blocks`, which are copied whole; `items`, one graph at a time, are for kinds that have graphs only as objects.
+    The constructor reads only as much as it needs to recognise the source; the methods read the rest. Kinds with graphs
+    in arrays return `blocks`, which are copied whole. Kinds with graphs as objects return `items`, one graph at a time.
 
     `BinFile` is an example of a file with `items`, `OgbSource` of a folder with `blocks`, and `Stored` of a folder with
-    signs that needs a package; a package that only a method needs is loaded there, by `_core.optional.load`. The
-    docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
+    signs that needs a package. A package that only one method needs is loaded in that method, by `_core.optional.load`.
+    The docstrings of `sizes_of` and `GraphStore.write` and docs/concepts.md list all kinds.
 
     Attributes
     ----------
     title
-        Name of the source in messages.
+        Display name of the source.
     knows_sizes
-        Whether sizes are read without the graphs, so that limits are checked before anything is written.
+        Whether sizes can be read without the graphs, so that limits are checked before anything is written.
     prefers_items
-        Whether transforms take the `items`, although there are `blocks`, whose graphs would be DGLGraphs.
+        Whether transforms use the `items` although there are `blocks`, whose graphs would be DGLGraphs.
     levels
-        What attributes of graphs of PyG belong to, as the user says.
+        What attributes of PyG graphs belong to, as set by the user.
     schema
         `Schema` of the graphs, if `blocks` do not determine it.
     files
-        File or folder that everything is read from, if that is known: a change there is a change of the source.
+        File or folder that everything is read from, if known; a change there is a change of the source.
     settings
-        Settings, as text, that also determine what is read from `files`.
+        Settings, as text, that also determine the graphs read from `files`.
     pre_transform
-        `PreTransform` of the graphs, if they were transformed before.
+        `PreTransform` that was applied to the graphs, if any.
     ties, indices
-        What is declared about the graphs, see `graphs.relations`.
+        Relations that the user declares, see `graphs.relations`.
     own_indices
-        Indices that the graphs tell themselves, once their `blocks` are read; `indices` are beside them.
+        Indices found in the graphs while reading their `blocks`, in addition to `indices`.
     """
 
     knows_sizes = False
@@ -67,9 +67,9 @@ class Source(ABC):
 
     @classmethod
     def of_path(cls, path: Path, settings: Mapping[str, Any]) -> Source | None:
-        """Return the source at a path; None if there is nothing, or nothing of this kind.
+        """Return the source at a path; None if there is none of this kind.
 
-        `settings` are keywords of `OgbFolder`, which the command line and `preprocess_shards` pass on; other kinds
+        `settings` are keywords of `OgbFolder`, passed on by the command line and `preprocess_shards`; other kinds
         ignore them.
         """
         return None
@@ -78,8 +78,8 @@ class Source(ABC):
     def of_object(cls, given: Any) -> Source | None:
         """Return the source of an object; None for an object of another kind.
 
-        It is asked about every object, so a kind of another package must not import it, but look in `sys.modules`
-        (as `graphs.items.is_graph` does).
+        It is called for every object, so a kind of another package must not import that package, but look in
+        `sys.modules` (as `graphs.named.is_graph` does).
         """
         return None
 
@@ -92,35 +92,35 @@ class Source(ABC):
         return SizeHistogram.from_sizes(self.sizes())
 
     def with_levels(self, levels: Mapping[str, str | None]) -> Source:
-        """Return the same source with other `levels`."""
+        """Return a copy of the source with other `levels`."""
         other = copy.copy(self)
         other.levels = levels
         return other
 
     def num_graphs(self) -> int | None:
-        """Return the number of graphs, if it is known before they are read."""
+        """Return the number of graphs; None if it is not known before they are read."""
         return None
 
     def splits(self) -> Mapping[str, Any]:
-        """Return ids by name of the split; empty if there are no splits."""
+        """Return the ids of each split by its name; empty without splits."""
         return {}
 
     def blocks(self) -> Iterator[GraphBlock] | None:
-        """Return all graphs in their order as blocks of flat arrays; None if there are only `items`."""
+        """Return all graphs in order as blocks of flat arrays; None if there are only `items`."""
         return None
 
     def by_position(self) -> Any:
-        """Return a dataset with a length and items, or a store; None for graphs that are read in blocks alone.
+        """Return a dataset with a length and items, or a store; None if graphs can only be read in blocks.
 
-        Graphs that come one by one are returned as a list.
+        An iterator is read into a list.
         """
         return None
 
     def items(self) -> Iterable[Any]:
-        """Return all graphs in their order, for kinds without `blocks`.
+        """Return all graphs in order, for kinds without `blocks`.
 
-        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), or one of these with a dict of named graphs,
-        as `graphs.items.parts_of` takes it.
+        An item is a DGLGraph, (DGLGraph, label) or (DGLGraph, label, id), one of these with a dict of named graphs, or
+        a PyG graph, see `graphs.items.parts_of`.
         """
         raise SchemaError(
             f"{self.title} has sizes only, but graphs are needed, and an item must be a DGLGraph, a pair (DGLGraph, "
