@@ -21,17 +21,17 @@ from dgl_tuplepack.storage.sources import blocks_of
 class Transformed(Source):
     """A source whose graphs are transformed when they are read; sizes are those of the transformed graphs.
 
-    Random numbers are a function of `seed`, the position of the graph, and `part`, the name of a shard. `name`
+    Random numbers are a function of `seed`, the position of the graph, and `shard`, the name of a shard. `name`
     identifies the transform, instead of its `repr`.
     """
 
     def __init__(
-        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, part: str = ""
+        self, source: Source, transform: Callable[[Any], Any], seed: int, name: str | None = None, shard: str = ""
     ) -> None:
         super().__init__(source.title)
         self.levels = source.levels
         self._source, self._transform = source, GraphTransform(transform, seed, may_grow=True, levels=self.levels)
-        self._stream = zlib.crc32(part.encode("utf-8", "surrogatepass"))
+        self._stream = zlib.crc32(shard.encode("utf-8", "surrogatepass"))
         # Identify the transform before its first call: it may store results in itself.
         self.pre_transform = PreTransform.after(source.pre_transform, transform, self._transform.draws.seed, name)
         self.ties, self.indices = source.ties, source.indices

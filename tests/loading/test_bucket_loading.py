@@ -161,7 +161,7 @@ def test_a_loader_of_small_batches_finds_its_shapes() -> None:
     assert sum(batch.num_real_graphs for batch in loader) == len(items)
     loaders = tp.packed_loaders({"train": items[:-1], "valid": items[-1:]}, 6, shapes=2)
     assert loaders["train"].limits == loaders["valid"].limits
-    with refused(InputError, "shapes=2 is for limits that are searched", "limits says them"):
+    with refused(InputError, "shapes=2 is for limits that are searched", "limits is given"):
         tp.packed_loader(items, limits=buckets_of(items), shapes=2)
 
 
