@@ -12,12 +12,12 @@ from dgl_tuplepack.errors import SchemaError
 
 
 def slots_and_pointers(counts: Tensor, number: int) -> tuple[Tensor, Tensor]:
-    """Return the graph of each of `number` nodes (edges), and where those of each graph begin and the last ones end."""
+    """Return the graph slot of each of `number` nodes (edges), and the first node (edge) of each slot, with the end."""
     if not counts.is_cpu or is_traced():
         each = torch.arange(counts.shape[0], device=counts.device)
         slots = torch.repeat_interleave(each, counts, output_size=number)
         return slots, torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-    # A fraction of the time of torch's functions.
+    # This takes a fraction of the time of torch's functions.
     of_rows, pointers = np.empty(number, np.int64), np.empty(len(counts) + 1, np.int64)
     if (filled := fill_graph_slots(counts.numpy(), of_rows, pointers)) != number:
         raise SchemaError(

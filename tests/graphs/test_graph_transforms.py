@@ -267,7 +267,7 @@ def test_a_transform_that_fails_without_graphs_is_refused_at_once(store: tp.Grap
         batch.node_features["x"] /= batch.num_real_graphs
         return batch if batch.num_real_graphs else None  # type: ignore[return-value]
 
-    with refused(TransformError, "for a batch of padding alone"):
+    with refused(TransformError, "for a padding-only batch"):
         store.padded(LIMITS, batch_transform=transform)
 
 
@@ -298,7 +298,7 @@ def test_noise_signs_and_masks_change_real_rows_alone(store: tp.GraphStore) -> N
 def test_transforms_of_batches_say_what_does_not_fit(store: tp.GraphStore) -> None:
     with refused(TransformError, "no node feature 'pos'", "['x']"):
         store.padded(LIMITS, batch_transform=tp.transforms.AddNoise("pos", 0.1))
-    with refused(TransformError, "value has the shape [3]", "[2]"):
+    with refused(TransformError, "value has shape [3]", "[2]"):
         store.padded(LIMITS, batch_transform=tp.transforms.MaskNodes("x", 0.5, value=[1, 2, 3]))
     for make in (
         lambda: tp.transforms.AddNoise("x", -1),

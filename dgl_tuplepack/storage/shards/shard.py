@@ -115,8 +115,8 @@ def as_shards(shards: Sequence[Any] | Mapping[str, Any], settings: Mapping[str, 
     reserved = [name for name in names if name.lower() in _RESERVED]
     if reserved:
         raise SizesError(
-            f"no shard can be called {reserved[0]!r}, since a dataset has a file of that name; give a mapping from "
-            "other names to shards."
+            f"no shard can be called {reserved[0]!r}, the name of a file of a dataset; give a mapping from other "
+            "names to shards."
         )
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
