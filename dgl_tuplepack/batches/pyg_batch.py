@@ -1,4 +1,4 @@
-"""PyG batches: a `Batch` of static shape that gives only the real graphs as single graphs."""
+"""PyG batches: a `Batch` of static shape, whose methods for single graphs cover only the real graphs."""
 
 from __future__ import annotations
 
@@ -157,6 +157,7 @@ class Template:
         for t in names.storages[1:]:
             graph[t]  # makes the storage
         self._empty = collate(PygBatch, [graph], add_batch=False)[0]
+        # Number of the storage and key of each value, in the order of `pyg_batch` and `plain_batch`.
         places = [(number, key) for number, key, _ in names.places] + [(at, ends) for at, ends, _ in names.edge_places]
         for t, (at, slots, pointers, mask, number) in zip(names.types.nodes, names.node_places, strict=True):
             is_counted = number is not None and (is_padded or t in names.counted)
@@ -350,11 +351,11 @@ def _check_ends(ends: Tensor, key: str, nodes: Sequence[slice]) -> None:
     if ends.shape[1]:
         first, last = (each.tolist() for each in ends.aminmax(dim=1))
         if any(low < span.start or high >= span.stop for low, high, span in zip(first, last, nodes, strict=True)):
-            raise _changed(key, "has edges of other graphs where those of a graph were")
+            raise _changed(key, "has edges of other graphs in the rows of a graph")
 
 
 def _changed(key: str, how: str) -> SchemaError:
     return SchemaError(
-        f"{key!r} of the batch was changed and {how} now, so it is unknown which rows belong to a graph; take single "
+        f"{key!r} of the batch was changed and now {how}, so it is unknown which rows belong to a graph; take single "
         "graphs before the change, or change a clone()."
     )

@@ -117,7 +117,7 @@ class PaddedShape:
         tied = {edge_type: node_type for node_type, edge_type in schema.tied.items()}
         ordered = self.cover_padding or self.sort_edges
         indexed = set(schema.index_columns.values())
-        # In this order, the slots of tied nodes are set before the edges that cover these nodes are counted.
+        # Edges that nodes are tied to come first: they set the slots of these nodes, which other edges may cover.
         for e in sorting_order(schema.edge_types, schema.tied) if ordered else schema.edge_types:
             spare = num_nodes[e[2]] if self.cover_padding else reserved if e in tied else int(e in indexed)
             num_edges[e] = most[e] + spare

@@ -61,6 +61,7 @@ def sorted_by_destination(batch: PaddedBatch) -> PaddedBatch:
     orders: dict[EdgeType, Tensor] = {}
     pointers: dict[EdgeType, Tensor] = {}
     positions: dict[Any, Tensor] = {}
+    # Edges that nodes are tied to come first, since the edges of these nodes need their new positions.
     for e in sorting_order(batch.edge_types, batch._ties):
         for ends, t in ((content.src, e[0]), (content.dst, e[2])):
             if t in positions:

@@ -74,10 +74,13 @@ def _chosen_blocks(selection: Selection, ids: IntArray) -> Iterator[GraphBlock]:
 
 
 def chosen_block(selection: Selection, ids: IntArray) -> GraphBlock:
-    """Gather some graphs of one or several stores, in any order, into one block."""
+    """Gather some graphs of one or several stores, in any order, into one block.
+
+    Rows are read store by store, then moved to the order of `ids`.
+    """
     part_of = np.searchsorted(selection.first_ids, ids, side="right") - 1
     order = np.argsort(part_of, kind="stable")
-    # position[i]: index of graph i after sorting by store.
+    # position[i]: index of graph ids[i] after sorting by store.
     position = np.argsort(order)
     chosen = [
         (selection.parts[part], ids[order][part_of[order] == part] - selection.first_ids[part])

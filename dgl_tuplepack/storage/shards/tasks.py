@@ -126,8 +126,8 @@ def _check_plans(store: GraphStore, limits: Limits | Buckets, seed: int) -> None
     for split, plan in load_plans(store).items():
         if (plan.made_for, plan.seed) != (limits.aligned(store.schema.components), seed):
             raise FormatError(
-                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as {MANIFEST} "
-                "says; preprocess the shards again."
+                f"{plan_file(store.parts[0].data, split)} was not made with {limits} and seed {seed}, as in "
+                f"{MANIFEST}; preprocess the shards again."
             )
 
 
