@@ -2,5 +2,5 @@
 
 In: graphs, or flat arrays of a store. Out: `PaddedBatch`, which `unpad` takes apart again. Eager code uses
 ``batch.graph``, compiled code ``batch.tensors``; ``batch.pyg`` and ``batch.jraph`` are the same batch for PyG and
-jraph. The room may use all rooms up to `nn`.
+jraph. It may use all rooms up to `nn`.
 """

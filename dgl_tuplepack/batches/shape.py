@@ -206,7 +206,7 @@ def number_of_shape(shapes: Sequence[PaddedShape], from_sampler: int | None, con
     if from_sampler is not None:
         if from_sampler >= len(shapes):
             raise SamplerError(
-                f"the sampler chose shape {from_sampler}, but batches are padded to the shapes 0..{len(shapes) - 1}; "
+                f"the sampler chose shape {from_sampler}, but batches are padded to {len(shapes)} shapes, from 0; "
                 "pad to sampler.limits."
             )
         return from_sampler

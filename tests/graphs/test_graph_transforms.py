@@ -181,9 +181,9 @@ def test_a_batch_of_unknown_epoch_warns_too(store: tp.GraphStore) -> None:
 
 
 BATCH: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "none": (lambda batch: None, ("returned None", "must return the batch")),
-    "other": (lambda batch: batch.to("cpu"), ("must return the batch that it got",)),
-    "source": (lambda batch: batch.src.zero_(), ("changed src", "features and labels only")),
+    "none": (lambda batch: None, ("returned None", "must return the given batch")),
+    "other": (lambda batch: batch.to("cpu"), ("must return the given batch",)),
+    "source": (lambda batch: batch.src.zero_(), ("changed src", "may change only features and labels")),
     "mask": (lambda batch: batch.node_mask.fill_(True), ("changed node_masks",)),
     "ids": (lambda batch: setattr(batch, "graph_ids", None), ("changed graph_ids",)),
     "count": (lambda batch: setattr(batch, "num_real_graphs", 1), ("num_real_graphs",)),
@@ -323,7 +323,7 @@ def test_pad_to_limits_refuses_what_it_cannot_pad() -> None:
         pad(dgl.batch([ring(2)] * 3))
     with refused(SchemaError, "'node_mask' already", "masks=False"):
         pad(padded)
-    with refused(SchemaError, "takes a DGLGraph"):
+    with refused(SchemaError, "needs a DGLGraph"):
         pad((ring(3), 1))
     with refused(LimitsError, "cap on graphs"):
         tp.transforms.PadToLimits(tp.Limits(6, 12))

@@ -121,7 +121,7 @@ def test_what_is_not_told_gets_the_smallest_shape_that_holds_it(items: list[Any]
         assert_same_batch(found, store.padded(limits[1])[[]])
     with refused(GraphTooLargeError, "the batch holds", "hold"):
         store.padded(limits)[EpochIds([last], 0, 0)]
-    with refused(SamplerError, "shape 2 of several", "padded to 2 shapes", "sampler.limits"):
+    with refused(SamplerError, "sampler chose shape 2", "padded to 2 shapes", "sampler.limits"):
         store.padded(limits)[EpochIds([0], 0, 2)]
 
 
